@@ -3,7 +3,8 @@
 //! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
 //! every millisecond. What is freed goes back to the system at once, and what others have freed every two seconds: no loop has
-//! the time for that, and the allocator leaves it to this thread.
+//! the time for that, and the allocator leaves it to this thread. As often it reads how much memory is available
+//! ([`available_memory`]), for those who may take less of it when there is little.
 
 use std::cell::Cell;
 use std::io;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tw_rt::available_memory;
 
 /// Loading goes down a few calls for each nested block: as much as the main thread has.
 const STACK_SIZE: usize = 8 << 20;
@@ -22,6 +25,9 @@ const STINT: Duration = Duration::from_millis(1);
 
 /// How often memory that others have freed goes back to the system. Without any this costs microseconds.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(2);
+
+/// The same while memory is short. What is taken in the meantime is bounded by what was read before.
+const GIVE_BACK_EVERY_SHORT: Duration = Duration::from_millis(200);
 
 thread_local! {
     /// On this thread only: since when it has its processor.
@@ -57,6 +63,7 @@ impl ConfigThread {
     /// What starting a thread says.
     pub fn start(give_back: fn()) -> io::Result<Self> {
         let (jobs, received) = mpsc::channel();
+        available_memory::refresh();
         named().spawn(move || serve(received, give_back))?;
         Ok(Self(jobs))
     }
@@ -165,7 +172,8 @@ pub fn step_back() {
 
 fn serve(jobs: Receiver<Job>, give_back: fn()) {
     loop {
-        let job = match jobs.recv_timeout(GIVE_BACK_EVERY) {
+        let every = if available_memory::is_short() { GIVE_BACK_EVERY_SHORT } else { GIVE_BACK_EVERY };
+        let job = match jobs.recv_timeout(every) {
             Ok(job) => Some(job),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
@@ -175,6 +183,7 @@ fn serve(jobs: Receiver<Job>, give_back: fn()) {
             job();
         }
         give_back();
+        available_memory::refresh();
     }
 }
 

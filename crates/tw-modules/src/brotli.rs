@@ -45,7 +45,7 @@ impl Settings<Http> for Brotli {
             .set(|raw, node, _| raw.quality.set_with(node, |node| level(node, 0, 11))),
         record::size("brotli_window", ALL)
             .default("512k")
-            .doc("Distance over which repetitions are found.")
+            .doc("Distance over which repetitions are found: no more than the body is long, and 256k if its length is not known.")
             .set(|raw, node, _| {
                 let what = "must be 1k, 2k, 4k, 8k, 16k, 32k, 64k, 128k, 256k, 512k, 1m, 2m, 4m, 8m or 16m";
                 raw.window_bits.set_with(node, |node| power(node, 10..=24, what))

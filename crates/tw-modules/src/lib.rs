@@ -141,3 +141,8 @@ pub static MODULES: &[Module] = &[
     // Beside requests; after those that pass them on.
     Module::of::<health_check::HealthChecks>("health_check"),
 ];
+
+/// Tests measure how much memory something takes.
+#[cfg(test)]
+#[global_allocator]
+static HEAP: tw_rt::CountingHeap = tw_rt::CountingHeap;

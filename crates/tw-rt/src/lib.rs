@@ -9,6 +9,7 @@
 //! ```
 
 pub mod affinity;
+pub mod available_memory;
 mod busy;
 pub mod clock;
 pub mod confine;
@@ -37,7 +38,7 @@ pub use socket::{FirstBytes, Socket};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use task_set::{Panicked, TaskSet};
 /// The allocator that guarded loops need: glibc's opens a file when it shrinks a heap, on whichever thread that is.
-pub use tw_sys::heap::Heap;
+pub use tw_sys::heap::{CountingHeap, Heap, Measured, give_back, let_go};
 pub use tw_sys::secret;
 pub use watch::{Stall, Subject};
 

@@ -9,6 +9,7 @@
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
 use std::ffi::c_long;
 
 /// `mi_option_purge_delay`, for which the bindings have no name.
@@ -70,6 +71,71 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
+/// [`Heap`] with a count of what each thread has, as `#[global_allocator]` of tests that measure how much memory something
+/// takes.
+#[derive(Debug, Clone, Copy)]
+pub struct CountingHeap;
+
+thread_local! {
+    /// Bytes this thread has allocated and nobody has freed on it, and the most of them since [`CountingHeap::measure`].
+    static COUNT: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+}
+
+/// Bytes that a piece of work has allocated on its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// Not freed at its end.
+    pub kept: isize,
+    /// The most at any time.
+    pub peak: isize,
+}
+
+impl CountingHeap {
+    /// Runs `work`, and counts what it allocates on this thread: the sizes that are asked for, without what the allocator adds.
+    pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Measured) {
+        let before = COUNT.get().0;
+        COUNT.set((before, before));
+        let result = work();
+        let (after, peak) = COUNT.get();
+        (result, Measured { kept: after - before, peak: peak - before })
+    }
+
+    fn add(bytes: isize) {
+        // At the end of a thread there is nothing left to count in.
+        let _ = COUNT.try_with(|count| {
+            let (in_use, peak) = count.get();
+            count.set((in_use + bytes, peak.max(in_use + bytes)));
+        });
+    }
+}
+
+// SAFETY: every call is one of `Heap`, with the same arguments. Counting allocates nothing and does not unwind.
+unsafe impl GlobalAlloc for CountingHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::add(layout.size().cast_signed());
+        // SAFETY: the caller's promise is the same.
+        unsafe { Heap.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::add(layout.size().cast_signed());
+        // SAFETY: the caller's promise is the same.
+        unsafe { Heap.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        Self::add(-layout.size().cast_signed());
+        // SAFETY: the caller's promise is the same.
+        unsafe { Heap.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        Self::add(size.cast_signed() - layout.size().cast_signed());
+        // SAFETY: the caller's promise is the same.
+        unsafe { Heap.realloc(block, layout, size) }
+    }
+}
+
 /// From now on memory goes back to the system when [`give_back`] says so. A thread that asks the allocator for memory, such as
 /// a loop, does not do that by the way any more: it takes 50 ms for a gigabyte.
 pub fn give_back_by_order() {
@@ -123,6 +189,25 @@ mod tests {
                 unsafe { Heap.dealloc(zeroed, layout) }
             }
         }
+    }
+
+    #[test]
+    fn the_counting_heap_counts_what_a_thread_keeps_and_its_peak() {
+        let layout = Layout::from_size_align(1000, 8).unwrap();
+        let (block, measured) = CountingHeap::measure(|| {
+            // SAFETY: the size is not zero.
+            let kept = unsafe { CountingHeap.alloc(layout) };
+            // SAFETY: as above.
+            let freed = unsafe { CountingHeap.alloc_zeroed(layout) };
+            // SAFETY: a block of this layout.
+            let larger = unsafe { CountingHeap.realloc(freed, layout, 3000) };
+            // SAFETY: the layout it has now.
+            unsafe { CountingHeap.dealloc(larger, Layout::from_size_align(3000, 8).unwrap()) };
+            kept
+        });
+        assert_eq!(measured, Measured { kept: 1000, peak: 4000 });
+        // SAFETY: a block of this layout.
+        unsafe { CountingHeap.dealloc(block, layout) }
     }
 
     #[test]

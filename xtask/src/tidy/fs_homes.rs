@@ -9,6 +9,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-log/", "opened by the main thread, reopened by writer threads"),
     ("crates/tw-conf/", "the configuration is read before anything runs"),
     ("crates/tw-sys/", "kernel calls, whoever makes them"),
+    ("crates/tw-rt/src/available_memory.rs", "the kernel's numbers, read by the thread of configurations"),
     ("crates/tw-net/src/listen/", "listening sockets are opened before a loop has them"),
     (
         "crates/tw-dns/src/system.rs",

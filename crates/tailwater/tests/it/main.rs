@@ -89,6 +89,7 @@ mod map;
 mod master;
 mod memcached;
 mod memory;
+mod memory_cgroup;
 mod memory_lock;
 mod metrics;
 mod mirror;

@@ -9,7 +9,7 @@ use tw_testkit::{Client, Server, wait};
 use crate::{get, server};
 
 /// Bytes that do not compress.
-fn noise(len: usize) -> Vec<u8> {
+pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 7_u64;
     let next = || {
         state ^= state << 13;
@@ -21,7 +21,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 /// A sample of the metrics.
-fn metric(server: &Server, name: &str) -> u64 {
+pub(crate) fn metric(server: &Server, name: &str) -> u64 {
     let text = get(server, "/metrics").text();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("{name}: {text}")).trim().parse().unwrap()
@@ -37,7 +37,7 @@ fn slow_reader(server: &Server, accept: &str) -> (Client, String) {
 
 #[test]
 fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
-    const MAX: u64 = 24 << 20;
+    const MAX: u64 = 40 << 20;
     let conf = format!(
         "compression_memory {MAX}; http {{ brotli on; zstd on; gzip on;
          server {{ listen 127.0.0.1:{{port}} sndbuf=8k; root html; location /metrics {{ metrics; }} }} }}"

@@ -10,6 +10,7 @@ use brotli::enc::encode::{
 };
 use brotli::{Allocator, SliceWrapper, SliceWrapperMut};
 
+use super::codec::{Memory, UNKNOWN_LENGTH_MAX};
 use super::encoder::{CodecError, Encoder};
 
 /// Least window, base-2 logarithm.
@@ -27,14 +28,14 @@ const KEPT_MAX: usize = 8 << 20;
 pub(super) struct Brotli {
     quality: u8,
     window_bits: u8,
-    memory: Memory,
-    state: BrotliEncoderStateStruct<Memory>,
+    memory: Arena,
+    state: BrotliEncoderStateStruct<Arena>,
 }
 
 impl Brotli {
     /// See [`Spec::Brotli`](super::Spec::Brotli).
     pub(super) fn new(quality: u8, window_bits: u8, length: Option<u64>) -> Self {
-        let memory = Memory::default();
+        let memory = Arena::default();
         let state = begin(quality, window_bits, length, &memory);
         Self { quality, window_bits, memory, state }
     }
@@ -80,16 +81,18 @@ impl Brotli {
 /// The window that is used, base-2 logarithm. One larger than the body is memory for nothing.
 fn window(quality: u8, window_bits: u8, length: Option<u64>) -> u8 {
     let least = if (5..=9).contains(&quality) { WINDOW_BITS_MIN_HASHED } else { WINDOW_BITS_MIN };
-    let fits = |bits: &u8| length.is_some_and(|length| length <= 1 << bits);
+    let length = length.unwrap_or(UNKNOWN_LENGTH_MAX);
+    let fits = |bits: &u8| length <= 1 << bits;
     (least..window_bits).find(fits).unwrap_or(window_bits.max(least))
 }
 
 /// See [`Spec::memory`](super::Spec::memory). As the crate allocates: the last bytes of the body, tables to find them in, and
-/// what was found and not yet written.
-pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> u64 {
-    let bits = window(quality, window_bits, length);
+/// what was found and not yet written; while it writes a block, statistics and trees of codes as well.
+pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> Memory {
+    let length = length.unwrap_or(UNKNOWN_LENGTH_MAX);
+    let bits = window(quality, window_bits, Some(length));
     let block_bits: u8 = match quality {
-        0 | 1 => return 2 << 20,
+        0 | 1 => return Memory { kept: 2 << 20, peak: 2 << 20 },
         2 | 3 => 14,
         4..=8 => 16,
         _ if bits > 16 => bits.min(18),
@@ -104,17 +107,27 @@ pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> u64 {
         7..=9 => (1 << (quality + 16)) + (64 << 10),
         _ => (1 << (bits + 3)) + (512 << 10),
     };
-    // A command of 16 bytes for every eighth byte, in a list that doubles, and the output, of as much as the ring holds.
-    let found = length.unwrap_or(u64::MAX).min(1 << ring_bits.min(24)) * 9 / 2 + (12 << block_bits);
-    ring + tables + found
+    // Bytes whose commands are written at a time: as much as the ring holds. A body whose length was not known may be longer.
+    let held = if length == UNKNOWN_LENGTH_MAX { 1 << ring_bits } else { length.min(1 << ring_bits.min(24)) };
+    // A command of 16 bytes for every eighth byte, in a list that doubles, and the output.
+    let found = held * 9 / 2 + (12 << block_bits);
+    // As a counting allocator saw it, rounded up: for each byte of a block a node of the path and, at the highest quality, matches.
+    let block = length.min(1 << 18);
+    let work = match quality {
+        10 => 28 * block + 4 * held,
+        11 => 64 * block + 4 * held,
+        _ => (16 * held).min(10 << 20) + held,
+    };
+    let kept = ring + tables + found;
+    Memory { kept, peak: kept + work + (64 << 10) }
 }
 
 fn begin(
     quality: u8,
     window_bits: u8,
     length: Option<u64>,
-    memory: &Memory,
-) -> BrotliEncoderStateStruct<Memory> {
+    memory: &Arena,
+) -> BrotliEncoderStateStruct<Arena> {
     let bits = window(quality, window_bits, length);
     let mut state = BrotliEncoderStateStruct::new(memory.clone());
     state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_QUALITY, u32::from(quality));
@@ -167,7 +180,7 @@ impl Encoder for Brotli {
 /// The memory of one encoder after the other: some megabytes, which would otherwise have to come from the system and go
 /// back to it for every body.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Kept>>);
+struct Arena(Arc<Mutex<Kept>>);
 
 /// Pieces of memory that are not in use.
 #[derive(Default)]
@@ -179,7 +192,7 @@ struct Kept {
     in_use: usize,
 }
 
-impl Memory {
+impl Arena {
     /// Never contended: an encoder is used by one thread at a time.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // It belongs to one encoder, which ends with the body in which it panicked.
@@ -187,7 +200,7 @@ impl Memory {
     }
 }
 
-impl<T: Clone + Default + Send + 'static> Allocator<T> for Memory {
+impl<T: Clone + Default + Send + 'static> Allocator<T> for Arena {
     type AllocatedMemory = WrapBox<T>;
 
     fn alloc_cell(&mut self, len: usize) -> WrapBox<T> {
@@ -219,4 +232,4 @@ impl<T: Clone + Default + Send + 'static> Allocator<T> for Memory {
     }
 }
 
-impl BrotliAlloc for Memory {}
+impl BrotliAlloc for Arena {}

@@ -1,35 +1,60 @@
-//! Memory of encoders, for the whole process (`compression_memory`).
+//! Memory of encoders, for the whole process: `compression_memory`, and never more than half of what is available
+//! ([`available_memory`]).
 //!
 //! A body that takes more than one piece needs its encoder for as long as its client takes, which may be for ever: it asks
 //! for the memory first, and is not compressed this way if there is none ([`Budget::admit`]). A body that is made in one
-//! piece has an encoder only while that is worked on; of those there are not more than loops and jobs, and they just
-//! count ([`Budget::take`]).
+//! piece has an encoder only while that is worked on, so clients that do not read take it from nobody: there must be memory
+//! for one, and the piece counts, from when it is read to when the client has taken what came of it ([`Budget::admit_piece`],
+//! [`Share::hold`]). Jobs take their encoders while they work, and go one at a time where there is not enough for several
+//! ([`Budget::begin_work`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tw_base::{Counter, Limit};
 use tw_core::metrics::{Kind, Metric};
+use tw_rt::available_memory;
 use tw_server::load::Resolve;
 
-use super::codec::Coding;
+use super::codec::{Coding, Memory};
 
 pub(super) const LIMIT: Limit = Limit::directive(
     "compression_memory",
-    "Bytes of encoders whose clients have not taken all of their response, in the whole process",
+    "Bytes of encoders whose clients have not taken all of their response, in the whole process; less where less than twice \
+     as much is available in the cgroup or the machine",
     "the response gets the next coding that is configured and takes less, or none",
 );
+
+/// Part of the available memory that encoders may take. They may not have touched all they were promised, and others grow, too,
+/// before it is read again: so that is the half of it, not all.
+const AVAILABLE_PART: u64 = 2;
+/// Available bytes of which encoders take nothing: connections and requests need some, too.
+const RESERVED: u64 = 16 << 20;
+/// Part of the available memory that encoders may keep that wait for their next use.
+const AVAILABLE_SPARE_PART: u64 = 8;
+/// Shortest output that is counted: a shorter one is the size of a head.
+const COUNTED_MIN: usize = 16 << 10;
+
+/// Bytes that are available for encoders.
+pub(super) fn available() -> u64 {
+    available_memory::bytes().saturating_sub(RESERVED)
+}
 
 pub(crate) const METRICS: &[Metric] = &[
     Metric {
         name: "encoder_memory_bytes",
         kind: Kind::Gauge,
         labels: &["state"],
-        doc: "Memory of the encoders of gzip, brotli and zstd: in use, and spare for the next response.",
+        doc: "Memory of the encoders of gzip, brotli and zstd: in use (with what they make), spare for the next response, needed \
+              only while one works, and bodies of one piece that wait for an encoder or for the client.",
         read: |scrape, out| {
             for budget in scrape.kept::<Budget>() {
                 out.value(&["used"], budget.level(State::Used).load(Relaxed));
                 out.value(&["spare"], budget.level(State::Spare).load(Relaxed));
+                out.value(&["working"], budget.level(State::Working).load(Relaxed));
+                out.value(&["pieces"], budget.level(State::Piece).load(Relaxed));
             }
         },
     },
@@ -37,7 +62,8 @@ pub(crate) const METRICS: &[Metric] = &[
         name: "encoder_memory_refusals_total",
         kind: Kind::Counter,
         labels: &["coding"],
-        doc: "Responses that got a cheaper coding than this one, or none, because compression_memory was in use.",
+        doc: "Responses that got a cheaper coding than this one, or none, because compression_memory was in use or too little memory \
+              available.",
         read: |scrape, out| {
             for budget in scrape.kept::<Budget>() {
                 for coding in Coding::ALL {
@@ -46,15 +72,53 @@ pub(crate) const METRICS: &[Metric] = &[
             }
         },
     },
+    Metric {
+        name: "encoder_memory_available_bytes",
+        kind: Kind::Gauge,
+        labels: &[],
+        doc: "Half of the memory that the cgroup or the machine has left beyond a reserve: encoders take no more than that, and no \
+              more than compression_memory.",
+        read: |scrape, out| {
+            let is_known = available_memory::bytes() != u64::MAX;
+            if scrape.kept::<Budget>().next().is_some() && is_known {
+                out.value(&[], available() / AVAILABLE_PART);
+            }
+        },
+    },
 ];
 
 /// What encoders take of the memory of the process.
-#[derive(Default)]
 pub(crate) struct Budget {
     /// Bytes, by [`State`].
-    levels: [AtomicU64; 2],
+    levels: [AtomicU64; 4],
     /// By [`Coding`].
     refusals: [Counter; Coding::ALL.len()],
+    /// Permit of the one job that works beyond what is available.
+    beyond: Arc<Semaphore>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { levels: Default::default(), refusals: Default::default(), beyond: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+/// Memory of a job while it works, beside what its encoder keeps.
+pub(super) struct Working {
+    _share: Share,
+    _beyond: Option<OwnedSemaphorePermit>,
+}
+
+/// Output of an encoder, counted until the client has it.
+struct Output {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Output {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// What an encoder is there for.
@@ -64,6 +128,10 @@ enum State {
     Used,
     /// The next body, whichever that is.
     Spare,
+    /// Work on a body, for the moment.
+    Working,
+    /// Nothing: a body of one piece waits for it, or what it made of one for the client.
+    Piece,
 }
 
 /// The memory of one encoder; dropping it gives it back.
@@ -79,22 +147,72 @@ impl Budget {
         cx.keep(b"encoders", |_| true, Self::default)
     }
 
-    /// Memory for an encoder that is kept from piece to piece, if with it all take no more than `max` bytes.
-    pub(super) fn admit(self: &Arc<Self>, coding: Coding, bytes: u64, max: u64) -> Option<Share> {
-        let with = |used: u64| used.checked_add(bytes).filter(|all| *all <= max);
-        match self.level(State::Used).fetch_update(Relaxed, Relaxed, with) {
-            Ok(_) => Some(Share { budget: self.clone(), state: State::Used, bytes }),
-            Err(_) => {
-                self.refusals[coding as usize].add(1);
-                None
-            }
-        }
+    /// Memory for an encoder that is kept from piece to piece, if with this one at work all take no more than `max` bytes, and with
+    /// pieces no more than a part of what is available.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        coding: Coding,
+        memory: Memory,
+        max: u64,
+        available: u64,
+    ) -> Option<Share> {
+        let max = max.min(self.left(&[State::Piece], available));
+        self.within(State::Used, memory, max).or_else(|| self.refuse(coding))
+    }
+
+    /// Memory for a body of one piece, of which so many bytes wait for an encoder or for the client, if an encoder for it fits
+    /// into what is available, too.
+    pub(super) fn admit_piece(
+        self: &Arc<Self>,
+        coding: Coding,
+        memory: Memory,
+        bytes: u64,
+        available: u64,
+    ) -> Option<Share> {
+        let with_encoder = Memory { kept: bytes, peak: bytes.saturating_add(memory.peak) };
+        let max = self.left(&[State::Used], available);
+        self.within(State::Piece, with_encoder, max).or_else(|| self.refuse(coding))
+    }
+
+    /// Takes `bytes` for the time a job works. Where that is more than is left for jobs, waits until it is the only such job.
+    pub(super) async fn begin_work(self: &Arc<Self>, bytes: u64, available: u64) -> Working {
+        let left = self.left(&[State::Used, State::Piece, State::Working], available);
+        let beyond = match bytes <= left {
+            true => None,
+            // It is never closed.
+            false => self.beyond.clone().acquire_owned().await.ok(),
+        };
+        Working { _share: self.add(State::Working, bytes), _beyond: beyond }
+    }
+
+    /// Bytes of what is available that these leave. Another loop may take some of them at the same moment.
+    fn left(&self, states: &[State], available: u64) -> u64 {
+        let taken = states.iter().map(|state| self.level(*state).load(Relaxed)).sum();
+        (available / AVAILABLE_PART).saturating_sub(taken)
+    }
+
+    fn within(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<Share> {
+        let with = |taken: u64| {
+            taken.checked_add(memory.peak).filter(|all| *all <= max)?;
+            taken.checked_add(memory.kept)
+        };
+        self.level(state).fetch_update(Relaxed, Relaxed, with).ok()?;
+        Some(Share { budget: self.clone(), state, bytes: memory.kept })
+    }
+
+    fn refuse(&self, coding: Coding) -> Option<Share> {
+        self.refusals[coding as usize].add(1);
+        None
     }
 
     /// Memory for an encoder that is done with its body before anybody waits for a client.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Share {
-        self.level(State::Used).fetch_add(bytes, Relaxed);
-        Share { budget: self.clone(), state: State::Used, bytes }
+        self.add(State::Used, bytes)
+    }
+
+    fn add(self: &Arc<Self>, state: State, bytes: u64) -> Share {
+        self.level(state).fetch_add(bytes, Relaxed);
+        Share { budget: self.clone(), state, bytes }
     }
 
     fn level(&self, state: State) -> &AtomicU64 {
@@ -105,15 +223,36 @@ impl Budget {
 impl Share {
     /// The share of the same encoder when it waits for its next body, with so many bytes.
     pub(super) fn into_spare(self, bytes: u64) -> Self {
-        self.budget.level(State::Spare).fetch_add(bytes, Relaxed);
-        Self { budget: self.budget.clone(), state: State::Spare, bytes }
+        self.budget.add(State::Spare, bytes)
     }
 
     /// Not less than `bytes`: an encoder that was used before may have more than its next body needs.
     pub(super) fn at_least(&mut self, bytes: u64) {
-        let more = bytes.saturating_sub(self.bytes);
-        self.budget.level(self.state).fetch_add(more, Relaxed);
-        self.bytes += more;
+        self.set(self.bytes.max(bytes));
+    }
+
+    /// Returns true if so much may be kept for the next use.
+    pub(super) fn is_affordable(&self, available: u64) -> bool {
+        self.budget.level(self.state).load(Relaxed) <= available / AVAILABLE_SPARE_PART
+    }
+
+    /// The output of an encoder, which counts until the last byte of it has left.
+    pub(super) fn hold(mut self, bytes: Vec<u8>) -> Bytes {
+        if bytes.capacity() < COUNTED_MIN {
+            return bytes.into();
+        }
+        self.set(bytes.capacity() as u64);
+        Bytes::from_owner(Output { bytes, _share: self })
+    }
+
+    fn set(&mut self, bytes: u64) {
+        let level = self.budget.level(self.state);
+        if bytes > self.bytes {
+            level.fetch_add(bytes - self.bytes, Relaxed);
+        } else {
+            level.fetch_sub(self.bytes - bytes, Relaxed);
+        }
+        self.bytes = bytes;
     }
 
     /// Bytes.
@@ -140,10 +279,31 @@ impl Budget {
 mod tests {
     use super::*;
 
+    const fn memory(kept: u64, peak: u64) -> Memory {
+        Memory { kept, peak }
+    }
+
+    #[test]
+    fn the_limit_follows_available_memory() {
+        const MB: u64 = 1 << 20;
+        for (compression_memory, available, expected) in [
+            (128 * MB, u64::MAX, 128 * MB),
+            (128 * MB, 1024 * MB, 128 * MB),
+            (128 * MB, 60 * MB, 30 * MB),
+            (8 * MB, 60 * MB, 8 * MB),
+        ] {
+            let budget = Arc::new(Budget::default());
+            let admit =
+                |bytes| budget.admit(Coding::Gzip, memory(bytes, bytes), compression_memory, available);
+            assert!(admit(expected + 1).is_none(), "{compression_memory} {available}");
+            assert_eq!(admit(expected).unwrap().bytes(), expected);
+        }
+    }
+
     #[test]
     fn shares_are_within_the_budget_and_come_back() {
         let budget = Arc::new(Budget::default());
-        let admit = |bytes, max| budget.admit(Coding::Brotli, bytes, max);
+        let admit = |bytes, max| budget.admit(Coding::Brotli, memory(bytes, bytes), max, u64::MAX);
         let first = admit(60, 100).unwrap();
         assert!(admit(41, 100).is_none() && admit(u64::MAX, u64::MAX).is_none());
         let mut second = admit(40, 100).unwrap();
@@ -154,6 +314,7 @@ mod tests {
         drop(first);
         let spare = forced.into_spare(5);
         assert_eq!((budget.levels(), spare.bytes()), ((40, 5), 5));
+        assert!(spare.is_affordable(40) && !spare.is_affordable(39));
         for bytes in [45, 3, 45] {
             second.at_least(bytes);
             assert_eq!(budget.levels(), (45, 5));
@@ -161,5 +322,78 @@ mod tests {
         drop((second, spare));
         assert_eq!(budget.levels(), (0, 0));
         assert_eq!(budget.refusals.each_ref().map(Counter::value), [0, 3, 0]);
+    }
+
+    #[test]
+    fn room_is_needed_for_the_peak_and_taken_for_what_is_kept() {
+        let budget = Arc::new(Budget::default());
+        let admit = || budget.admit(Coding::Zstd, memory(20, 70), 100, u64::MAX);
+        let both = [admit().unwrap(), admit().unwrap()];
+        assert!(admit().is_none());
+        assert_eq!((budget.levels().0, budget.refusals[Coding::Zstd as usize].value()), (40, 1));
+        drop(both);
+        assert_eq!(budget.levels().0, 0);
+    }
+
+    #[test]
+    fn pieces_and_kept_encoders_share_what_is_available() {
+        let budget = Arc::new(Budget::default());
+        let pieces = || budget.level(State::Piece).load(Relaxed);
+        let admit_piece = |bytes| budget.admit_piece(Coding::Zstd, memory(0, 60), bytes, 200);
+        let first = admit_piece(20).unwrap();
+        let second = admit_piece(20).unwrap();
+        assert!(admit_piece(1).is_none(), "an encoder would not fit");
+        assert_eq!((pieces(), budget.refusals[Coding::Zstd as usize].value()), (40, 1));
+        let admit = |bytes| budget.admit(Coding::Gzip, memory(bytes, bytes), 1000, 200);
+        assert!(admit(61).is_none());
+        let kept = admit(60).unwrap();
+        drop((first, second));
+        assert!(admit_piece(0).is_none());
+        drop(kept);
+        assert!(admit_piece(40).is_some());
+        assert_eq!((pieces(), budget.levels()), (0, (0, 0)));
+    }
+
+    #[test]
+    fn output_counts_until_its_last_byte_has_left() {
+        let budget = Arc::new(Budget::default());
+        let held = || budget.level(State::Piece).load(Relaxed);
+        let admit = |bytes| budget.admit_piece(Coding::Gzip, memory(0, 0), bytes, u64::MAX).unwrap();
+        for reserved in [60_000, 100] {
+            let mut output = admit(reserved).hold(vec![7; 20_000]);
+            assert_eq!(held(), 20_000);
+            let rest = output.split_off(15_000);
+            drop(output);
+            assert_eq!((held(), &rest[..]), (20_000, &[7; 5000][..]));
+            drop(rest);
+            assert_eq!(held(), 0);
+        }
+        assert_eq!((&admit(10).hold(vec![1; 10])[..], held()), (&[1; 10][..], 0));
+    }
+
+    #[test]
+    fn jobs_beyond_available_memory_work_one_at_a_time() {
+        use std::pin::pin;
+        use std::task::{Context, Poll, Waker};
+
+        let budget = Arc::new(Budget::default());
+        let working = || budget.level(State::Working).load(Relaxed);
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(within) = pin!(budget.begin_work(100, 200)).poll(&mut cx) else {
+            panic!("room is left")
+        };
+        let Poll::Ready(beyond) = pin!(budget.begin_work(50, 200)).poll(&mut cx) else {
+            panic!("the first one")
+        };
+        let mut third = pin!(budget.begin_work(50, 200));
+        assert!(third.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(working(), 150);
+        drop(within);
+        assert!(third.as_mut().poll(&mut cx).is_pending());
+        drop(beyond);
+        let Poll::Ready(last) = third.as_mut().poll(&mut cx) else { panic!("it is the only one") };
+        assert_eq!(working(), 50);
+        drop(last);
+        assert_eq!(working(), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! The codings there are, and the encoder of each.
 
+use tw_base::Limit;
+
 use super::encoder::{CodecError, Encoder};
 use super::{brotli, brotli::Brotli, deflate, deflate::Gzip, zstd, zstd::Zstd};
 
@@ -26,6 +28,29 @@ impl Coding {
             Self::Zstd => "zstd",
         }
     }
+}
+
+/// Bytes for which encoders are made when the length of a body is not known: it may be one line, and nobody knows how many
+/// such bodies there are. A longer body is compressed within a window of this size.
+pub(super) const UNKNOWN_LENGTH_MAX: u64 = 256 << 10;
+
+/// Bytes of input that an encoder may keep and work on later.
+pub(super) const HELD_MAX: usize = 256 << 10;
+
+pub(super) const LIMIT: Limit = Limit::bytes(
+    "UNKNOWN_LENGTH_MAX",
+    UNKNOWN_LENGTH_MAX,
+    "Window of an encoder for a body whose length is not known",
+    "repetitions farther apart are not found",
+);
+
+/// Bytes of memory of one encoder, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Between two pieces of a body.
+    pub(crate) kept: u64,
+    /// At any time, as while it works.
+    pub(crate) peak: u64,
 }
 
 /// Which encoder, and how it is set. Encoders of equal specs are interchangeable.
@@ -64,9 +89,8 @@ impl Spec {
         }
     }
 
-    /// Bytes that an encoder for a body of this length, if that is known, takes between two pieces at most; up to twice as
-    /// much as it really does.
-    pub(crate) fn memory(self, length: Option<u64>) -> u64 {
+    /// Memory of an encoder for a body of this length, if that is known: upper bounds, up to twice what it really takes.
+    pub(crate) fn memory(self, length: Option<u64>) -> Memory {
         match self {
             Self::Gzip { window_bits, mem_level, .. } => deflate::memory(window_bits, mem_level),
             Self::Brotli { quality, window_bits } => brotli::memory(quality, window_bits, length),
@@ -111,6 +135,8 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+
+    use tw_rt::CountingHeap;
 
     use super::*;
 
@@ -252,29 +278,82 @@ mod tests {
         }
     }
 
+    /// Bytes that do not compress.
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 7_u64;
+        let next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        std::iter::repeat_with(next).take(len).collect()
+    }
+
+    /// Checks what an encoder allocates for `body`, piece by piece, against what was foretold.
+    fn check_memory(spec: Spec, length: Option<u64>, body: &[u8]) {
+        // Room of its own for the output, which is on another account.
+        let mut out = Vec::with_capacity(body.len() + (2 << 20));
+        let mut kept = 0;
+        let expected = spec.memory(length);
+        let mut count = |what: &str, (peak, more): (isize, isize)| {
+            let most = (kept + peak) as u64;
+            assert!(most <= expected.peak, "{spec:?} {length:?}, {what}: {most} at most, not {expected:?}");
+            kept += more;
+            assert!(kept as u64 <= expected.peak);
+            kept as u64
+        };
+        let (encoder, new) = CountingHeap::measure(|| spec.encoder(length).unwrap());
+        let mut encoder = encoder;
+        count("made", (new.peak, new.kept));
+        for piece in body.chunks(100_000) {
+            let ((), fed) = CountingHeap::measure(|| {
+                encoder.feed(piece, &mut out).unwrap();
+                encoder.rest();
+            });
+            let now = count("fed", (fed.peak, fed.kept));
+            assert!(now <= expected.kept, "{spec:?} {length:?}: {now} kept, not {expected:?}");
+        }
+        let ((), ended) = CountingHeap::measure(|| encoder.finish(&mut out).unwrap());
+        count("finished", (ended.peak, ended.kept));
+        assert!(out.capacity() == body.len() + (2 << 20), "the output had its room");
+    }
+
     #[test]
-    fn memory_is_not_more_than_was_asked_for() {
+    fn encoder_memory_stays_within_its_estimate() {
         let gzip = [(6, 15, 8), (9, 9, 1)].map(|(level, window_bits, mem_level)| Spec::Gzip {
             level,
             window_bits,
             mem_level,
         });
-        let brotli =
-            (0..=10).flat_map(|quality| [16, 22].map(|window_bits| Spec::Brotli { quality, window_bits }));
-        let zstd = [-5, 1, 3, 5, 9, 13, 22].map(|level| Spec::Zstd { level });
-        let text = text(300_000);
+        let brotli = (0..=11)
+            .flat_map(|quality| [10, 19, 22].map(|window_bits| Spec::Brotli { quality, window_bits }));
+        let zstd = [-5, 1, 2, 3, 4, 6, 8, 9, 12, 22].map(|level| Spec::Zstd { level });
+        const LONG: usize = 1_200_000;
+        let bodies = [noise(LONG), text(LONG)];
         for spec in gzip.into_iter().chain(brotli).chain(zstd) {
-            for length in [Some(100_000), Some(300_000), None] {
-                let len = if spec.cost_ns() > 100 { 66_000 } else { length.unwrap_or(300_000) as usize };
-                let mut encoder = spec.encoder(length).unwrap();
-                for piece in text[..len].chunks(65_536) {
-                    encoder.feed(piece, &mut Vec::new()).unwrap();
-                    encoder.rest();
-                    let (size, expected) = (encoder.size() as u64, spec.memory(length));
-                    assert!(size <= expected, "{spec:?} {length:?}: {size}, not {expected}");
+            for body in &bodies {
+                let most = if spec.cost_ns() > 100 { 100_000 } else { LONG };
+                for (len, is_known) in [(1000, true), (100_000, true), (LONG, true), (LONG, false)] {
+                    let len = len.min(most);
+                    check_memory(spec, is_known.then_some(len as u64), &body[..len]);
                 }
-                assert!(encoder.size() > 0, "{spec:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_body_of_unknown_length_begins_with_a_small_encoder() {
+        for (spec, max) in [
+            (Spec::Brotli { quality: 6, window_bits: 24 }, 6 << 20),
+            (Spec::Brotli { quality: 11, window_bits: 24 }, 8 << 20),
+            (Spec::Zstd { level: 3 }, 3 << 20),
+            (Spec::Zstd { level: 22 }, 11 << 20),
+        ] {
+            let mut encoder = spec.encoder(None).unwrap();
+            encoder.feed(&text(100_000), &mut Vec::new()).unwrap();
+            encoder.rest();
+            assert!(encoder.size() <= max, "{spec:?}: {}", encoder.size());
         }
     }
 

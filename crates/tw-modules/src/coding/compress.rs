@@ -18,12 +18,13 @@ use tw_core::session::Session;
 use tw_disk::{Account, Class, Source};
 use tw_http::{Known, Method, num};
 use tw_log::Level;
+use tw_rt::available_memory;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
 use super::budget::{self, Budget, Share};
-use super::codec::Spec;
+use super::codec::{self, Memory, Spec};
 use super::encoder::CodecError;
 use super::spare::{Begun, Supply};
 use super::{ratio, spare, turn};
@@ -63,6 +64,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the others wait in order",
     ),
     turn::LIMIT,
+    codec::LIMIT,
     budget::LIMIT,
     spare::LIMIT,
 ];
@@ -99,24 +101,29 @@ impl Rules {
         }
         let is_head = r.method() == Method::Head;
         let known = if is_head { None } else { body.in_memory() };
+        let memory = self.spec.memory(known.as_ref().map(|bytes| bytes.len() as u64).or(body.len()));
+        // DIFF(nginx): memory for compressing has an end. The filter of the next coding has the response when it is reached.
         let body = match known.filter(|bytes| self.is_soon_done(bytes.len())) {
-            Some(bytes) => match self.at_once(r, bytes) {
-                Ok(compressed) => Body::Bytes(compressed),
-                Err(error) => {
-                    r.log(Level::Alert, format_args!("{error} while sending response to client"));
-                    return body;
+            Some(bytes) => {
+                let Some(share) = self.admit_piece(r, memory, bytes.len() as u64) else { return body };
+                match self.at_once(r, bytes, memory, share) {
+                    Ok(compressed) => Body::Bytes(compressed),
+                    Err(error) => {
+                        r.log(Level::Alert, format_args!("{error} while sending response to client"));
+                        return body;
+                    }
                 }
-            },
-            None if is_head || self.is_one_piece(&body) => self.stream(body, None),
+            }
+            None if is_head => self.stream(body, Pieces::One(None)),
+            None if self.is_one_piece(&body) => {
+                // It is read before there is an encoder, and waits for one.
+                let bytes = body.len().unwrap_or(0).saturating_mul(2);
+                let Some(share) = self.admit_piece(r, memory, bytes) else { return body };
+                self.stream(body, Pieces::One(Some(share)))
+            }
             None => {
-                // DIFF(nginx): memory for compressing has an end.
-                let (bytes, max) = (self.spec.memory(body.len()), r.generation().memory.compression_memory);
-                let Some(share) = self.budget.admit(self.spec.coding(), bytes, max) else {
-                    // The filter of the next coding has it now.
-                    r.debug(format_args!("{}: compression_memory is in use", self.spec.coding().word()));
-                    return body;
-                };
-                self.stream(body, Some(share))
+                let Some(share) = self.admit(r, memory) else { return body };
+                self.stream(body, Pieces::Many(Some(share)))
             }
         };
         r.out.fields.set(Known::ContentEncoding, self.spec.coding().word());
@@ -124,6 +131,28 @@ impl Rules {
         refuse_ranges(r);
         r.out.weaken_etag();
         body
+    }
+
+    /// Memory for an encoder that is kept until the client has taken everything, and for what it makes at a time.
+    fn admit(&self, r: &Request, memory: Memory) -> Option<Share> {
+        let output = self.output();
+        let with_output = Memory { kept: memory.kept + output, peak: memory.peak + output };
+        let max = r.generation().memory.compression_memory;
+        let share = self.budget.admit(self.spec.coding(), with_output, max, budget::available());
+        self.or_say(r, share)
+    }
+
+    /// Memory for so many bytes of a body of one piece.
+    fn admit_piece(&self, r: &Request, memory: Memory, bytes: u64) -> Option<Share> {
+        let share = self.budget.admit_piece(self.spec.coding(), memory, bytes, budget::available());
+        self.or_say(r, share)
+    }
+
+    fn or_say(&self, r: &Request, share: Option<Share>) -> Option<Share> {
+        if share.is_none() {
+            r.debug(format_args!("{}: no memory is left for it", self.spec.coding().word()));
+        }
+        share
     }
 
     fn concern(&self, r: &Request, body: &Body) -> bool {
@@ -142,14 +171,20 @@ impl Rules {
     }
 
     // DIFF(nginx): what is compressed at once has a Content-Length.
-    fn at_once(&self, r: &mut Request, input: Bytes) -> Result<Bytes, CodecError> {
+    fn at_once(
+        &self,
+        r: &mut Request,
+        input: Bytes,
+        memory: Memory,
+        piece: Share,
+    ) -> Result<Bytes, CodecError> {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
-        let share = self.budget.take(self.spec.memory(Some(before)));
+        let share = self.budget.take(memory.kept);
         let Worked { begun, out } = work.run(spare::take(self.spec, Some(before), share))?;
-        spare::give_back(self.spec, begun);
+        begun.into_iter().for_each(|begun| spare::give_back(self.spec, begun));
         remember(r, self.ratio, before, out.len() as u64);
-        Ok(out.into())
+        Ok(piece.hold(out))
     }
 
     /// Bytes that are compressed at a time.
@@ -159,22 +194,27 @@ impl Rules {
         if is_costly { JOB_MAX } else { total }
     }
 
+    /// Bytes that come out at a time at most, and wait for the client: as much as went in, if nothing of it compresses.
+    fn output(&self) -> u64 {
+        let held = if self.spec.is_lazy() { codec::HELD_MAX } else { 0 };
+        (self.piece() + held) as u64
+    }
+
     /// Whether all of it can be compressed at a time, so that no encoder waits for the client.
     fn is_one_piece(&self, body: &Body) -> bool {
         body.len().is_some_and(|length| length <= self.piece() as u64) && !body.flushes()
     }
 
-    /// The body compressed, with the memory for an encoder that waits for the client; without it, in one piece.
-    fn stream(&self, body: Body, share: Option<Share>) -> Body {
+    fn stream(&self, body: Body, pieces: Pieces) -> Body {
         Body::Pull(Box::new(Compressed {
             length: body.len(),
             body,
             spec: self.spec,
             piece: self.piece(),
             ratio: self.ratio,
-            in_pieces: if share.is_some() { Pieces::Many } else { Pieces::One },
+            pieces,
             gathered: Vec::new(),
-            stage: Stage::Begin(share),
+            stage: Stage::Begin,
             budget: self.budget.clone(),
             before: 0,
             after: 0,
@@ -212,7 +252,8 @@ enum Then {
 
 /// What came of it.
 struct Worked {
-    begun: Begun,
+    /// The encoder, unless its memory has gone back at once because there is little.
+    begun: Option<Begun>,
     out: Vec<u8>,
 }
 
@@ -229,7 +270,25 @@ impl Work {
             }
             Then::Finish => begun.encoder.finish(&mut out)?,
         }
-        Ok(Worked { begun, out })
+        Ok(Worked { begun: Some(begun), out })
+    }
+
+    /// The same on a thread of a pool. Where memory is short, nothing stays there that is free: each thread would have as much of
+    /// it, and other threads could not use it before this one rests.
+    fn run_on_pool(self, supply: Supply) -> Result<Worked, CodecError> {
+        if !available_memory::is_short() {
+            return self.run(supply);
+        }
+        let is_last = self.then == Then::Finish;
+        let mut worked = self.run(supply)?;
+        worked.out.shrink_to_fit();
+        if is_last {
+            worked.begun = None;
+        }
+        tw_rt::let_go();
+        // Only what went back to the system is available to everybody.
+        tw_rt::give_back();
+        Ok(worked)
     }
 }
 
@@ -240,7 +299,7 @@ struct Compressed {
     spec: Spec,
     piece: usize,
     ratio: u16,
-    in_pieces: Pieces,
+    pieces: Pieces,
     /// What there is of a body that is compressed at a time, as long as that is not all of it.
     gathered: Vec<u8>,
     stage: Stage,
@@ -252,18 +311,17 @@ struct Compressed {
 }
 
 /// How a body is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pieces {
-    /// All of it at a time.
-    One,
-    /// As the client takes it.
-    Many,
+    /// All of it at a time. With its memory, until that is the output's.
+    One(Option<Share>),
+    /// As the client takes it. With the memory of its encoder, until that is made.
+    Many(Option<Share>),
 }
 
 /// Where the encoder is.
 enum Stage {
-    /// Not made yet, with its memory if that is kept for it.
-    Begin(Option<Share>),
+    /// Not made yet.
+    Begin,
     /// Here.
     Between(Begun),
     /// With a job, or lost with it: whoever dropped the future had given up.
@@ -301,32 +359,43 @@ impl Drop for Compressed {
 impl Compressed {
     async fn step(&mut self, r: &mut Request) -> io::Result<Option<Bytes>> {
         match self.stage {
-            Stage::Begin(_) => {}
+            Stage::Begin => {}
             // Others first: one response never keeps the loop for longer than one piece.
             Stage::Between(_) => tw_rt::yield_now().await,
             Stage::Away => return Err(io::Error::other("compression was given up")),
             Stage::Finished => return Ok(None),
         }
-        let work = match self.in_pieces {
-            Pieces::One => Work { input: self.whole(r).await?, then: Then::Finish },
-            Pieces::Many => self.work(r).await?,
+        let work = match self.pieces {
+            Pieces::One(_) => Work { input: self.whole(r).await?, then: Then::Finish },
+            Pieces::Many(_) => self.work(r).await?,
         };
         let then = work.then;
-        let Worked { begun, out } = self.encode(r, work).await?;
+        let Worked { mut begun, out } = self.encode(r, work).await?;
+        if then == Then::Finish {
+            begun.take().into_iter().for_each(|begun| spare::give_back(self.spec, begun));
+        }
         self.after += out.len() as u64;
         match then {
             Then::Nothing if out.is_empty() => {}
             Then::Nothing => self.held = Some(0),
             Then::Flush | Then::Finish => self.held = None,
         }
-        if then == Then::Finish {
-            spare::give_back(self.spec, begun);
-            self.stage = Stage::Finished;
-            remember(r, self.ratio, self.before, self.after);
-        } else {
-            self.stage = Stage::Between(begun);
+        match begun {
+            Some(begun) => self.stage = Stage::Between(begun),
+            None => {
+                self.stage = Stage::Finished;
+                remember(r, self.ratio, self.before, self.after);
+            }
         }
-        Ok(Some(out.into()))
+        let piece = match &mut self.pieces {
+            Pieces::One(share) => share.take(),
+            // The share of the encoder counts its output.
+            Pieces::Many(_) => None,
+        };
+        Ok(Some(match piece {
+            Some(piece) => piece.hold(out),
+            None => out.into(),
+        }))
     }
 
     /// The next piece, and what follows it.
@@ -361,20 +430,25 @@ impl Compressed {
         // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
         let (spec, length, budget) = (self.spec, self.length, self.budget.clone());
+        let memory = spec.memory(length);
+        let is_counted = matches!(self.pieces, Pieces::Many(_));
+        let share = match &mut self.pieces {
+            Pieces::Many(share) => share.take(),
+            Pieces::One(_) => None,
+        };
         // Taken when it can work, so that there are not more encoders than need be.
         let supply = move || {
-            let share = match stage {
-                Stage::Between(begun) => return Supply::Begun(begun),
-                Stage::Begin(Some(share)) => share,
-                Stage::Begin(None) | Stage::Away | Stage::Finished => budget.take(spec.memory(length)),
-            };
-            spare::take(spec, length, share)
+            if let Stage::Between(begun) = stage {
+                return Supply::Begun(begun);
+            }
+            spare::take(spec, length, share.unwrap_or_else(|| budget.take(memory.kept)))
         };
         if cost_ns <= INLINE_NS_MAX {
             turn::wait(cost_ns).await;
             return work.run(supply()).map_err(io::Error::other);
         }
-        by_pool(r, work, supply).await
+        let more = if is_counted { memory.peak - memory.kept } else { memory.peak };
+        by_pool(r, work, supply, (&self.budget, more)).await
     }
 }
 
@@ -407,16 +481,23 @@ thread_local! {
     static JOBS: Arc<Semaphore> = Arc::new(Semaphore::new(JOBS_MAX));
 }
 
-async fn by_pool(r: &Request, work: Work, supply: impl FnOnce() -> Supply) -> io::Result<Worked> {
+/// Has a job do it, which takes so many bytes only while it works.
+async fn by_pool(
+    r: &Request,
+    work: Work,
+    supply: impl FnOnce() -> Supply,
+    (budget, bytes): (&Arc<Budget>, u64),
+) -> io::Result<Worked> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
+    let working = budget.begin_work(bytes, budget::available()).await;
     // Below what waits for the disk. It is not on the request's account, which is for the disk.
     let mut account = Account::new(Class::Fill, Source::of(b"content coding"));
     let supply = supply();
     let job = move || {
         // A job that has begun ends, whether or not somebody still waits for it.
-        let _permit = permit;
-        work.run(supply)
+        let _held = (permit, working);
+        work.run_on_pool(supply)
     };
     disk.pool().run(&mut account, job).await.map_err(io::Error::other)?.map_err(io::Error::other)
 }
@@ -450,15 +531,15 @@ mod tests {
     fn work_that_flushes_can_be_read_and_goes_on() {
         let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
         let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
-        let share = Arc::new(Budget::default()).take(spec.memory(None));
+        let share = Arc::new(Budget::default()).take(spec.memory(None).kept);
         let worked = work(b"first", Then::Nothing).run(spare::take(spec, None, share)).unwrap();
-        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.begun)).unwrap();
+        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.begun.unwrap())).unwrap();
         let so_far = [worked.out, flushed.out].concat();
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
         inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first");
-        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.begun));
+        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.begun.unwrap()));
         let rest = rest.unwrap().out;
         inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first second");

@@ -2,6 +2,7 @@
 
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
+use super::codec::Memory;
 use super::encoder::{CodecError, Encoder};
 
 /// Bytes of room for output that an encoder is given at a time.
@@ -10,8 +11,13 @@ const ROOM: usize = 16 << 10;
 const STATE_SIZE: usize = 144 << 10;
 
 /// See [`Spec::memory`](super::Spec::memory).
-pub(super) fn memory(window_bits: u8, mem_level: u8) -> u64 {
-    (STATE_SIZE + (1 << (window_bits + 2)) + (1 << (mem_level + 9))) as u64
+pub(super) fn memory(window_bits: u8, mem_level: u8) -> Memory {
+    let size = size(window_bits, mem_level) as u64;
+    Memory { kept: size, peak: size }
+}
+
+fn size(window_bits: u8, mem_level: u8) -> usize {
+    STATE_SIZE + (1 << (window_bits + 2)) + (1 << (mem_level + 9))
 }
 
 /// An encoder of zlib-rs.
@@ -83,6 +89,6 @@ impl Encoder for Gzip {
     }
 
     fn size(&self) -> usize {
-        memory(self.window_bits, self.mem_level) as usize
+        size(self.window_bits, self.mem_level)
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 
-use super::budget::Share;
+use super::budget::{self, Share};
 use super::codec::Spec;
 use super::encoder::{CodecError, Encoder};
 
@@ -16,7 +16,7 @@ pub(super) const LIMIT: Limit = Limit::bytes(
     "SPARE_SIZE_MAX",
     SPARE_SIZE_MAX,
     "Bytes of encoders that one loop keeps for the next use",
-    "what is more is freed, and what was not used for ten seconds",
+    "what is more is freed, and what was not used for ten seconds; so is what all keep beyond an eighth of available memory",
 );
 
 /// How long an encoder waits for its next use.
@@ -54,7 +54,7 @@ impl Spares {
 
     fn add(&mut self, spare: Spare) {
         let kept: u64 = self.list.iter().map(|spare| spare.share.bytes()).sum();
-        if kept + spare.share.bytes() <= SPARE_SIZE_MAX {
+        if kept + spare.share.bytes() <= SPARE_SIZE_MAX && spare.share.is_affordable(budget::available()) {
             self.list.push(spare);
         }
         if self.looked.is_none() {
@@ -138,9 +138,9 @@ mod tests {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Gzip { level: 6, window_bits: 15, mem_level: 8 };
         let count = || SPARES.with_borrow(|spares| spares.list.len());
-        let new = |spec: Spec| take(spec, None, budget.take(spec.memory(None))).encoder().unwrap();
+        let new = |spec: Spec| take(spec, None, budget.take(spec.memory(None).kept)).encoder().unwrap();
         let many: Vec<_> = (0..100).map(|_| new(spec)).collect();
-        assert_eq!(budget.levels(), (100 * spec.memory(None), 0));
+        assert_eq!(budget.levels(), (100 * spec.memory(None).kept, 0));
         many.into_iter().for_each(|encoder| give_back(spec, encoder));
         let kept = count();
         assert!((20..60).contains(&kept), "{kept}");

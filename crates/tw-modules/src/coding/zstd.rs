@@ -3,6 +3,7 @@
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, SafeResult, get_error_name};
 
+use super::codec::{Memory, UNKNOWN_LENGTH_MAX};
 use super::encoder::{CodecError, Encoder};
 
 /// Bytes of room for output that the encoder is given at a time.
@@ -27,15 +28,15 @@ const MEMORY_KB: [(i32, [u64; 3]); 8] = [
 ];
 
 /// See [`Spec::memory`](super::Spec::memory).
-pub(super) fn memory(level: i32, length: Option<u64>) -> u64 {
+pub(super) fn memory(level: i32, length: Option<u64>) -> Memory {
     let [short, middle, long] =
         MEMORY_KB.iter().find(|(up_to, _)| level <= *up_to).map_or([19_000; 3], |(_, sizes)| *sizes);
-    let kb = match length {
-        Some(length) if length <= 128 << 10 => short,
-        Some(length) if length <= 512 << 10 => middle,
-        Some(_) | None => long,
+    let kb = match length.unwrap_or(UNKNOWN_LENGTH_MAX) {
+        length if length <= 128 << 10 => short,
+        length if length <= 512 << 10 => middle,
+        _ => long,
     };
-    kb << 10
+    Memory { kept: kb << 10, peak: kb << 10 }
 }
 
 /// An encoder of libzstd, whose memory comes from the allocator of the program.
@@ -81,8 +82,11 @@ fn check(result: SafeResult) -> Result<usize, CodecError> {
 
 impl Encoder for Zstd {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
-        let is_long = length.is_none_or(|length| length > u64::from(TUNED_MAX));
-        let hint = if self.level >= LARGE_LEVEL && is_long { TUNED_MAX } else { 0 };
+        let hint = match length {
+            None => UNKNOWN_LENGTH_MAX as u32,
+            Some(length) if self.level >= LARGE_LEVEL && length > u64::from(TUNED_MAX) => TUNED_MAX,
+            Some(_) => 0,
+        };
         check(self.state.reset(ResetDirective::SessionOnly))?;
         check(self.state.set_parameter(CParameter::SrcSizeHint(hint)))?;
         // A promise would count for more than the hint.

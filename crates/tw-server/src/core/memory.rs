@@ -56,7 +56,8 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         .since("Tailwater 0.2")
         .doc(
             "Memory that gzip, brotli and zstd may use for responses whose clients have not yet taken them all, in the whole \
-             process; beyond it a response gets the next coding that is configured and takes less, or none.",
+             process; beyond it, and beyond half of what the cgroup or the machine has left, a response gets the next coding that is \
+             configured and takes less, or none.",
         )
         .set(|raw, node, _| raw.compression_memory.set_size(node)),
 ];

@@ -32,8 +32,8 @@ const CONNECT: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ResolveUnix});
 const CORE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg});
 
 /// What the C library and the server itself read while they run: names of hosts, times, what `/proc` tells of the
-/// process, and how many processors its group has.
-const SYSTEM: [&str; 12] = [
+/// process and of the memory of the machine, and how many processors and how much memory its group has.
+const SYSTEM: [&str; 13] = [
     "/etc/gai.conf",
     "/etc/host.conf",
     "/etc/hosts",
@@ -42,6 +42,7 @@ const SYSTEM: [&str; 12] = [
     "/etc/protocols",
     "/etc/resolv.conf",
     "/etc/services",
+    "/proc/meminfo",
     "/proc/self",
     "/sys/devices/system/cpu",
     "/sys/fs/cgroup",
