@@ -2,7 +2,9 @@
 //!
 //! Buckets are log-linear: eight per power of two, so a quantile is at most 12.5 % above the true value. The range is
 //! one nanosecond to about 73 minutes; longer spans land in the last bucket. Recording is two relaxed atomic additions.
+//! What has never recorded a span has no buckets: there may be thousands of them, such as three for each upstream server.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Buckets per power of two, as a power of two.
@@ -15,9 +17,12 @@ pub const BUCKETS: usize = SUB * (MAX_POW - SUB_BITS + 2) as usize;
 
 /// Durations in nanoseconds, recorded by many threads and read by any.
 pub struct Histogram {
-    buckets: Box<[AtomicU64; BUCKETS]>,
+    /// Made for the first span.
+    buckets: OnceLock<Box<Buckets>>,
     sum_ns: AtomicU64,
 }
+
+type Buckets = [AtomicU64; BUCKETS];
 
 /// A copy of a [`Histogram`] at one moment; two can be merged or subtracted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,21 +61,34 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram; allocates about 2.6 KiB.
-    pub fn new() -> Self {
-        Self { buckets: Box::new([const { AtomicU64::new(0) }; BUCKETS]), sum_ns: AtomicU64::new(0) }
+    /// An empty histogram, which allocates nothing.
+    pub const fn new() -> Self {
+        Self { buckets: OnceLock::new(), sum_ns: AtomicU64::new(0) }
     }
 
-    /// Adds one span in nanoseconds. Never waits or allocates.
+    /// Adds one span in nanoseconds. The first one allocates 2.5 KiB.
     pub fn record_ns(&self, ns: u64) {
-        self.buckets[bucket_of(ns)].fetch_add(1, Relaxed);
+        let buckets = match self.buckets.get() {
+            Some(buckets) => buckets,
+            None => self.make_buckets(),
+        };
+        buckets[bucket_of(ns)].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(ns, Relaxed);
+    }
+
+    /// Makes the buckets, unless another thread does so at the same moment.
+    #[cold]
+    fn make_buckets(&self) -> &Buckets {
+        // Made before it is put there, so that nobody waits for an allocation of another thread.
+        let buckets = Box::new([const { AtomicU64::new(0) }; BUCKETS]);
+        self.buckets.get_or_init(|| buckets)
     }
 
     /// A copy of the counts. Spans recorded meanwhile may or may not be in it.
     pub fn snapshot(&self) -> Snapshot {
         let mut s = Snapshot::empty();
-        for (to, from) in s.buckets.iter_mut().zip(self.buckets.iter()) {
+        for (to, from) in s.buckets.iter_mut().zip(self.buckets.get().into_iter().flat_map(|all| all.iter()))
+        {
             *to = from.load(Relaxed);
         }
         s.sum_ns = self.sum_ns.load(Relaxed);

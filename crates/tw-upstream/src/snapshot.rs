@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tw_base::hist::Snapshot;
-
 use crate::group::Group;
 use crate::peer::{Peer, PeerId, ServerId, Status};
 use crate::server::Params;
@@ -62,12 +60,6 @@ pub struct PeerSnapshot {
     pub header_ms: u64,
     /// Moving average of the time until the end of the response, in milliseconds.
     pub response_ms: u64,
-    /// Times until connected.
-    pub connect: Snapshot,
-    /// Times until the head of the response.
-    pub header: Snapshot,
-    /// Times until the end of the response.
-    pub response: Snapshot,
 }
 
 /// What health checks have found.
@@ -84,7 +76,7 @@ pub struct Checks {
 }
 
 impl Group {
-    /// A copy of all numbers: some 8 KiB for each peer. Takes the lock of the group once, to clone a reference.
+    /// A copy of all numbers but the histograms, which are read one by one ([`Counters`](crate::Counters)). Takes the lock of the group once, to clone a reference.
     pub fn snapshot(&self, now: u64) -> GroupSnapshot {
         let list = self.list();
         GroupSnapshot {
@@ -125,9 +117,6 @@ impl Peer {
             connect_ms: state.times.connect.value(),
             header_ms: state.times.header.value(),
             response_ms: state.times.response.value(),
-            connect: counters.connect.snapshot(),
-            header: counters.header.snapshot(),
-            response: counters.response.snapshot(),
         }
     }
 }

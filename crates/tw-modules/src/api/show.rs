@@ -2,23 +2,33 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tw_rt::clock;
 use tw_server::core::upstream::Groups;
 use tw_server::http::gateway::Group;
-use tw_upstream::{Admin, List, Params, Peer, PeerSnapshot, Place, Server, Status};
+use tw_upstream::{Admin, List, Params, Peer, PeerId, PeerSnapshot, Place, Server, Status};
 
 use super::answer::json;
 
 /// A group with what has happened to its peers.
 #[derive(Serialize)]
 struct GroupView<'a> {
-    peers: Vec<PeerView>,
+    peers: Peers,
     #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<QueueView>,
     zone: &'a str,
 }
+
+/// The peers of a list, each looked at when it is written: there may be thousands.
+struct Peers {
+    list: Arc<List>,
+    now: u64,
+}
+
+/// The servers of a list in the order of the configuration; the addresses of a name behind it. Each likewise.
+struct Servers<'a>(&'a List);
 
 #[derive(Serialize)]
 struct QueueView {
@@ -111,33 +121,43 @@ pub(super) fn upstream(name: &str, group: &Group) -> Vec<u8> {
 
 /// The servers of a group.
 pub(super) fn servers(list: &List) -> Vec<u8> {
-    json(&views(list))
+    json(&Servers(list))
 }
 
 /// One of them.
 pub(super) fn server(list: &List, id: u32) -> Option<Vec<u8>> {
-    views(list).into_iter().find(|view| view.id == id).map(|view| json(&view))
+    let find = |id: u32| list.servers().iter().find(|(known, _)| known.0 == id);
+    if let Some((_, server)) = find(id) {
+        return Some(json(&ServerView::of(id, server)));
+    }
+    let peer = list.peer(PeerId(id))?;
+    let (parent, server) = find(peer.server().0)?;
+    Some(json(&ServerView::of_address(peer, parent.0, server)))
 }
 
-/// In the order of the configuration; the addresses of a name behind it.
-fn views(list: &List) -> Vec<ServerView<'_>> {
-    let mut views = Vec::new();
-    for (id, server) in list.servers() {
-        let peers = list.peers().filter(|peer| peer.server() == *id);
-        views.push(ServerView::of(id.0, server));
-        if server.is_named() {
-            views.extend(peers.map(|peer| ServerView::of_address(peer, id.0, server)));
-        }
+impl Serialize for Servers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let list = self.0;
+        serializer.collect_seq(list.servers().iter().flat_map(|(id, server)| {
+            let addresses = move || list.peers().filter(move |peer| peer.server() == *id);
+            let addresses = server.is_named().then(addresses).into_iter().flatten();
+            let addresses = addresses.map(|peer| ServerView::of_address(peer, id.0, server));
+            std::iter::once(ServerView::of(id.0, server)).chain(addresses)
+        }))
     }
-    views
+}
+
+impl Serialize for Peers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.list.peers().map(|peer| PeerView::of(peer.snapshot(self.now), self.now)))
+    }
 }
 
 impl<'a> GroupView<'a> {
     fn of(name: &'a str, group: &Group) -> Self {
         let (now, peers) = (clock::millis(), &group.peers);
         let queue = group.queue.map(|queue| QueueView { size: peers.waiting(), max_size: queue.most });
-        // One copy at a time: each has three histograms.
-        let peers = peers.list().peers().map(|peer| PeerView::of(peer.snapshot(now), now)).collect();
+        let peers = Peers { list: peers.list(), now };
         Self { peers, queue, zone: name }
     }
 }

@@ -93,9 +93,10 @@ fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
 
 /// What a file says of a list.
 fn text(list: &List) -> Vec<u8> {
-    let nodes: Vec<_> = list.servers().iter().map(|(_, server)| server::written(server)).collect();
     let mut text = Vec::new();
-    write_nodes(&nodes, &mut text);
+    for (_, server) in list.servers() {
+        write_nodes(&[server::written(server)], &mut text);
+    }
     text
 }
 
