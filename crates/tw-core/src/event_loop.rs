@@ -22,6 +22,7 @@ mod balance;
 mod budget;
 mod buffers;
 mod counts;
+mod line;
 mod roll;
 mod room;
 mod tally;
@@ -31,9 +32,10 @@ use self::balance::Balance;
 use self::counts::{CONNECTION, KnowsClients};
 
 pub use balance::Sibling;
-pub use budget::CopyBudget;
+pub use budget::{BULK_MIN, CopyBudget};
 pub use buffers::{Buffers, SCRATCH_SIZE};
 pub use counts::{Birth, Counts, PastStall, Stalls};
+pub use line::{BodySize, BulkPlace};
 pub use roll::Place;
 pub use room::{ConnectionPermit, Connections, ConnectionsExhausted, Expendable, Room};
 pub use tally::{Number, OwnTally, Tally};
@@ -52,7 +54,8 @@ pub const LIMITS: &[Limit] = &[
     ),
     room::LIMIT,
     accept::AT_ONCE_LIMIT,
-    budget::LIMIT,
+    budget::LIMITS[0],
+    budget::LIMITS[1],
     Limit::count(
         "PANICS_WAITING_MAX",
         PANICS_WAITING_MAX as u64,

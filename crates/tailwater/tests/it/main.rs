@@ -49,6 +49,7 @@ mod early_hints;
 mod empty_gif;
 mod error_page;
 mod explain;
+mod fair_turns;
 mod fastcgi;
 mod faults;
 mod file_heads;

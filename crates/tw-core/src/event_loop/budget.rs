@@ -1,33 +1,47 @@
 //! What one turn of a loop may spend on one kind of work, so that the others have theirs.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 
 use super::SCRATCH_SIZE;
+use super::line::Line;
 
 /// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
 const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
+/// A response that is longer than this is large: what it sends has its place in the [line](CopyBudget::poll_bulk).
+pub const BULK_MIN: usize = 64 << 10;
 /// How long that takes, about.
 const TURN_COPY_TIME: Duration = Duration::from_millis(1);
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "TURN_COPY_MAX",
-    TURN_COPY_MAX as u64,
-    "Bytes of files that one turn of a loop gives to sockets",
-    "the other connections have their turn first",
-);
+pub(super) const LIMITS: [Limit; 2] = [
+    Limit::bytes(
+        "TURN_COPY_MAX",
+        TURN_COPY_MAX as u64,
+        "Bytes of large bodies that one turn of a loop gives to sockets",
+        "the other connections have their turn first",
+    ),
+    Limit::bytes(
+        "BULK_MIN",
+        BULK_MIN as u64,
+        "Bytes of one response that do not wait behind the large bodies of other connections",
+        "the rest is sent piece by piece, in the order of those who wait; what has become ready meanwhile goes before each piece",
+    ),
+];
 
 /// What the current turn has copied from files to sockets.
 pub struct CopyBudget {
     /// When the turn began, and the bytes.
     turn: Cell<(Instant, usize)>,
+    /// Those who wait to send a piece of a large body.
+    pub(super) line: Rc<Line>,
 }
 
 impl CopyBudget {
     pub(super) fn new() -> Self {
-        Self { turn: Cell::new((tw_rt::clock::now(), 0)) }
+        Self { turn: Cell::new((tw_rt::clock::now(), 0)), line: Rc::default() }
     }
 
     /// Whether this turn may still copy from files to sockets: the other connections then wait at most about a
@@ -42,6 +56,17 @@ impl CopyBudget {
         if !self.may_copy(bytes) {
             tw_rt::yield_now().await;
         }
+    }
+
+    /// Counts `bytes` as copied, whatever this turn has copied before.
+    pub fn spent(&self, bytes: usize) {
+        let turn = tw_rt::clock::now();
+        self.turn.set((turn, self.copied(turn).saturating_add(bytes)));
+    }
+
+    /// Whether this turn may copy another piece for the line: new events are looked for after each buffer.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.copied(tw_rt::clock::now()) < SCRATCH_SIZE
     }
 
     /// Counts time that this turn spent on making bodies, as if as much as takes that long had been copied.

@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use tw_core::event_loop::{BULK_MIN, BodySize, SCRATCH_SIZE};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead, LAST_CHUNK};
 use tw_http::{Method, Version, response};
 
@@ -136,6 +137,7 @@ fn first(
     let written = match &mut body {
         _ if is_limited || delimiter == Delimiter::Chunked => 0,
         Body::Empty => accept(write_now(conn, &head))?,
+        Body::Bytes(bytes) if BodySize::of(0, bytes.len() as u64) == BodySize::Large => 0,
         Body::Bytes(bytes) => {
             let written = if bytes.len() <= COPY_MAX {
                 head.extend_from_slice(bytes);
@@ -238,10 +240,9 @@ async fn pull(
             let bytes = std::mem::take(&mut out).into();
             ahead(body, write_all(r, conn, bytes, timeout, pace.as_deref_mut())).await?;
         }
-        while !conn.client.home.budget.may_copy(0) {
-            // A body can be made faster than it is needed for as long as its client is fast.
-            tw_rt::yield_now().await;
-        }
+        // A body can be made faster than it is needed for as long as its client is fast.
+        let left = promised.map_or(0, |length: u64| length.saturating_sub(sent));
+        conn.client.home.budget.turn(BodySize::of(r.costs.sent.bytes, left)).await;
         let mut nothing = Vec::new();
         let meanwhile = if holds { &mut nothing } else { &mut out };
         let mut next = next_piece(r, conn, meanwhile, body, want).await;
@@ -408,6 +409,8 @@ pub(super) fn write_parts_now(conn: &Conn, parts: &[IoSlice<'_>]) -> io::Result<
     tw_rt::watch::operation("writing to the client", || conn.transport.try_write_vectored(parts))
 }
 
+/// Writes all of a piece. Whoever writes it has its turn; what the socket does not take at once is behind others, if the
+/// response is large.
 pub(super) async fn write_all(
     r: &mut Request,
     conn: &Rc<Conn>,
@@ -415,13 +418,22 @@ pub(super) async fn write_all(
     timeout: Duration,
     mut pace: Option<&mut Pace>,
 ) -> Result<(), Failure> {
+    let home = conn.client.home.clone();
+    let mut has_turn = bytes.len() <= BULK_MIN;
     while !bytes.is_empty() {
-        let mut want = bytes.len();
+        let size = BodySize::of(r.costs.sent.bytes, bytes.len() as u64);
+        if !std::mem::take(&mut has_turn) && size == BodySize::Large {
+            home.budget.turn(size).await;
+        }
+        let mut want = bytes.len().min(SCRATCH_SIZE);
         if let Some(pace) = pace.as_deref_mut() {
             want = want.min(pace.allowance(r).await?);
         }
         let n = accept(write_now(conn, &bytes[..want]))?;
         r.count_sent(n);
+        if size == BodySize::Large {
+            home.budget.spent(n);
+        }
         // Shared bytes are cut without copying.
         let _ = bytes.split_to(n);
         if n < want {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_core::event_loop::SCRATCH_SIZE;
+use tw_core::event_loop::{BodySize, SCRATCH_SIZE};
 use tw_disk::{Disk, DiskError, Errno, Now, Sending, SentEnd};
 
 use super::Conn;
@@ -37,6 +37,11 @@ pub(super) fn begin_file(
 ) -> Result<usize, Failure> {
     let len = usize::try_from(span.len).unwrap_or(usize::MAX);
     span.file.count_use(disk, r);
+    let budget = &conn.client.home.budget;
+    if BodySize::of(0, span.len) == BodySize::Large && !budget.is_free() {
+        // It has its turn behind those who wait.
+        return Ok(0);
+    }
     if let Some(sending) = files::sending(r, disk, &span.file) {
         let written = accept(conn.transport.try_write_before(head))?;
         if written < head.len() {
@@ -44,8 +49,10 @@ pub(super) fn begin_file(
         }
         let want = len.min(kernel_turn_size(r));
         // Of none, the rest finds out why.
-        let sent = send_by_kernel(conn, disk, &sending, span.offset, want).transpose()?.flatten();
-        return Ok(written + sent.unwrap_or(0));
+        let sent =
+            send_by_kernel(conn, disk, &sending, span.offset, want).transpose()?.flatten().unwrap_or(0);
+        budget.spent(sent.div_ceil(KERNEL_WORTH));
+        return Ok(written + sent);
     }
     if let Some(content) = span.content() {
         return accept(write_parts_now(conn, &[IoSlice::new(head), IoSlice::new(&content)]));
@@ -54,6 +61,7 @@ pub(super) fn begin_file(
     let want = scratch.len().min(len);
     match read_now(disk, span, &mut scratch[..want]) {
         Now::Ready(Ok(n)) if n > 0 => {
+            budget.spent(n);
             accept(write_parts_now(conn, &[IoSlice::new(head), IoSlice::new(&scratch[..n])]))
         }
         // The rest finds out what is wrong, or waits for the disk.
@@ -125,40 +133,44 @@ pub(super) async fn send_file(
     let mut by = Sender::Pool;
     // Twice what the socket took last: little is copied in vain for a slow reader.
     let mut window = turn;
+    // Whether this turn of the loop is still its own.
+    let mut goes_on = false;
+    let home = conn.client.home.clone();
     while span.len > 0 {
         let len = usize::try_from(span.len).unwrap_or(usize::MAX);
         let allowed = match pace.as_deref_mut() {
             Some(pace) => len.min(pace.allowance(r).await?),
             None => len,
         };
+        if !std::mem::take(&mut goes_on) {
+            home.budget.turn(BodySize::of(r.costs.sent.bytes, span.len)).await;
+        }
         match send_locked(r, conn, &disk, span, allowed)? {
             Kernel::Sent => {
                 if span.len > 0 {
-                    tw_rt::yield_now().await;
+                    home.budget.others_first().await;
                 }
                 continue;
             }
-            Kernel::SentPart => continue,
-            Kernel::SocketFull => {
-                wait_writable(conn, timeout).await?;
+            Kernel::SentPart => {
+                goes_on = true;
                 continue;
             }
-            Kernel::NotNow => {
-                tw_rt::yield_now().await;
+            Kernel::SocketFull => {
+                wait_writable(conn, timeout).await?;
                 continue;
             }
             Kernel::Cannot => {}
         }
         let want = window.min(allowed);
-        if !conn.client.home.budget.may_copy(want) {
-            tw_rt::yield_now().await;
-            continue;
-        }
         let moved = {
             let mut scratch = conn.client.home.buffers.scratch.borrow_mut();
             match read_now(&disk, span, &mut scratch[..want]) {
                 Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
-                Now::Ready(Ok(n)) => Moved::Written(n, write_now(conn, &scratch[..n])),
+                Now::Ready(Ok(n)) => {
+                    home.budget.spent(n);
+                    Moved::Written(n, write_now(conn, &scratch[..n]))
+                }
                 Now::Ready(Err(errno)) => return Err(Failure::Body(errno.into())),
                 Now::Cold => Moved::Cold,
             }
@@ -171,8 +183,8 @@ pub(super) async fn send_file(
                 if written < n {
                     wait_writable(conn, timeout).await?;
                 } else if span.len > 0 {
-                    // Others first: one connection never keeps the loop for longer than one buffer.
-                    tw_rt::yield_now().await;
+                    // One connection never keeps the loop for longer than one buffer.
+                    home.budget.others_first().await;
                 }
             }
             Moved::Written(_, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -221,8 +233,6 @@ enum Kernel {
     SentPart,
     /// The socket takes nothing.
     SocketFull,
-    /// This turn has sent enough.
-    NotNow,
     /// The file is not locked in memory, or not any more.
     Cannot,
 }
@@ -238,9 +248,6 @@ fn send_locked(
     let file = span.file.clone();
     let Some(sending) = files::sending(r, disk, &file) else { return Ok(Kernel::Cannot) };
     let want = allowed.min(kernel_turn_size(r));
-    if !conn.client.home.budget.may_copy(want.div_ceil(KERNEL_WORTH)) {
-        return Ok(Kernel::NotNow);
-    }
     let Some(sent) = send_by_kernel(conn, disk, &sending, span.offset, want) else {
         return Ok(Kernel::Cannot);
     };
@@ -250,6 +257,7 @@ fn send_locked(
             Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()))
         }
         Some(n) => {
+            conn.client.home.budget.spent(n.div_ceil(KERNEL_WORTH));
             r.count_sent(n);
             span.advance(n);
             Ok(if n < want { Kernel::SentPart } else { Kernel::Sent })

@@ -11,13 +11,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use tw_core::event_loop::SCRATCH_SIZE;
+use tw_core::event_loop::{BULK_MIN, BodySize, BulkPlace, SCRATCH_SIZE};
 use tw_http2::{Broken, Connection};
 use tw_net::Transport;
 use tw_rt::watch;
 
 use super::serve::Terms;
-use super::turns::{MADE_MAX, Made, Turns};
+use super::turns::{MADE_MAX, Made, Share, Turns};
 use crate::http::client::Client;
 
 /// Bytes of frames that are gathered for one write.
@@ -43,6 +43,12 @@ pub(crate) struct Conn {
     /// What was read of it before.
     early: RefCell<Vec<u8>>,
     pub(super) turns: Turns,
+    /// Its place among the large bodies of the loop, which the stream of this number has while it is next.
+    making: RefCell<(u32, BulkPlace)>,
+    /// Its place to write what the socket has not taken before.
+    writing: RefCell<BulkPlace>,
+    /// Set while the socket has not taken everything.
+    is_behind: Cell<bool>,
     /// Bytes that were made and that it has not tried to write.
     untried: Cell<usize>,
     /// The last turn in which something was read, and how much.
@@ -79,6 +85,9 @@ impl Conn {
             terms,
             early: RefCell::new(early),
             turns: Turns::default(),
+            making: RefCell::default(),
+            writing: RefCell::default(),
+            is_behind: Cell::new(false),
             untried: Cell::new(0),
             came: Cell::new(0),
             went: Cell::new(0),
@@ -127,6 +136,39 @@ impl Conn {
             ..MADE_MAX => Made::Little,
             _ => Made::Enough,
         }
+    }
+
+    /// Ready when it is the turn of a stream, among those of the connection, and of the connection among the large bodies of its
+    /// loop. Who goes away before [leaves](Self::leave).
+    pub(super) fn poll_turn(&self, share: &Rc<Share>, size: BodySize, cx: &mut Context<'_>) -> Poll<()> {
+        if size == BodySize::Large {
+            let (holder, place) = &mut *self.making.borrow_mut();
+            if self.turns.is_next(share) {
+                *holder = share.id;
+                if self.client.home.budget.poll_bulk(place, cx).is_pending() {
+                    self.turns.wait(share, cx);
+                    return Poll::Pending;
+                }
+            } else if *holder == share.id {
+                // Who is next takes a place of its own: this one would hold up the others.
+                *place = BulkPlace::default();
+            }
+        }
+        self.turns.poll(share, self.made(), cx)
+    }
+
+    /// Forgets that a stream waits for its turn.
+    pub(super) fn leave(&self, id: u32) {
+        let (holder, place) = &mut *self.making.borrow_mut();
+        if *holder == id {
+            *place = BulkPlace::default();
+        }
+        self.turns.leave(id);
+    }
+
+    /// Gives up its places, when nothing is written any more.
+    pub(super) fn leave_line(&self) {
+        self.writing.take();
     }
 
     /// What was made has had its chance to leave.
@@ -197,18 +239,29 @@ impl Conn {
     pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.has_tried();
         while self.frames.out_len() > 0 {
+            let is_behind = self.is_behind.get() && self.frames.out_len() >= BULK_MIN;
+            if is_behind {
+                ready!(self.client.home.budget.poll_bulk(&mut self.writing.borrow_mut(), cx));
+            }
+            self.is_behind.set(false);
             let write = || self.frames.write(|parts| self.transport.try_write_vectored(parts));
             match watch::operation("writing to the client", write) {
                 Ok(n) => {
+                    if is_behind {
+                        self.client.home.budget.spent(n);
+                    }
                     self.went.set(self.went.get() + n as u64);
                     self.turns.gathered(self.frames.out_len());
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.transport.poll_writable(cx))?;
+                    let ready = self.transport.poll_writable(cx);
+                    self.is_behind.set(true);
+                    ready!(ready)?;
                 }
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+        self.leave_line();
         Poll::Ready(Ok(()))
     }
 }

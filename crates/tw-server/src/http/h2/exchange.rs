@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_core::event_loop::BodySize;
 use tw_http2::{Broken, Came, Cut, Fields, Reason, Stream};
 use tw_rt::Deadline;
 
@@ -69,7 +70,7 @@ struct Waiting<'a>(&'a Exchange);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.conn.turns.leave(self.0.share.id);
+        self.0.conn.leave(self.0.share.id);
     }
 }
 
@@ -203,9 +204,9 @@ impl Exchange {
     // What it is told.
 
     /// Waits until it is the turn of this stream to make something.
-    pub(super) async fn turn(&self) -> Result<Turn, Failure> {
+    pub(super) async fn turn(&self, size: BodySize) -> Result<Turn, Failure> {
         let _waiting = Waiting(self);
-        poll_fn(|cx| match self.conn.turns.poll(&self.share, self.conn.made(), cx) {
+        poll_fn(|cx| match self.conn.poll_turn(&self.share, size, cx) {
             Poll::Ready(()) => Poll::Ready(Ok(Turn(self.conn.clone()))),
             Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
         })

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tw_core::event_loop::BodySize;
 use tw_disk::Now;
 use tw_http::{Method, status};
 use tw_log::Level;
@@ -150,17 +151,19 @@ impl Sending {
         let mut is_last = false;
         if let Some(piece) = first {
             is_last = piece.is_last;
-            let turn = ahead(&mut body, self.exchange.turn()).await?;
+            let turn = ahead(&mut body, self.exchange.turn(self.size())).await?;
             self.piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
         }
         // Trailers need no turn: they leave with the last piece.
         while !is_last {
             // Nothing is made that the client cannot take.
             ahead(&mut body, self.exchange.room(1, self.timeout)).await?;
-            r.client().home.budget.spend(0).await;
+            if self.size() == BodySize::Small {
+                r.client().home.budget.spend(0).await;
+            }
             let Some((piece, turn)) = self.made(r, &mut body).await? else { break };
             is_last = piece.is_last;
-            let _ = r.client().home.budget.may_copy(piece.bytes.len());
+            r.client().home.budget.spent(piece.bytes.len());
             self.piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {
@@ -221,7 +224,7 @@ impl Sending {
 
     /// The next piece, when it is the turn of this stream, and the permit to send it; `None` at the end.
     async fn made(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<(Piece, Turn)>, Failure> {
-        let turn = ahead(body, self.exchange.turn()).await?;
+        let turn = ahead(body, self.exchange.turn(self.size())).await?;
         if let Body::File(span) = body
             && let Some(bytes) = read_now(r, span, self.room_now())?
         {
@@ -239,8 +242,13 @@ impl Sending {
             }
         };
         let Some(piece) = piece else { return Ok(None) };
-        let turn = ahead(body, self.exchange.turn()).await?;
+        let turn = ahead(body, self.exchange.turn(self.size())).await?;
         Ok(Some((piece, turn)))
+    }
+
+    /// The size of the response, as far as it is known.
+    fn size(&self) -> BodySize {
+        BodySize::of(self.sent, self.promised.map_or(0, |length| length.saturating_sub(self.sent)))
     }
 
     /// Bytes that are worth being read, because they can be sent at once.
@@ -269,7 +277,7 @@ impl Sending {
                 want = want.min(pace.allowance(r).await?);
             }
             if turn.is_none() {
-                turn = Some(ahead(body, self.exchange.turn()).await?);
+                turn = Some(ahead(body, self.exchange.turn(self.size())).await?);
             }
             let room = self.exchange.room_now(want);
             if room == 0 {

@@ -171,6 +171,7 @@ async fn live(conn: Rc<Conn>) {
     let end = poll_fn(|cx| life.poll(cx)).await;
     let (was_told, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
     drop(life);
+    conn.leave_line();
     tell(&conn.client, &end, streams.is_empty());
     // They learn that their client is gone, and write their lines.
     conn.frames.set_driver(None);

@@ -100,12 +100,10 @@ impl Turns {
     /// Ready when it is this stream's turn: what it can make at once, it makes before anybody is asked again. Who goes away
     /// without having had it [leaves](Self::leave). A loop that has made enough for now has it wait for the others.
     pub(super) fn poll(&self, share: &Rc<Share>, made: Made, cx: &mut Context<'_>) -> Poll<()> {
-        let mut queue = self.queue.borrow_mut();
-        let place = queue.iter().position(|waiter| waiter.share.id == share.id);
-        let mine = self.rank(share);
-        let is_next = self.has_room() && !queue.iter().any(|waiter| self.rank(&waiter.share) < mine);
+        let is_next = self.is_next(share);
         if is_next && made == Made::Little {
-            if let Some(place) = place {
+            let mut queue = self.queue.borrow_mut();
+            if let Some(place) = queue.iter().position(|waiter| waiter.share.id == share.id) {
                 queue.swap_remove(place);
             }
             self.given.set(self.given.get() + 1);
@@ -118,11 +116,23 @@ impl Turns {
             // Connections that have something to write are asked before.
             cx.waker().wake_by_ref();
         }
-        match place.and_then(|place| queue.get_mut(place)) {
+        self.wait(share, cx);
+        Poll::Pending
+    }
+
+    /// Whether there is room, and nobody before this stream.
+    pub(super) fn is_next(&self, share: &Share) -> bool {
+        let mine = self.rank(share);
+        self.has_room() && !self.queue.borrow().iter().any(|waiter| self.rank(&waiter.share) < mine)
+    }
+
+    /// Takes note that a stream waits for its turn.
+    pub(super) fn wait(&self, share: &Rc<Share>, cx: &Context<'_>) {
+        let mut queue = self.queue.borrow_mut();
+        match queue.iter_mut().find(|waiter| waiter.share.id == share.id) {
             Some(waiter) => waiter.waker.clone_from(cx.waker()),
             None => queue.push(Waiter { share: share.clone(), waker: cx.waker().clone() }),
         }
-        Poll::Pending
     }
 
     /// Forgets that a stream waits.

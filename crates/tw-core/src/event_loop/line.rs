@@ -1,0 +1,233 @@
+//! The line of those on a loop that send large bodies. One of them at a time stands among the ready tasks of the loop; the others
+//! wait here, however many they are.
+//!
+//! ```text
+//! ready tasks of the loop:   small request, small request, bulk sender
+//!                                                              │ sends a piece, and calls the next one, who goes
+//! line:   sender, sender, sender, …  ◄── has more to send ─────┘ behind all that has become ready meanwhile
+//! ```
+//! Without it, a thousand senders would each have a piece before a small request that has come after them has its turn.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::{BULK_MIN, CopyBudget};
+
+/// The line of a loop, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Line(RefCell<VecDeque<Rc<Waiter>>>);
+
+struct Waiter {
+    waker: RefCell<Waker>,
+    is_gone: Cell<bool>,
+}
+
+/// Size of a whole response, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodySize {
+    /// At most [`BULK_MIN`].
+    Small,
+    /// More.
+    Large,
+}
+
+impl BodySize {
+    /// The size of a response of which `sent` bytes have left and `left` are known to follow.
+    pub fn of(sent: u64, left: u64) -> Self {
+        if sent.saturating_add(left) > BULK_MIN as u64 { Self::Large } else { Self::Small }
+    }
+}
+
+/// A place in the line of a loop. Who drops it while waiting leaves the line.
+#[derive(Default)]
+pub struct BulkPlace(Option<Held>);
+
+struct Held {
+    line: Rc<Line>,
+    waiter: Rc<Waiter>,
+}
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    fn join(self: &Rc<Self>, cx: &Context<'_>) -> Held {
+        let waiter = Rc::new(Waiter { waker: RefCell::new(cx.waker().clone()), is_gone: Cell::new(false) });
+        self.0.borrow_mut().push_back(waiter.clone());
+        Held { line: self.clone(), waiter }
+    }
+
+    /// Takes out all in front who have gone, and calls who is in front then.
+    fn call(&self) {
+        let mut waiters = self.0.borrow_mut();
+        while waiters.front().is_some_and(|front| front.is_gone.get()) {
+            waiters.pop_front();
+        }
+        if let Some(front) = waiters.front() {
+            front.waker.borrow().wake_by_ref();
+        }
+    }
+}
+
+impl Held {
+    fn is_front(&self) -> bool {
+        self.line.0.borrow().front().is_some_and(|front| Rc::ptr_eq(front, &self.waiter))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.waiter.is_gone.set(true);
+        if self.is_front() {
+            self.line.call();
+        }
+    }
+}
+
+impl CopyBudget {
+    /// Ready when it is this sender's turn to send a piece of a large body: nobody who came before it waits, and since
+    /// the loop last looked for events, the line has sent less than a buffer. Who has sent [says so](Self::spent), and comes to the end of the line with the next piece.
+    pub fn poll_bulk(&self, place: &mut BulkPlace, cx: &mut Context<'_>) -> Poll<()> {
+        let held = match &mut place.0 {
+            None if self.is_free() => return Poll::Ready(()),
+            none @ None => none.insert(self.line.join(cx)),
+            Some(held) => {
+                held.waiter.waker.borrow_mut().clone_from(cx.waker());
+                held
+            }
+        };
+        if !held.is_front() {
+            return Poll::Pending;
+        }
+        if self.may_go_on() {
+            place.0 = None;
+            return Poll::Ready(());
+        }
+        // Whatever has become ready, and new events, come before.
+        let mut next_turn = pin!(tw_rt::yield_now());
+        let _ = next_turn.as_mut().poll(cx);
+        Poll::Pending
+    }
+
+    /// Waits for the turn to send a piece of a body: a large one has its place in the line, a small one only needs a turn of the
+    /// loop that may still copy.
+    pub async fn turn(&self, size: BodySize) {
+        match size {
+            BodySize::Small => {
+                while !self.may_copy(0) {
+                    tw_rt::yield_now().await;
+                }
+            }
+            BodySize::Large => {
+                let mut place = BulkPlace::default();
+                std::future::poll_fn(|cx| self.poll_bulk(&mut place, cx)).await;
+            }
+        }
+    }
+
+    /// Lets the others go first after a whole piece, unless that is what the line does.
+    pub async fn others_first(&self) {
+        if self.line.is_empty() {
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Returns true if a large body may go on at once: nobody waits for a turn, and this one may still copy.
+    pub fn is_free(&self) -> bool {
+        self.line.is_empty() && self.may_copy(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tw_rt::watch::Subject;
+    use tw_rt::{LoopOptions, LoopThread};
+
+    use super::super::SCRATCH_SIZE;
+    use super::*;
+
+    const SENDERS: u64 = 200;
+
+    /// Runs `main` as the main future of a loop.
+    fn on_loop<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
+        LoopThread::<()>::start(LoopOptions::new(0), |_| main()).unwrap().join().unwrap();
+    }
+
+    /// Starts senders that never run out, on a loop with this budget; what each has sent is counted.
+    fn start_senders(budget: &Rc<CopyBudget>) -> Rc<Vec<Cell<u64>>> {
+        let sent: Rc<Vec<_>> = Rc::new((0..SENDERS).map(|_| Cell::new(0)).collect());
+        for id in 0..SENDERS {
+            let (budget, sent) = (budget.clone(), sent.clone());
+            tw_rt::spawn_local(Subject { kind: "sender", id }, async move {
+                loop {
+                    budget.turn(BodySize::Large).await;
+                    budget.spent(SCRATCH_SIZE);
+                    sent[id as usize].set(sent[id as usize].get() + 1);
+                    budget.others_first().await;
+                }
+            });
+        }
+        sent
+    }
+
+    #[test]
+    fn what_becomes_ready_comes_before_the_line() {
+        on_loop(|| async {
+            let budget = Rc::new(CopyBudget::new());
+            let sent = start_senders(&budget);
+            let total = |sent: &[Cell<u64>]| sent.iter().map(Cell::get).sum::<u64>();
+            while total(&sent) < 2 * SENDERS {
+                tw_rt::yield_now().await;
+            }
+            for _ in 0..100 {
+                let (before, sent) = (total(&sent), sent.clone());
+                // A new task stands behind all tasks that are ready, as one does that an event has woken.
+                let small = async move { total(&sent) - before };
+                let meanwhile =
+                    tw_rt::spawn_local(Subject { kind: "small request", id: 0 }, small).await.unwrap();
+                assert!(meanwhile <= 1, "{meanwhile} of {SENDERS} senders came before a small request");
+                tw_rt::yield_now().await;
+            }
+        });
+    }
+
+    #[test]
+    fn senders_have_their_turns_one_after_the_other() {
+        on_loop(|| async {
+            let budget = Rc::new(CopyBudget::new());
+            let sent = start_senders(&budget);
+            while sent.iter().map(Cell::get).sum::<u64>() < 20 * SENDERS {
+                tw_rt::yield_now().await;
+            }
+            let (least, most) = (sent.iter().map(Cell::get).min(), sent.iter().map(Cell::get).max());
+            assert!(most.unwrap() - least.unwrap() <= 2, "{least:?} {most:?}");
+        });
+    }
+
+    #[test]
+    fn who_leaves_the_line_holds_nobody_up() {
+        on_loop(|| async {
+            let budget = CopyBudget::new();
+            let mut cx = Context::from_waker(Waker::noop());
+            budget.charge(Duration::from_secs(1));
+            let mut places: [BulkPlace; 4] = Default::default();
+            for place in &mut places {
+                assert!(budget.poll_bulk(place, &mut cx).is_pending());
+            }
+            let [first, second, third, mut fourth] = places;
+            drop(second);
+            drop(first);
+            drop(third);
+            tw_rt::yield_now().await;
+            assert!(!budget.is_free(), "one waits");
+            assert!(budget.poll_bulk(&mut fourth, &mut cx).is_ready());
+            assert!(budget.is_free());
+        });
+    }
+}
