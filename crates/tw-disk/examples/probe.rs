@@ -1,4 +1,4 @@
-//! What it costs to ask whether a cached path still leads to the same version of a file, and to open and read it.
+//! Costs of checking that a cached path still leads to the same version of a file, and of opening and reading it.
 //!
 //! `cargo run --profile profiling -p tw-disk --example probe -- PATH [ROUNDS]`, with a small file on a local file system.
 

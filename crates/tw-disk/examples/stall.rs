@@ -1,4 +1,4 @@
-//! How long the disk stops a loop: many tasks read cold files while one reads a hot one, all on one thread.
+//! Time for which the disk stops a loop: many tasks read cold files while one reads a hot one, all on one thread.
 //!
 //! `cargo run --profile profiling -p tw-disk --example stall -- DIR [raw]`, with a few hundred cold files in DIR, on a device
 //! slow enough to matter (a blkio or io cgroup helps). `raw` tries `preadv2(RWF_NOWAIT)` for every read, as if nobody knew
@@ -16,7 +16,7 @@ use tw_disk::{Account, Aio, Disk, File, Now, Open, Pool, Source};
 const CHUNK_SIZE: usize = 32 * 1024;
 const RUN: Duration = Duration::from_secs(5);
 
-/// What the loop saw.
+/// Measurements of the loop.
 #[derive(Default)]
 struct Seen {
     longest: Cell<Duration>,

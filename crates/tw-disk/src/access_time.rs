@@ -14,14 +14,14 @@ use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What `relatime` calls old.
+/// Age, in seconds, from which `relatime` updates an access time.
 const DAY_S: i64 = 24 * 60 * 60;
 /// The kernel's clock may be this much ahead of ours when the read comes.
 const AHEAD_S: i64 = 1;
 /// An access time that is so old would have moved, if this file's ever did: no second read can have been of the same tick.
 const SETTLED_S: i64 = 2;
 
-/// What reading a file does to its access time.
+/// Effect of a read on the access time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Updates {
@@ -55,7 +55,7 @@ impl Updates {
         }
     }
 
-    /// Whether a read at `now`, in seconds since 1970, moves the access time of a file with these times.
+    /// Returns true if a read at `now`, in seconds since 1970, updates the access time of a file with these times.
     fn is_due(self, times: &Times, now: i64) -> bool {
         match self {
             Self::Never => false,
@@ -88,7 +88,7 @@ impl From<&Stat> for Times {
     }
 }
 
-/// What is known of the access time of an open file.
+/// Cached knowledge about the access time of an open file.
 pub(crate) struct AccessTime(AtomicU8);
 
 impl AccessTime {
@@ -122,8 +122,8 @@ impl AccessTime {
         self.0.store(updates as u8, Relaxed);
     }
 
-    /// Whether a read may write it, and so is for a job. Never waits, but asks for the times of the file (0.2 µs) if they
-    /// decide; for file systems that answer that from memory.
+    /// Returns true if a read may write the access time, so that it must be done by a job. Never waits, but asks for the
+    /// times of the file (0.2 µs) if they decide; for file systems that answer that from memory.
     pub(crate) fn may_be_due(&self, fd: &OwnedFd) -> bool {
         match self.updates() {
             Updates::Never => false,
@@ -132,7 +132,7 @@ impl AccessTime {
         }
     }
 
-    /// The same for one who has just asked for the times.
+    /// Returns true if a read may write the access time, for a caller that has just asked for the times.
     pub(crate) fn may_be_due_for(&self, st: &Stat) -> bool {
         self.updates().is_due(&Times::from(st), now_s().saturating_add(AHEAD_S))
     }
@@ -182,14 +182,15 @@ pub(crate) fn settle() {
     MOUNTS.iter().for_each(|mount| mount.store(0, Relaxed));
 }
 
-/// Whether it is worth trying: root may do it with files of others, unless it gave up that capability.
+/// Returns true if opening with `O_NOATIME` is worth trying: root may do it with files of others, unless it gave up that
+/// capability.
 fn is_ours(uid: u32) -> bool {
     let user = USER.load(Relaxed);
     user == uid || user == 0
 }
 
-/// What mounts said that were asked lately: number and [`Updates`], in the place that the number leads to. Another mount of
-/// the same place is asked again.
+/// Results of recent mount lookups: mount number and [`Updates`], in the slot that the number maps to. Another mount that
+/// maps to the same slot is looked up again.
 static MOUNTS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 fn place_of(mount: u64) -> &'static AtomicU64 {

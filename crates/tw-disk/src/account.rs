@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a job is for; a pool takes classes in this order.
+/// Purpose of a job; a pool takes classes in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -26,7 +26,7 @@ impl Class {
     }
 }
 
-/// Who causes a job: a file, a client, a location. Jobs of one source share what a pool gives to one source.
+/// Cause of a job: a file, a client, a location. Jobs of one source share what a pool gives to one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source(u64);
 
@@ -91,12 +91,12 @@ impl Account {
         Duration::from_nanos(self.queue_ns)
     }
 
-    /// How many operations became jobs.
+    /// Number of operations that became jobs.
     pub const fn jobs(&self) -> u32 {
         self.jobs
     }
 
-    /// Whether every operation so far ended without waiting (`$disk_inline`).
+    /// Returns true if every operation so far ended without waiting (`$disk_inline`).
     pub const fn is_inline(&self) -> bool {
         self.jobs == 0
     }

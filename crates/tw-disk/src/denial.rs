@@ -1,5 +1,5 @@
-//! Who denied an operation: the permissions of the file, or the sandbox of the process. Both say `EACCES`, and only one of
-//! them is mended with `chmod`.
+//! Source of a denied operation: the permissions of the file, or the sandbox of the process. Both say `EACCES`, and only
+//! one of them is mended with `chmod`.
 
 use crate::op::Op;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
@@ -11,15 +11,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// How many places a line of a log names.
+/// Maximum number of paths that a line of a log names.
 const SHOWN_MAX: usize = 6;
 
-/// What the sandbox of the process leaves, for messages: the sandbox itself is elsewhere.
+/// Paths that the sandbox of the process allows, for messages: the sandbox itself is elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// Where files may be read; `None` if that is not restricted.
+    /// Paths below which files may be read; `None` if that is not restricted.
     pub reading: Option<Vec<PathBuf>>,
-    /// Where files may be created, changed and removed; `None` if that is not restricted.
+    /// Paths below which files may be created, changed and removed; `None` if that is not restricted.
     pub writing: Option<Vec<PathBuf>>,
 }
 
@@ -38,7 +38,7 @@ struct User {
     power: Power,
 }
 
-/// Whether permissions count at all.
+/// Capability of the process to bypass file permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Power {
     /// As for any user.
@@ -73,17 +73,17 @@ pub fn confined(allowed: Allowed) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the sandbox leaves some places out where files could be read otherwise.
+/// Returns true if the sandbox excludes places where files could be read otherwise.
 pub(crate) fn reading_is_restricted() -> bool {
     CONFINED.get().is_some_and(|confined| confined.allowed.reading.is_some())
 }
 
-/// What is done with a file.
+/// Use that an operation makes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Read,
     Change,
-    /// It is changed if it is there, and else gets its name in the directory it is in.
+    /// Change if the file exists, otherwise creation of its name in the directory it is in.
     Create,
     /// A name in the directory it is in.
     Name,
@@ -102,7 +102,7 @@ impl Use {
     }
 }
 
-/// Who said `EACCES`, as far as that was found out where it was said.
+/// Source of an `EACCES`, as far as it was found out when the error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denier {
     /// Nobody asked yet, or nobody denied anything.
@@ -116,13 +116,13 @@ pub enum Denier {
 }
 
 impl Denier {
-    /// Who denied `op` on `path`. Waits for what it looks at.
+    /// Finds the source of the denial of `op` on `path`. Waits for the metadata that it looks at.
     pub(crate) fn find(op: Op, errno: Errno, path: &CStr) -> Self {
         Self::with(op, errno, path, look_at)
     }
 
-    /// The same without waiting, for a denial that is remembered: what is not in memory, or seems so because somebody mounts
-    /// something at this moment, remains unknown.
+    /// Finds the source of a denial without waiting, for a denial that is remembered: metadata that is not in memory, or
+    /// seems not to be because somebody mounts something at this moment, remains unknown.
     pub(crate) fn find_now(op: Op, errno: Errno, path: &CStr) -> Self {
         Self::with(op, errno, path, look_at_now)
     }
@@ -134,7 +134,7 @@ impl Denier {
         }
     }
 
-    /// What a message about the denial ends with: nothing, unless it was the sandbox.
+    /// Text appended to a message about the denial: nothing, unless it was the sandbox.
     pub(crate) fn addition(self) -> Addition {
         Addition { denier: self, allowed: CONFINED.get().map(|confined| &confined.allowed) }
     }
@@ -146,7 +146,7 @@ pub fn denial(op: Op, errno: Errno, path: &CStr) -> String {
     Denier::find(op, errno, path).addition().to_string()
 }
 
-/// How the metadata of what a path leads to is asked for.
+/// Function that reads the metadata of the target of a path.
 type Look = fn(&CStr) -> Result<Stat, Errno>;
 
 impl Confined {
@@ -177,12 +177,12 @@ impl Confined {
     }
 }
 
-/// What a path leads to.
+/// Reads the metadata of the target of a path.
 fn look_at(path: &CStr) -> Result<Stat, Errno> {
     look_within(path, ResolveFlags::empty())
 }
 
-/// What a path leads to, as far as that is in memory.
+/// Reads the metadata of the target of a path, as far as it is in memory.
 fn look_at_now(path: &CStr) -> Result<Stat, Errno> {
     look_within(path, ResolveFlags::CACHED)
 }
@@ -202,7 +202,7 @@ fn parent_of(path: &CStr) -> CString {
 }
 
 impl User {
-    /// Whether the permissions of a file let the user do this. Lists of access control are not asked.
+    /// Returns true if the permissions of a file let the user do this. Access control lists are not considered.
     fn may(&self, how: Use, stat: &Stat) -> bool {
         let wanted = match how {
             Use::Read => 0o4,

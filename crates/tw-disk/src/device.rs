@@ -1,4 +1,4 @@
-//! What is known about each device: how a loop may read from it, and how long it makes jobs wait.
+//! Knowledge about each device: the way a loop may read from it, and the time for which it makes jobs wait.
 //!
 //! The answer of `preadv2(RWF_NOWAIT)` is a property of the file system, so it is asked once per device, by the first job
 //! that touches it, and remembered for the life of the process.
@@ -41,7 +41,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// How a loop may read files of a device.
+/// Way in which a loop may read files of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reads {
@@ -176,13 +176,13 @@ impl Device {
         }
     }
 
-    /// How a loop may read.
+    /// Way in which a loop may read.
     pub(crate) fn reads(&self) -> Reads {
         Reads::from_u8(self.reads.load(Relaxed))
     }
 
-    /// Whether `open`, `fstat` and `close` of a cached name never wait for another process or machine; false as long as
-    /// nobody has looked.
+    /// Returns true if `open`, `fstat` and `close` of a cached name never wait for another process or machine; false until
+    /// a job has looked.
     pub(crate) fn is_local(&self) -> bool {
         self.place.load(Relaxed) == PLACE_LOCAL
     }
@@ -233,7 +233,7 @@ impl Device {
         Visit(self)
     }
 
-    /// Whether so many jobs read here that starting another request may wait (see [`hot`](crate::hot)).
+    /// Returns true if so many jobs read here that starting another request may wait (see [`hot`](crate::hot)).
     pub(crate) fn is_busy(&self) -> bool {
         self.readers.load(Relaxed) >= BUSY_READERS
     }
@@ -283,13 +283,13 @@ impl Drop for Visit {
 pub struct DeviceStats {
     /// Device number (`st_dev`); `None` sums the devices that found no place in the table.
     pub dev: Option<u64>,
-    /// How a loop may read from it.
+    /// Way in which a loop may read from the device.
     pub reads: Reads,
     /// Operations on open files that ended without a job.
     pub inline: u64,
     /// Reads that were left to a job: what they wanted was not in memory, or might not have been.
     pub misses: u64,
-    /// Those of them that were left because they might have written an access time.
+    /// Number of those reads left to a job because they might have written an access time.
     pub access_times: u64,
     /// Time jobs waited for a thread.
     pub queue: Snapshot,
@@ -345,7 +345,7 @@ fn is_memory(fs: &StatFs) -> bool {
     matches!(magic(fs), TMPFS | RAMFS)
 }
 
-/// Whether `RWF_NOWAIT` reads can be trusted: Linux 5.9 and 5.10 may return less than asked, or wait.
+/// Returns true if `RWF_NOWAIT` reads can be trusted: Linux 5.9 and 5.10 may return less than asked, or wait.
 fn kernel_is_sound() -> bool {
     static SOUND: OnceLock<bool> = OnceLock::new();
     *SOUND.get_or_init(|| is_sound(rustix::system::uname().release().to_bytes()))

@@ -13,7 +13,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// How operations that miss memory are done (`aio`).
+/// Execution of operations that miss memory (`aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aio {
     /// On the calling thread, which then waits for the disk: nginx's default, for comparison and for file systems that
@@ -67,7 +67,7 @@ impl Disk {
         &self.pool
     }
 
-    /// How it does what misses memory.
+    /// Execution of operations that miss memory.
     pub fn aio(&self) -> Aio {
         self.aio
     }

@@ -23,7 +23,7 @@ const COPY_STEP_SIZE: usize = 64 * 1024;
 /// Parts of one write: those of 256 KiB if each is a page. The kernel takes 1024.
 const PARTS_MAX: usize = 64;
 
-/// Which file system, and who closes its files.
+/// File system of a disk, and the pool that closes its files.
 #[derive(Clone)]
 pub(crate) struct Driver {
     pub(crate) kind: Kind,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Sim(Arc<Sim>),
 }
 
-/// How far a transfer to a socket came.
+/// Progress of a transfer to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Bytes the socket took.

@@ -1,4 +1,4 @@
-//! What can go wrong at the door, and the shape in which nginx's log says so.
+//! Errors of disk operations, in the shape in which nginx's log reports them.
 
 use crate::denial::Denier;
 use crate::op::Op;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub enum DiskError {
     /// The system refused.
     Os {
-        /// What was tried.
+        /// Operation that failed.
         op: Op,
         /// Why it failed.
         errno: Errno,
-        /// Who denied it.
+        /// Source of the denial.
         denier: Denier,
     },
     /// The pool's queue is full; nothing was tried. Degrade: go to the origin, or answer 503.
@@ -28,9 +28,9 @@ pub enum DiskError {
     },
     /// The device makes no progress. What was begun may still be done some time. Degrade: go to the origin, or answer 503.
     Hung {
-        /// What was wanted.
+        /// Operation that was wanted.
         op: Op,
-        /// Where the device is mounted.
+        /// Mount point of the device.
         mount: Arc<str>,
     },
     /// The pool stopped before the job began.
@@ -56,12 +56,13 @@ impl DiskError {
         }
     }
 
-    /// Whether the same may be possible soon: the queue is full, or the device hangs. What 503 with `Retry-After` is for.
+    /// Returns true if the same may be possible soon: the queue is full, or the device hangs. Answered with 503 and
+    /// `Retry-After`.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::QueueFull { .. } | Self::Hung { .. })
     }
 
-    /// Whether the path does not lead to anything: the causes nginx answers with 404.
+    /// Returns true if the path does not lead to anything: the causes nginx answers with 404.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))
     }

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What a descriptor refers to: a closed enum, so that reading costs no dynamic call.
+/// Object that a descriptor refers to: a closed enum, so that reading costs no dynamic call.
 pub(crate) enum Handle {
     Os(OwnedFd),
     Sim(sim::Node),
@@ -21,7 +21,7 @@ pub(crate) enum Handle {
     Closed,
 }
 
-/// Whether reads go past the page cache.
+/// State of direct I/O: reads that bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Direct {
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pool: Option<Arc<Shared>>,
     /// Closing may write: the file was open for writing.
     is_writable: bool,
-    /// What [`Direct`] says.
+    /// Current [`Direct`] state.
     direct: AtomicU8,
     pub(crate) direct_align: u32,
     pub(crate) read_ahead: u32,
@@ -131,26 +131,26 @@ impl Inner {
         read
     }
 
-    /// Whether a look into memory says anything about this file.
+    /// Returns true if a look into memory says anything about this file.
     pub(crate) fn can_tell(&self) -> bool {
         self.device.reads() == Reads::NoWait
             && !self.refuses_nowait.load(Relaxed)
             && matches!(self.direct(), Direct::No | Direct::Refused)
     }
 
-    /// Whether the file system has nothing but memory.
+    /// Returns true if the file system is only in memory.
     pub(crate) fn is_memory(&self) -> bool {
         self.device.reads() == Reads::Memory && matches!(self.direct(), Direct::No | Direct::Refused)
     }
 
-    /// Whether a ring may read it: a plain read, of a device that is known.
+    /// Returns true if a ring may read the file: a plain read, of a device that is known.
     pub(crate) fn suits_ring(&self) -> bool {
         self.read_ahead == 0
             && matches!(self.direct(), Direct::No | Direct::Refused)
             && self.device.reads() != Reads::Unknown
     }
 
-    /// Whether the close can neither write, free blocks, nor ask another machine.
+    /// Returns true if the close can neither write, free blocks, nor ask another machine.
     fn closes_at_once(&self, fd: &OwnedFd) -> bool {
         // Between this look and the close the last name may go; the window is a microsecond, and the cost one long close.
         !self.is_writable && self.device.is_local() && matches!(os::fstat_now(fd), Ok(meta) if meta.nlink > 0)
@@ -194,6 +194,6 @@ impl std::fmt::Debug for File {
 pub enum Now<T> {
     /// The answer.
     Ready(Result<T, Errno>),
-    /// It would have to wait: submit a job.
+    /// Data that is not in memory: the caller submits a job.
     Cold,
 }

@@ -1,4 +1,4 @@
-//! Which parts of files were found in memory lately: what a loop may still read itself while the device is busy.
+//! Parts of files found in memory lately, which a loop may still read itself while the device is busy.
 //!
 //! `preadv2(RWF_NOWAIT)` does not wait for data, but on a miss it starts to read ahead, and starting a request waits when the
 //! device has as many as it takes: on a loop device with 64 requests and 400 reads per second, a miss took up to 100 ms
@@ -42,7 +42,7 @@ impl Key {
         (&TABLE[hash as usize % ENTRIES], tag)
     }
 
-    /// How many of the `len` bytes at `offset` were in memory lately, counted from the first.
+    /// Number of the `len` bytes at `offset`, counted from the first, that were in memory lately.
     pub(crate) fn known(self, offset: u64, len: usize, epoch: u16) -> usize {
         let end = offset.saturating_add(len as u64);
         let mut known = offset;

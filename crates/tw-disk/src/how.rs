@@ -1,8 +1,8 @@
-//! How to open, create and write back.
+//! Options for opening, creating and writing back files.
 
 use std::ops::Range;
 
-/// What to do about symbolic links on the way (`disable_symlinks`).
+/// Treatment of symbolic links on the way (`disable_symlinks`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
     /// Follow them.
@@ -20,7 +20,7 @@ pub enum Links {
     },
 }
 
-/// What the descriptor is for.
+/// Purpose of the descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
@@ -34,10 +34,10 @@ pub enum Access {
     Path,
 }
 
-/// How to open an existing file.
+/// Options for opening an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// What the descriptor is for.
+    /// Purpose of the descriptor.
     pub access: Access,
     /// Symbolic links on the way.
     pub links: Links,
@@ -66,7 +66,7 @@ impl Open {
     pub const PATH: Open = Open { access: Access::Path, ..Open::READ };
 }
 
-/// What to do when the name to create exists.
+/// Action when the name to create exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// Fail with `EEXIST`.
@@ -78,14 +78,14 @@ pub enum Existing {
     Truncate,
 }
 
-/// How to create a file.
+/// Options for creating a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Create {
     /// [`Access::ReadWrite`] or [`Access::Append`]; anything else means the former.
     pub access: Access,
     /// Permission bits, before the umask.
     pub mode: u32,
-    /// When the name exists.
+    /// Action when the name exists.
     pub existing: Existing,
     /// Create missing directories below this many leading bytes of the path (hashed levels); `None` creates none.
     pub parents_below: Option<u32>,
@@ -107,26 +107,26 @@ impl Create {
         Create { access: Access::Append, mode: 0o644, existing: Existing::Keep, ..Create::NEW };
 }
 
-/// What becomes of the pages of a file that is being written, in bytes of the file.
+/// Write-back of pages of a file that is being written, in bytes of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteBack {
-    /// What the disk is to begin to take.
+    /// Range that the disk is to begin to write.
     pub begin: Range<u64>,
-    /// What it is to have taken in the end: best something that it began to take a while ago.
+    /// Range that the disk is to have written when the operation ends: best something that it began to take a while ago.
     pub finish: Range<u64>,
     /// Up to where nobody needs pages in memory any more; those that the disk has leave it.
     pub needless_to: u64,
 }
 
-/// How to create a temporary file.
+/// Options for creating a temporary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Temp {
     /// Permission bits, before the umask.
     pub mode: u32,
     /// Hashed subdirectories, as in `client_body_temp_path DIR 1 2`: digits per level, 0 ends the list.
     pub levels: [u8; 3],
-    /// Whether the name stays, to be renamed later. Otherwise the file has no name from the start and ends with its
-    /// last handle.
+    /// True if the name stays, to be renamed later. Otherwise the file has no name from the start and ends with its last
+    /// handle.
     pub is_named: bool,
 }
 

@@ -73,7 +73,7 @@ pub enum Refusal {
     Cold = 0,
     /// Other files take the room, and are in use.
     Full = 1,
-    /// It is not what it was when it was opened.
+    /// File that differs from its state when it was opened.
     Changed = 2,
     /// The kernel refused.
     Kernel = 3,
@@ -129,10 +129,10 @@ struct Entry {
     pages: Option<Arc<Pages>>,
 }
 
-/// What the table and the handles know of a file.
+/// State of a file that the table and the handles share.
 struct Life {
     is_over: AtomicBool,
-    /// When it was last sent: seconds since 1970, the lower half.
+    /// Time of its last transfer: seconds since 1970, the lower half.
     used_s: AtomicU32,
 }
 
@@ -324,12 +324,12 @@ impl Drop for Shared {
 }
 
 impl LockedFile {
-    /// Whether it is not locked any more, and will not be.
+    /// Returns true if the file is not locked any more, and will not be.
     pub fn is_over(&self) -> bool {
         self.0.life.is_over.load(Relaxed)
     }
 
-    /// Whether it is locked now.
+    /// Returns true if the file is locked now.
     pub fn is_locked(&self) -> bool {
         !self.is_over() && self.0.pages.get().is_some()
     }

@@ -1,9 +1,9 @@
-//! What the file system says about files, directories and itself.
+//! Metadata of files, directories and the file system itself.
 
 use rustix::io::Errno;
 use std::ffi::CString;
 
-/// What a name leads to.
+/// Type of a directory entry's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -35,7 +35,7 @@ pub struct Meta {
     pub ctime_nsec: u32,
     /// Permission bits (12 bits).
     pub mode: u32,
-    /// What it is.
+    /// Type of the file.
     pub kind: Kind,
     /// Names it has; 0 after it was unlinked.
     pub nlink: u32,
@@ -48,7 +48,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether `other` is the same file with the same content, as far as metadata can tell.
+    /// Returns true if `other` is the same file with the same content, as far as metadata can tell.
     pub fn is_same_version(&self, other: &Meta) -> bool {
         self.ino == other.ino
             && self.dev == other.dev
@@ -74,7 +74,7 @@ pub struct Entry {
 pub struct Listing {
     /// Entries in the file system's order, without `.` and `..`.
     pub entries: Vec<Entry>,
-    /// Whether the directory has more entries than the limit allowed.
+    /// True if the directory has more entries than the limit allowed.
     pub truncated: bool,
     /// Why some entries are not listed: nothing about what they lead to may be known.
     pub hidden_by: Option<Errno>,

@@ -82,7 +82,7 @@ struct Mount {
     /// Device number.
     dev: u64,
     point: Vec<u8>,
-    /// What is below it may be opened on a loop.
+    /// True if files below the mount may be opened on a loop.
     is_local: bool,
 }
 
@@ -119,7 +119,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 static TABLE: RwLock<Option<Arc<Table>>> = RwLock::new(None);
 /// Counts the tables so far.
 static VERSION: AtomicU64 = AtomicU64::new(0);
-/// Whether there is any remote mount: on most servers there is none, and asking costs one load.
+/// True if there is any remote mount: on most servers there is none, and asking costs one load.
 static HAS_REMOTE: AtomicBool = AtomicBool::new(false);
 /// One thread follows the mounts of the process.
 static FOLLOWER: Once = Once::new();
@@ -163,7 +163,7 @@ fn publish(table: Table) {
     drop(old);
 }
 
-/// Whether opening a cached `path` may still wait. Paths are taken as written: the server's are absolute and clean.
+/// Returns true if opening a cached `path` may still wait. Paths are taken as written: the server's are absolute and clean.
 pub(crate) fn may_wait(path: &[u8]) -> bool {
     HAS_REMOTE.load(Relaxed) && with_table(|table| table.is_remote(path)).unwrap_or(false)
 }
@@ -173,7 +173,7 @@ pub(crate) fn device_of(path: &CStr) -> Option<&'static Device> {
     with_table(|table| table.dev_of(path.to_bytes())).flatten().map(Device::of)
 }
 
-/// Where a device is mounted, for people: the shortest mount point, or its number.
+/// Mount point of a device, for messages: the shortest one, or the number of the device.
 pub(crate) fn name_of(dev: Option<u64>) -> Arc<str> {
     let Some(dev) = dev else { return "other devices".into() };
     let point = with_table(|table| {
@@ -217,7 +217,7 @@ fn home_of(path: &CStr) -> Option<&'static Device> {
     Some(device.home())
 }
 
-/// Whether anything is mounted from this device.
+/// Returns true if anything is mounted from this device.
 pub(crate) fn knows(dev: u64) -> bool {
     with_table(|table| table.mounts.iter().any(|mount| mount.dev == dev)).unwrap_or(false)
 }
@@ -296,7 +296,7 @@ impl Table {
             || !self.elsewhere.is_empty() && self.leads_to_remote(path)
     }
 
-    /// Whether a link that is remembered leads to a remote mount.
+    /// Returns true if a link that is remembered leads to a remote mount.
     fn leads_to_remote(&self, path: &[u8]) -> bool {
         let dev = self.dev_of(path);
         self.mounts.iter().any(|mount| Some(mount.dev) == dev && !mount.is_local)
@@ -315,7 +315,7 @@ impl Table {
         self.nearest(path, |_| None)
     }
 
-    /// What `known` says of the longest directory above `path`, or of itself, unless there is a mount below that.
+    /// Result of `known` for the longest directory above `path`, or for itself, unless there is a mount below that.
     fn nearest(&self, path: &[u8], known: impl Fn(&[u8]) -> Option<u64>) -> Option<u64> {
         let mut directory = path;
         loop {

@@ -80,7 +80,7 @@ ops! {
 }
 
 impl Op {
-    /// How many operations there are.
+    /// Number of operations.
     pub const COUNT: usize = Self::ALL.len();
 
     /// Position in [`Op::ALL`].

@@ -25,7 +25,7 @@ pub const LIST_MAX: usize = 100_000;
 pub(crate) const LIMITS: &[Limit] =
     &[Limit::count("LIST_MAX", LIST_MAX as u64, "Names read of one directory", "the listing ends there")];
 
-/// What must have reached the disk.
+/// Data that must have reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
     /// The content, and what is needed to read it.
@@ -34,7 +34,7 @@ pub enum Durable {
     All,
 }
 
-/// What became of an operation on what is at a path.
+/// Outcome of an operation on the target of a path.
 enum Went<T, J> {
     Done(T),
     /// Nothing yet: links lead to this device, for which the job does not count.
@@ -425,7 +425,7 @@ impl Disk {
         self.job_at(by, Op::Space, path, move |driver, path| driver.space(path)).await
     }
 
-    /// What a symbolic link says.
+    /// Reads the target of a symbolic link.
     pub async fn readlink(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
         self.job_at(by, Op::Readlink, path, move |driver, path| driver.readlink(path)).await
     }

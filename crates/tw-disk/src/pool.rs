@@ -27,7 +27,7 @@ pub const DEFAULT_NAME: &str = "default";
 pub const DEFAULT_THREADS: u32 = 32;
 /// The most jobs that may wait in it for one device.
 pub const DEFAULT_MAX_QUEUE: usize = 65_536;
-/// How long an operation may make no progress before its device is given up.
+/// Time for which an operation may make no progress before its device is given up.
 pub const DEFAULT_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Threads of one pool that hang and were replaced. Each device is good for half of the threads and a few at most.
@@ -49,7 +49,7 @@ pub struct PoolSize {
     pub max_queue: usize,
     /// Threads that one device may occupy; half of them without a number.
     pub device_threads: Option<u32>,
-    /// How long an operation may make no progress before its device is given up.
+    /// Time for which an operation may make no progress before its device is given up.
     pub device_timeout: Duration,
 }
 
@@ -59,7 +59,7 @@ impl PoolSize {
         Self { threads, max_queue, device_threads: None, device_timeout: DEFAULT_DEVICE_TIMEOUT }
     }
 
-    /// What a device gets.
+    /// Number of threads that one device may occupy.
     pub fn device_share(&self) -> u32 {
         let threads = self.threads.max(1);
         self.device_threads.unwrap_or(threads.div_ceil(2)).clamp(1, threads)
@@ -69,14 +69,14 @@ impl PoolSize {
 /// The pool that does what is left to do for pools that have ended.
 static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();
 
-/// How long a thread that has worked waits for more before it lets go of its memory.
+/// Time for which a thread that has worked waits for more before it lets go of its memory.
 const REST: Duration = Duration::from_secs(2);
 
 thread_local! {
     static IS_POOL_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread belongs to a pool, and may therefore wait.
+/// Returns true if this thread belongs to a pool, and may therefore wait.
 pub(crate) fn is_pool_thread() -> bool {
     IS_POOL_THREAD.get()
 }
@@ -101,20 +101,20 @@ pub enum Notice {
     Hangs {
         /// The pool.
         pool: Arc<str>,
-        /// Where the device is mounted.
+        /// Mount point of the device.
         mount: Arc<str>,
         /// Operations that hang.
         operations: u32,
-        /// How long they have made no progress.
+        /// Time for which they have made no progress.
         after: Duration,
     },
     /// All of it has come back.
     Answers {
         /// The pool.
         pool: Arc<str>,
-        /// Where the device is mounted.
+        /// Mount point of the device.
         mount: Arc<str>,
-        /// How long something hung.
+        /// Time for which something hung.
         after: Duration,
     },
     /// io_uring cannot be used here: the threads read instead.
@@ -164,7 +164,7 @@ impl std::fmt::Display for Notice {
 
 type Listener = Box<dyn Fn(Notice) + Send + Sync>;
 
-/// What the threads share with the handles.
+/// State that the threads share with the handles.
 pub(crate) struct Shared {
     name: Arc<str>,
     state: Whole<State>,

@@ -1,4 +1,4 @@
-//! Which job is next: a pure data structure, without threads, clocks or locks.
+//! Order of jobs: a pure data structure, without threads, clocks or locks.
 //!
 //! A queue has a number of slots (threads, or places in a ring). A job waits, is *started* when it gets a slot, is *taken*
 //! by whoever runs it, and gives the slot back when done.
@@ -70,7 +70,7 @@ struct Slot<J> {
     holds_slot: bool,
     /// Tick at which it was taken, or seen to make progress.
     since: u64,
-    /// Who took it.
+    /// Runner that took it.
     runner: Runner,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Runner {
     pub(crate) steps: u32,
 }
 
-/// How a source stands against its caps.
+/// State of a source with respect to its caps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     /// Below its share.
@@ -136,7 +136,7 @@ struct DeviceQueue {
     rings: [[List; CLASSES]; 2],
     /// Neighbours in the rings of the queue.
     links: [[(u32, u32); CLASSES]; 2],
-    /// It stands in the rings of the queue, wherever it has sources waiting.
+    /// True if the source is in the rings of the queue, wherever it has sources waiting.
     is_open: bool,
 }
 
@@ -264,7 +264,7 @@ impl<J> Queue<J> {
         self.max_waiting
     }
 
-    /// Whether a started job waits to be taken.
+    /// Returns true if a started job waits to be taken.
     pub(crate) fn has_started(&self) -> bool {
         !self.started.is_empty()
     }

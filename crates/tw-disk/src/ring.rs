@@ -329,7 +329,7 @@ pub(crate) enum Refused {
     Error(DiskError),
 }
 
-/// What is left to do of a read, by a thread.
+/// Rest of a read, to be done by a thread.
 struct Leftover<W> {
     rest: Task<W, ()>,
     task: Arc<ReadTask>,

@@ -23,7 +23,7 @@ use tree::Tree;
 /// The longest a test waits for an operation to stall.
 const STALL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How often something goes wrong, in operations out of 1000.
+/// Frequency of faults, in operations out of 1000.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Reads and writes that move fewer bytes than asked.
@@ -48,15 +48,15 @@ impl Faults {
         Faults { short: 200, io: 20, no_space: 20, no_descriptor: 20, no_memory: 10, cold: 300 };
 }
 
-/// What is lost when everything ends at once.
+/// Data that is lost when everything ends at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Nothing that was done: the process was killed, and the system goes on.
     Nothing,
-    /// What was not safe, on a file system that lets a file grow only when its bytes are there (ext4 with `data=ordered`,
-    /// XFS, btrfs): of what was appended a part of the beginning is left.
+    /// Unsynced data, on a file system that lets a file grow only when its bytes are there (ext4 with `data=ordered`, XFS,
+    /// btrfs): of appended data a part of the beginning is left.
     Ordered,
-    /// What was not safe: of its sectors some are there and some are not.
+    /// Unsynced data: of its sectors some are there and some are not.
     Any,
 }
 
@@ -85,7 +85,7 @@ struct State {
 pub(crate) struct Node {
     sim: Arc<Sim>,
     ino: u64,
-    /// Which boot opened it: the power failure closes every file.
+    /// Boot that opened the file: the power failure closes every file.
     boot: u64,
     appends: bool,
 }
@@ -107,7 +107,8 @@ impl Sim {
         Self::on_device(seed, None)
     }
 
-    /// The same, whose operations count for the device with this number in pools. Otherwise they count for none.
+    /// Creates a file system whose operations count for the device with this number in pools. Otherwise they count for
+    /// none.
     pub fn on_device(seed: u64, dev: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             device: dev.map(Device::of),
@@ -178,7 +179,7 @@ impl Sim {
         lock(&self.state).tree.chill();
     }
 
-    /// How many operations there were that could have failed.
+    /// Number of operations so far that could have failed.
     pub fn calls(&self) -> u64 {
         lock(&self.state).calls
     }
@@ -190,7 +191,7 @@ impl Sim {
         state.fails_at = Some(state.calls + calls);
     }
 
-    /// Whether the power is off.
+    /// Returns true if the power is off.
     pub fn is_down(&self) -> bool {
         lock(&self.state).is_down
     }
@@ -200,7 +201,7 @@ impl Sim {
         self.restart(Loss::Any);
     }
 
-    /// The same with what is lost.
+    /// Restarts after a power failure with this loss.
     pub fn restart(&self, loss: Loss) {
         let mut state = lock(&self.state);
         let State { rng, tree, .. } = &mut *state;

@@ -86,11 +86,11 @@ impl PoolCounters {
 /// One operation of one pool, at one moment.
 #[derive(Clone, Debug)]
 pub struct OpStats {
-    /// Which operation.
+    /// Operation that is counted.
     pub op: Op,
-    /// How many ended without a job.
+    /// Number of operations that ended without a job.
     pub inline: u64,
-    /// How many became jobs and ended.
+    /// Number of operations that became jobs and ended.
     pub jobs: u64,
     /// Time from being queued to being begun.
     pub queue: Snapshot,
@@ -101,11 +101,11 @@ pub struct OpStats {
 /// Operations of one pool that hang on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HungDevice {
-    /// Where the device is mounted, or its number.
+    /// Mount point of the device, or its number.
     pub mount: Arc<str>,
-    /// When the first of them made its last progress, in seconds since 1970.
+    /// Time at which the first of them made its last progress, in seconds since 1970.
     pub since_s: u64,
-    /// How many there are.
+    /// Number of operations.
     pub operations: u32,
 }
 
@@ -116,7 +116,7 @@ pub struct PoolStats {
     pub name: Arc<str>,
     /// Its threads.
     pub threads: u32,
-    /// Those of them that one device may occupy.
+    /// Number of those threads that one device may occupy.
     pub device_threads: u32,
     /// The most jobs that may wait for one device.
     pub max_queue: usize,

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tw_base::Whole;
 
-/// What a thread does with a job.
+/// Work of a thread on a job.
 pub(crate) trait Run: Send + Sync {
     /// Does the work, calls `done`, wakes whoever waits, and says what it cost; `None` if the work was taken back.
     fn run(&self, done: &dyn Fn()) -> Option<Cost>;
@@ -28,7 +28,7 @@ pub(crate) trait Run: Send + Sync {
     fn refuse(&self, mount: &Arc<str>);
 }
 
-/// What one job cost.
+/// Cost of one job.
 pub(crate) struct Cost {
     pub(crate) op: Op,
     pub(crate) device: Option<&'static Device>,
@@ -37,7 +37,7 @@ pub(crate) struct Cost {
     pub(crate) has_panicked: bool,
 }
 
-/// When work was begun, and how long it had waited.
+/// Start time of the work, and the time for which it had waited.
 pub(crate) struct Begun {
     at: Instant,
     queue_ns: u64,
@@ -164,7 +164,7 @@ where
     }
 }
 
-/// Where a job can be taken back.
+/// Source of a queued job, which can take it back.
 pub(crate) trait Desk: Send + Sync {
     /// Takes a job out that nobody has taken yet.
     fn cancel(&self, ticket: Ticket);

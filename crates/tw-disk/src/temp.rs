@@ -38,7 +38,7 @@ struct Name {
     fate: Cell<Fate>,
 }
 
-/// What becomes of a name.
+/// Fate of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Removed,

@@ -15,10 +15,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tw_base::Limit;
 
-/// How often pools at work are looked at.
+/// Interval at which pools at work are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long jobs wait for the end of a probe.
+/// Time for which jobs wait for the end of a probe.
 const PROBE_WAIT: Duration = TICK.saturating_mul(PROBE_TICKS as u32);
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -43,7 +43,7 @@ pub(crate) trait Watched: Send + Sync {
 }
 
 struct Watch {
-    /// It counts: whoever begins something need not wake it.
+    /// True if the watcher counts ticks: whoever begins something need not wake it.
     is_awake: AtomicBool,
     state: Mutex<WatchState>,
     wake: Condvar,
@@ -138,7 +138,7 @@ fn tick_all() -> bool {
     queues.iter().filter_map(Weak::upgrade).filter(|queue| queue.clone().tick()).count() > 0
 }
 
-/// What can be told that its device hangs.
+/// Job that can be told that its device hangs.
 pub(crate) trait Refuse {
     /// Tells whoever waits that `mount` hangs.
     fn refuse(&self, mount: &Arc<str>);
@@ -196,7 +196,7 @@ impl HungDevices {
         self.0.is_empty()
     }
 
-    /// Where a device that hangs is mounted.
+    /// Mount point of a device that hangs.
     pub(crate) fn mount(&self, device: u32) -> Arc<str> {
         let known = self.0.iter().find(|record| record.device == device);
         known.map_or_else(|| "a device".into(), |record| record.mount.clone())

@@ -75,7 +75,7 @@ impl Bench {
         some(PATIENCE, locked).unwrap()
     }
 
-    /// What the kernel sends of a file.
+    /// Bytes of a file that the kernel sends.
     fn sent(&self, file: &File, locked: &LockedFile) -> Option<Vec<u8>> {
         let sending = self.disk.sending(file, locked)?;
         let (ours, mut theirs) = UnixStream::pair().unwrap();

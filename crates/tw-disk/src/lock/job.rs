@@ -156,7 +156,7 @@ fn read_through(inner: &Inner, fd: &OwnedFd, size: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a file may be locked, as far as is known of it.
+/// Returns true if a file may be locked, as far as is known of it.
 fn is_suited(file: &File, locks: &Locks) -> bool {
     let (inner, meta) = (file.inner(), file.meta());
     meta.kind == Kind::File

@@ -19,14 +19,14 @@ pub struct Sending<'a> {
     pages: Arc<Pages>,
 }
 
-/// What a look at an open file has found.
+/// Result of a look at an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// It is as it was when it was opened.
+    /// File unchanged since it was opened.
     Same,
-    /// It is, but reading it may write its access time.
+    /// File unchanged, but reading it may write its access time.
     Due,
-    /// It was changed.
+    /// File that was changed.
     Changed,
 }
 

@@ -85,14 +85,14 @@ impl Way {
     }
 }
 
-/// What a walk along a path has found.
+/// State of a walk along a path.
 struct Walk {
-    /// Where it is, without links.
+    /// Current position, without links.
     place: Vec<u8>,
     /// End, in the path, of the last name that was a link.
     last_link: Option<usize>,
     links: u32,
-    /// That end, and the device to which the link leads.
+    /// End of a remote mount's walk prefix, and the device to which the link leads.
     left: Option<(usize, &'static Device)>,
 }
 
@@ -174,7 +174,7 @@ fn device_at(place: &[u8]) -> Option<&'static Device> {
     with_table(|table| table.mounted_at(place)).flatten().map(Device::of)
 }
 
-/// Whether a path crosses a mount of this device by its names alone: the kernel goes there whatever links say.
+/// Returns true if a path crosses a mount of this device by its names alone: the kernel goes there whatever links say.
 fn is_named(path: &[u8], device: &'static Device) -> bool {
     let is_of = |table: &Table, point: &[u8]| {
         table.by_point.get(point).is_some_and(|at| Some(table.mounts[*at].dev) == device.dev())

@@ -114,17 +114,17 @@ impl<J> Queue<J> {
         self.devices.get(device as usize).map_or(0, |d| d.hung)
     }
 
-    /// Whether jobs of devices are at work, so that one of them may come to hang.
+    /// Returns true if jobs of devices are at work, so that one of them may come to hang.
     pub(crate) fn has_taken(&self) -> bool {
         !self.taken.is_empty()
     }
 
-    /// Whether nothing gets on on a device.
+    /// Returns true if no job on a device makes progress.
     pub(crate) fn is_hung(&self, device: u32) -> bool {
         self.devices.get(device as usize).is_some_and(|d| self.is_stuck(d))
     }
 
-    /// Whether a job on this device would wait for something that does not come.
+    /// Returns true if a job on this device would wait for something that does not come.
     pub(crate) fn is_vain(&self, device: u32) -> bool {
         let Some(d) = self.devices.get(device as usize).filter(|d| self.is_stuck(d)) else { return false };
         // Whoever comes first finds out.

@@ -197,7 +197,7 @@ fn resizing_loses_nothing() {
     assert_eq!(drain(&mut q).len(), 3);
 }
 
-/// What must hold after every operation.
+/// Checks the invariants that must hold after every operation.
 fn check(q: &Queue<u64>, taken: &[Ticket]) {
     let mut per_class = [0; CLASSES];
     let mut per_key: HashMap<(u32, Source), u32> = HashMap::new();

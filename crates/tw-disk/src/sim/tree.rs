@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 
-/// What a disk writes as a whole.
+/// Unit, in bytes, that a disk writes as a whole.
 const SECTOR_SIZE: usize = 512;
 /// Links followed in one path, as on Linux.
 const LINKS_MAX: u32 = 40;
@@ -47,7 +47,7 @@ pub(super) struct Tree {
     changes: Vec<Change>,
 }
 
-/// Which links a path walk may pass.
+/// Links that a path walk may pass.
 #[derive(Clone, Copy)]
 pub(super) enum Passing {
     All,
@@ -57,7 +57,7 @@ pub(super) enum Passing {
     SameOwner(usize),
 }
 
-/// Where a path leads: the directory, the last name, and what is there.
+/// Target of a path: the directory, the last name, and the entry there.
 pub(super) struct Place {
     pub(super) dir: u64,
     pub(super) name: Vec<u8>,
@@ -215,7 +215,7 @@ impl Tree {
         }
     }
 
-    /// Who has opened files ends.
+    /// Closes the handles of everyone who has opened files.
     pub(super) fn close_all(&mut self) {
         self.boot += 1;
         let inos: Vec<u64> = self.inodes.keys().copied().collect();
@@ -316,7 +316,7 @@ impl Tree {
         }
     }
 
-    /// What a path leads to.
+    /// Finds the target of a path.
     pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<u64, Errno> {
         self.walk(path, follow, Passing::All)?.ino.ok_or(Errno::NOENT)
     }
@@ -445,8 +445,8 @@ impl Tree {
     }
 }
 
-/// What is left of a write that was not safe if the length is written last: of what was there before each sector is the old or
-/// the new one, and of what was appended there is a beginning.
+/// Rest of a write that was not synced, if the length is written last: of existing data each sector is the old or the new
+/// one, and of appended data there is a beginning.
 fn cut(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
     let grown = new.len().saturating_sub(old.len());
     let kept = match rng.below(3) {
@@ -465,8 +465,8 @@ fn cut(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
     left
 }
 
-/// What is left of a write that was not safe: sector by sector the old or the new, and one of the two lengths or any
-/// sector in between.
+/// Rest of a write that was not synced: sector by sector the old or the new, and one of the two lengths or any sector in
+/// between.
 fn torn(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
     if old == new {
         return new.to_vec();
