@@ -164,6 +164,7 @@ const REPEATABLE: &[&str] = &[
 
 /// Words for those whose default does not show any.
 const WORDS: &[(&str, &str)] = &[
+    ("debug_points", "stop"),
     ("acme_certificate", "a b.example"),
     ("acme_issuer", "a { uri https://a.example/; ssl_verify off; }"),
     ("access_log", "off"),
