@@ -182,7 +182,7 @@ pub(crate) fn settle() {
     MOUNTS.iter().for_each(|mount| mount.store(0, Relaxed));
 }
 
-/// Returns true if opening with `O_NOATIME` is worth trying: root may do it with files of others, unless it gave up that
+/// Returns true if setting `O_NOATIME` on an open file is worth trying: root may do it with files of others, unless it gave up that
 /// capability.
 fn is_ours(uid: u32) -> bool {
     let user = USER.load(Relaxed);

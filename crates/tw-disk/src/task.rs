@@ -164,7 +164,7 @@ where
     }
 }
 
-/// Source of a queued job, which can take it back.
+/// Place from which a queued job can be taken back.
 pub(crate) trait Desk: Send + Sync {
     /// Takes a job out that nobody has taken yet.
     fn cancel(&self, ticket: Ticket);
