@@ -136,7 +136,7 @@ struct DeviceQueue {
     rings: [[List; CLASSES]; 2],
     /// Neighbours in the rings of the queue.
     links: [[(u32, u32); CLASSES]; 2],
-    /// True if the source is in the rings of the queue, wherever it has sources waiting.
+    /// True if the device is in the rings of the queue, wherever it has sources waiting.
     is_open: bool,
 }
 

@@ -92,7 +92,7 @@ struct Walk {
     /// End, in the path, of the last name that was a link.
     last_link: Option<usize>,
     links: u32,
-    /// End of a remote mount's walk prefix, and the device to which the link leads.
+    /// End, in the path, of the link that leads to another device, and that device.
     left: Option<(usize, &'static Device)>,
 }
 
