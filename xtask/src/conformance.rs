@@ -42,10 +42,10 @@ enum Found {
     Failed {
         /// The names of the checks that failed.
         checks: Vec<String>,
-        /// How many there are.
+        /// Number of all its checks.
         of: usize,
     },
-    /// It was not done in time.
+    /// The file was not done in time.
     Late,
 }
 
@@ -170,14 +170,14 @@ fn all(suite: &Path) -> Result<Vec<String>, Failure> {
     Ok(files)
 }
 
-/// What a run has for every file.
+/// Settings that the runs of all files share.
 struct Run<'a> {
     suite: &'a Path,
     /// The program that is tested.
     binary: &'a Path,
-    /// How it is started.
+    /// Program that the suite starts.
     program: &'a Path,
-    /// Where others are looked for.
+    /// `PATH` for other programs.
     path: &'a OsStr,
     time_limit: Duration,
 }

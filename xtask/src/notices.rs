@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::{Failure, cargo, root};
 
-/// How deep below a crate texts are looked for: a library in C has its own beside its source.
+/// Depth below a crate at which texts are looked for: a library in C has its own beside its source.
 const MAX_DEPTH: usize = 3;
 
-/// How names of files with licences begin.
+/// Beginnings of the names of files with licences.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 /// A crate that is linked into the program.
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What cargo knows of all crates.
+/// Metadata of all crates from cargo.
 fn metadata() -> Result<Value, Failure> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--locked"]).current_dir(root());
@@ -136,7 +136,7 @@ fn texts_below(directory: &Path, depth: usize, found: &mut BTreeSet<String>) {
 mod tests {
     use super::*;
 
-    /// Whether an expression of SPDX allows what is in `allowed`: of its alternatives one, and all of what it joins.
+    /// Returns true if an expression of SPDX allows what is in `allowed`: of its alternatives one, and all of what it joins.
     fn is_allowed(license: &str, allowed: &str) -> bool {
         let plain = license.replace(['(', ')'], " ").replace('/', " OR ");
         let is_known = |word: &str| allowed.contains(&format!("\"{}\"", word.trim()));

@@ -77,7 +77,7 @@ impl Authority {
         format!("tailwater-{}.crt", self.authority.id())
     }
 
-    /// Whether programs that use the system's store trust it.
+    /// Returns true if programs that use the system's store trust it.
     pub(crate) fn is_trusted(&self) -> bool {
         let body = |text: &str| -> String {
             text.lines().map(str::trim).filter(|line| !line.starts_with("-----")).collect()
@@ -104,7 +104,7 @@ fn directory() -> Result<PathBuf, Fault> {
     Ok(base.join("tailwater/authority"))
 }
 
-/// What is in the directory; `None` if there is none.
+/// Reads the authority in the directory; `None` if there is none.
 fn read(directory: &Path) -> Result<Option<LocalAuthority>, Fault> {
     let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
     let failed = |path: &Path, error: io::Error| Fault::call("open()", &shown(path), &error);
@@ -195,7 +195,7 @@ impl Store {
         Self { directory, commands: None }
     }
 
-    /// Whether this user may change it.
+    /// Returns true if this user may change it.
     pub(crate) fn is_writable(&self) -> bool {
         accessat(CWD, &self.directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
     }

@@ -4,7 +4,7 @@
 /// Media types by the ends of names.
 pub(crate) const MEDIA_TYPES: &str = include_str!("../conf/mime.types");
 
-/// What PHP is told.
+/// Parameters for PHP.
 pub(crate) const PHP_PARAMS: &str = include_str!("../conf/fastcgi.conf");
 
 /// Names and texts, for `include`.

@@ -38,7 +38,7 @@ pub(crate) enum Command {
 pub(crate) struct Options {
     /// `-v`, `-V`, `-h`: say something about the program; the one that says most.
     pub(crate) show: Option<Show>,
-    /// Where it is said.
+    /// Stream on which it is written.
     pub(crate) output: Output,
     /// `-t`, `-T`: test the configuration.
     pub(crate) test: Option<Test>,
@@ -69,7 +69,7 @@ pub(crate) enum Show {
     Help,
 }
 
-/// Where something about the program is said.
+/// Streams for information about the program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Output {
     /// `-v` and `-V`, as by nginx: programs that ask for it read standard error.
@@ -182,7 +182,7 @@ pub(crate) struct ProxyOptions {
     pub(crate) listen: Option<Vec<u8>>,
     /// Which `Host` the servers get.
     pub(crate) host: SentHost,
-    /// Which certificates of the servers are taken.
+    /// Certificates of the servers that are accepted.
     pub(crate) certificates: OriginCertificates,
     /// How long a server may be silent.
     pub(crate) timeout: Option<Vec<u8>>,
@@ -207,7 +207,7 @@ pub(crate) enum SentHost {
 /// Certificates that are taken from `https` servers of `proxy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum OriginCertificates {
-    /// Those of authorities that the system or the user trusts, for the name of the URL.
+    /// Certificates of authorities that the system or the user trusts, for the name of the URL.
     #[default]
     Verified,
     /// `--insecure`: any.
@@ -217,7 +217,7 @@ pub(crate) enum OriginCertificates {
 /// Words of `tailwater trust`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TrustOptions {
-    /// Whether it is to be trusted, or not any more.
+    /// Change of the trust in it.
     pub(crate) change: Change,
     /// `--store`: a directory in the place of the system's store.
     pub(crate) store: Option<Vec<u8>>,

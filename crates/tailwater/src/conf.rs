@@ -94,7 +94,7 @@ impl Source {
         String::from_utf8_lossy(&self.file).into_owned()
     }
 
-    /// Where relative names begin.
+    /// Returns the directory that relative names begin in.
     pub(crate) fn prefix(&self) -> &Path {
         path(&self.prefix)
     }

@@ -83,7 +83,7 @@ impl Location {
         Self { path: resolve(written), identity }
     }
 
-    /// Whether one is the other, or below it.
+    /// Returns true if one is the other, or below it.
     fn meets(&self, other: &Self) -> bool {
         self.path.starts_with(&other.path)
             || other.path.starts_with(&self.path)

@@ -227,7 +227,7 @@ pub(crate) const PURGE: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
-/// What `trust` is for, after what it is called with.
+/// Purpose of `trust`, behind its usage.
 pub(crate) const TRUST_ABOUT: &str = "Makes the system trust the local authority of this user, which issues the certificates of \
      --tls for names of this machine and of private networks, and for no others. It is made if there is none, and kept in \
      the user's data directory ($XDG_DATA_HOME/tailwater/authority). If this user may not change the store of the system, the \

@@ -40,7 +40,7 @@ impl Made {
         }
     }
 
-    /// What to do about one that cannot be made.
+    /// Returns advice about one that cannot be made.
     pub(crate) fn hint(self, path: &Path, error: &io::Error) -> Option<String> {
         let directory = directory_of(path);
         Some(match (error.kind(), self, directory) {
@@ -107,7 +107,7 @@ fn refused(directory: &Path, error: &io::Error) -> Fault {
     Fault::call("mkdir()", &directory.to_string_lossy(), error).hint(hint)
 }
 
-/// Whether a directory is the prefix, or below it whatever is a link.
+/// Returns true if a directory is the prefix, or below it whatever is a link.
 fn is_of_prefix(directory: &Path, prefix: &Path) -> bool {
     let below = match prefix.as_os_str().is_empty() {
         true => directory.is_relative().then_some(directory),
@@ -118,12 +118,12 @@ fn is_of_prefix(directory: &Path, prefix: &Path) -> bool {
     below.is_some_and(|below| !below.components().any(|part| part == Component::ParentDir))
 }
 
-/// Whether nothing is there. Whatever else is wrong may be right for another user.
+/// Returns true if nothing is there. Whatever else is wrong may be right for another user.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What a start would find wrong: what nobody could make, or, as a note, what the user of this process may not make.
+/// Finds the first fault of a start: what nobody could make, or, as a note, what the user of this process may not make.
 /// Makes nothing.
 pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(Made, Fault)> {
     let mut note = None;
@@ -158,14 +158,14 @@ pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(Made, Fault)> {
     note.map(|(made, fault)| (made, Fault { level: Level::Notice, ..fault }))
 }
 
-/// Whether something that exists is a directory; `None` if there is nothing.
+/// Returns true if something that exists is a directory; `None` if there is nothing.
 fn existing(path: &Path) -> Option<bool> {
     // The directory in which this process is.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     fs::metadata(path).ok().map(|found| found.is_dir())
 }
 
-/// Whether the user of this process may make something in a directory.
+/// Checks that the user of this process may make something in a directory.
 fn may_make_in(directory: &Path) -> io::Result<()> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)

@@ -45,7 +45,7 @@ struct Origin {
     url: String,
     /// What it is called in the `Host` of a request.
     host: String,
-    /// What its certificate is for: the host without its port.
+    /// Name in its certificate: the host without its port.
     name: String,
     /// Where it is: all addresses of a name, the one that answers if one does.
     addresses: Vec<Addr>,

@@ -66,7 +66,7 @@ impl Sockets {
         self.next_told(groups, loops, console, &mut open_reporter(console))
     }
 
-    /// The same while the server of process `running` may have the addresses: if it has, that is said, and not once for each
+    /// Opens them while the server of process `running` may have the addresses: if it has, that is said, and not once for each
     /// address and each try.
     pub(crate) fn next_beside(
         &self,
@@ -258,7 +258,7 @@ impl Listening {
 }
 
 /// Reports what is no reason to give up.
-/// What keeps a server from its sockets is an emergency.
+/// Makes the reporter of a start: a server without its sockets is an emergency.
 fn open_reporter(console: &Console) -> impl FnMut(Report) {
     |report| {
         let level = match report {

@@ -25,7 +25,7 @@ const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// Where browsers look, and authorities.
 const HTTPS_PORT: u16 = 443;
 const HTTP_PORT: u16 = 80;
-/// Where is listened with a local certificate if nothing is said.
+/// Port for a local certificate if none is given.
 const LOCAL_PORT: u16 = 8443;
 /// The note about a certificate of a public authority.
 const ORDERED: &str =
@@ -36,7 +36,7 @@ const ORDERED: &str =
 pub(crate) struct Listening {
     /// The first name that there is to be a certificate for.
     name: Option<String>,
-    /// What is printed below the address.
+    /// Text that is printed below the address.
     note: String,
     /// The local certificate and its key, which exist as long as they are held.
     _certificate: Option<[MemoryFile; 2]>,
@@ -191,7 +191,7 @@ fn names(words: &[Vec<u8>]) -> Result<Vec<Identifier>, Fault> {
     Ok(all)
 }
 
-/// Whether the local authority issues for these names; a public one does if it is not, and for a mixture nobody does.
+/// Returns true if the local authority issues for these names; a public one does if it is not, and for a mixture nobody does.
 fn is_all_local(names: &[Identifier]) -> Result<bool, Fault> {
     // Without a dot it is in no domain that anybody could ask a public authority for.
     if let Some(bare) = names

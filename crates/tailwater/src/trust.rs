@@ -58,7 +58,7 @@ fn change(store: &Store, change: Change) -> Result<String, Fault> {
     }
 }
 
-/// What an administrator has to type.
+/// Tells an administrator the commands to type.
 fn by_hand(store: &Store, change: Change, authority: &Authority) -> Fault {
     let path = store.directory.join(authority.name());
     let quoted = |path: &std::path::Path| {

@@ -23,7 +23,7 @@ pub(crate) const PROGRAM: &str = concat!("tailwater/", env!("CARGO_PKG_VERSION")
 pub(crate) const COMPILER: &str = env!("TAILWATER_COMPILER");
 /// The commit it was built from; empty if nobody knows it.
 const COMMIT: &str = env!("TAILWATER_COMMIT");
-/// What TLS is made of, with versions.
+/// Libraries of TLS, with versions.
 const TLS_LIBRARY: &str = env!("TAILWATER_TLS_LIBRARY");
 /// The nginx whose words we speak.
 const NGINX: &str = "nginx/1.31.4";

@@ -81,7 +81,7 @@ pub(crate) struct Carrier {
     pub(crate) resolver_timeout: Duration,
 }
 
-/// Where systems have the certificates of authorities that all trust.
+/// Files in which systems have the certificates of authorities that all trust.
 pub const BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 

@@ -101,7 +101,7 @@ impl LocalAuthority {
         id(&self.key)
     }
 
-    /// Whether it can issue nothing any more at `now`, in seconds since 1970.
+    /// Returns true if it can issue nothing any more at `now`, in seconds since 1970.
     pub fn is_over(&self, now: u64) -> bool {
         Facts::of(&self.certificate).is_none_or(|facts| facts.ends_at() <= now)
     }
@@ -150,7 +150,7 @@ pub fn is_local(identifier: &Identifier) -> bool {
     }
 }
 
-/// What names can end with so that they are local, for messages.
+/// Lists the ends of local names, for messages.
 pub fn local_domains() -> String {
     DOMAINS
         .map(|domain| if domain == "localhost" { domain.to_owned() } else { format!(".{domain}") })

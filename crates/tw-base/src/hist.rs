@@ -2,7 +2,7 @@
 //!
 //! Buckets are log-linear: eight per power of two, so a quantile is at most 12.5 % above the true value. The range is
 //! one nanosecond to about 73 minutes; longer spans land in the last bucket. Recording is two relaxed atomic additions.
-//! What has never recorded a span has no buckets: there may be thousands of them, such as three for each upstream server.
+//! A histogram without a span has no buckets: there may be thousands of them, such as three for each upstream server.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

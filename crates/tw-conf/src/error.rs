@@ -133,7 +133,7 @@ impl Diagnostics {
     }
 }
 
-/// The same messages, each of them once. A message about a file that is included several times comes from each place of
+/// Merges equal messages. A message about a file that is included several times comes from each place of
 /// it; a hint says how many these are.
 pub fn said_once(messages: Vec<ConfError>) -> Vec<ConfError> {
     let mut counts: HashMap<(String, Option<Span>), usize> = HashMap::new();

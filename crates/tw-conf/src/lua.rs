@@ -1,6 +1,6 @@
 //! Blocks of Lua: their braces and quotes are those of another language, so they are passed over as a whole.
 
-/// Whether what follows the `{` of this directive is Lua.
+/// Returns true if Lua follows the `{` of this directive.
 pub(crate) fn opens_lua(name: &[u8]) -> bool {
     name.ends_with(b"_by_lua_block")
 }

@@ -26,7 +26,7 @@ pub const MAX_BLOCK_DEPTH: u32 = 128;
 /// few shared snippets, fits; files that include each other twice per level do not.
 pub const MAX_INCLUDES: u32 = 1 << 20;
 
-/// How many failures are kept before reading ends: more are no configuration.
+/// Number of failures kept before reading ends: more are no configuration.
 const MAX_FAILURES: usize = 1000;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -69,7 +69,7 @@ pub struct Reader<'a> {
     built_in: &'a [(&'a str, &'a str)],
 }
 
-/// Where packages of nginx have the files that configurations include.
+/// Directory in which packages of nginx have the files that configurations include.
 const PACKAGED: &[u8] = b"/etc/nginx/";
 
 impl<'a> Reader<'a> {

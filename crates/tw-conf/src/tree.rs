@@ -21,7 +21,7 @@ pub struct Tree {
     pub sources: Sources,
     /// Everything that could not be read, in order; [markers](Node::failure) stand in its place.
     pub failures: Vec<ConfError>,
-    /// What is merely worth knowing of what was read.
+    /// Notes about what was read.
     pub notes: Vec<ConfError>,
     /// Files, by their index in the sources, of which a brace is missing or too many.
     pub unbalanced: Vec<u32>,
@@ -120,7 +120,7 @@ impl fmt::Display for Word {
 }
 
 impl Node {
-    /// What stands in the place of the failure of this number.
+    /// Makes the node that stands in the place of the failure of this number.
     pub(crate) fn marker(failure: usize) -> Self {
         let span = Span { file: NO_FILE, line: 0, start: failure as u32, end: failure as u32 };
         Self {

@@ -26,7 +26,7 @@ const STINT: Duration = Duration::from_millis(1);
 /// How often memory that others have freed goes back to the system. Without any this costs microseconds.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(2);
 
-/// The same while memory is short. What is taken in the meantime is bounded by what was read before.
+/// Interval of giving back while memory is short. What is taken in the meantime is bounded by what was read before.
 const GIVE_BACK_EVERY_SHORT: Duration = Duration::from_millis(200);
 
 thread_local! {

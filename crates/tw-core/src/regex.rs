@@ -41,7 +41,7 @@ enum End {
     Plain,
     /// A subject that does not match may match without the line break.
     Cut,
-    /// The same pattern, whose `$` sees the line break. It backtracks.
+    /// A pattern whose `$` sees the line break. It backtracks.
     Exact(Box<fancy_regex::Regex>),
 }
 

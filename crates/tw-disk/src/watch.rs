@@ -1,6 +1,6 @@
 //! One thread for all pools, which finds out that nothing comes back from a device.
 //!
-//! It counts ticks while any pool is at work on a device, and sleeps otherwise. It waits for no disk itself, so that it can
+//! The thread counts ticks while any pool is at work on a device, and sleeps otherwise. It waits for no disk, so that it can
 //! always tell those who wait that their device hangs, and start a thread in the place of one that does.
 
 use crate::device::{self, Device};

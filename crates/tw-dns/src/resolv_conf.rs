@@ -33,7 +33,7 @@ pub struct ResolvConf {
     pub skips_ipv6: bool,
     /// `search` or `domain`, whichever comes last, and `options ndots`.
     pub(crate) search: SearchList,
-    /// Whether one of them is there.
+    /// True if one of them is there.
     pub(crate) says_domains: bool,
 }
 

@@ -24,7 +24,7 @@ use crate::stats::Stats;
 /// Time for which the files are taken to be as they were.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Where the system says how it resolves names.
+/// Files in which the system says how it resolves names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemFiles {
     /// Name servers and search list.
@@ -65,7 +65,7 @@ struct Texts {
     hosts: Vec<u8>,
 }
 
-/// What both files mean.
+/// Meaning of both files.
 #[derive(Debug)]
 struct Current {
     resolver: Arc<Resolver>,
@@ -112,7 +112,7 @@ impl SystemResolver {
     /// The addresses of `name`, by the rules of the C library. Waits for at most `timeout`; on a loop only.
     ///
     /// # Errors
-    /// Those of the name as it is written if that was asked for first, else of its candidates.
+    /// Returns the error of the name as it is written if that was asked for first, else of its candidates.
     pub async fn addresses(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
         let current = Arc::clone(&self.state.lock().current);
         let Current { resolver, search } = &*current;
@@ -141,7 +141,7 @@ impl SystemResolver {
     /// The servers of a service, whose name is always a whole one.
     ///
     /// # Errors
-    /// Those of [`Resolver::services`].
+    /// Fails as [`Resolver::services`] does.
     pub async fn services(
         &self,
         service: &[u8],
@@ -207,7 +207,7 @@ impl SystemFiles {
     }
 }
 
-/// What the files mean. Answers of the servers are kept as long as the same ones are asked in the same way.
+/// Makes a resolver of the files. Answers of the servers are kept as long as the same ones are asked in the same way.
 fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known: Option<&Current>) -> Arc<Current> {
     let mut conf = ResolvConf::parse(&texts.resolv_conf, port);
     if !conf.says_domains {

@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::collections::HashSet;
-use std::future::Future;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use support::on_loop;
 use tw_dns::{Addresses, Families, Hosts, ResolveError, Resolver, Settings, Stats};
-use tw_rt::{Heap, LoopGuard, LoopOptions, LoopThread, Subject, clock, spawn_local};
+use tw_rt::{Heap, Subject, clock, spawn_local};
 use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
 use tw_testkit::wait::{PATIENCE, until};
 
@@ -19,22 +21,6 @@ static ALLOCATOR: Heap = Heap;
 
 const ADDR: [u8; 4] = [192, 0, 2, 1];
 const MS: Duration = Duration::from_millis(1);
-
-/// Runs `main` on a loop that may not touch a file, and returns its output.
-fn on_loop<T, Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> T
-where
-    T: Send + 'static,
-    Fut: Future<Output = T> + 'static,
-{
-    let (sender, receiver) = mpsc::channel();
-    let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(0) };
-    let thread = LoopThread::<()>::start(options, |_| async move {
-        let _ = sender.send(main().await);
-    })
-    .unwrap();
-    thread.join().unwrap();
-    receiver.recv().unwrap()
-}
 
 /// Settings for servers that answer: nobody is asked twice because a machine is slow.
 fn patient(servers: &[&DnsServer]) -> Settings {

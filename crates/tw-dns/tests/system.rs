@@ -2,35 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::fs;
-use std::future::Future;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
+use support::on_loop;
 use tw_dns::{SystemFiles, SystemResolver};
-use tw_rt::{Heap, LoopGuard, LoopOptions, LoopThread};
+use tw_rt::Heap;
 use tw_testkit::TempDir;
 use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
 use tw_testkit::wait::{PATIENCE, until};
 
 #[global_allocator]
 static ALLOCATOR: Heap = Heap;
-
-/// Runs `main` on a loop that may not touch a file, and returns its output.
-fn on_loop<T, Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> T
-where
-    T: Send + 'static,
-    Fut: Future<Output = T> + 'static,
-{
-    let (sender, receiver) = mpsc::channel();
-    let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(0) };
-    let thread = LoopThread::<()>::start(options, |_| async move {
-        let _ = sender.send(main().await);
-    })
-    .unwrap();
-    thread.join().unwrap();
-    receiver.recv().unwrap()
-}
 
 /// A name server that knows `known`, at 192.0.2.1, and that `broken` has a problem.
 fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {

@@ -135,7 +135,7 @@ pub fn parse_gmt(text: &[u8]) -> Option<i64> {
     is_gmt.then_some(seconds)
 }
 
-/// What follows a time that was read.
+/// Rest of a text behind a time.
 enum Rest<'a> {
     /// Nothing should.
     OfAsctime(&'a [u8]),

@@ -125,7 +125,7 @@ struct Surrounded {
     before: Option<EarlySubrequest>,
     after: Option<EarlySubrequest>,
     body: Body,
-    /// What was read of the body while the addition in front of it was awaited.
+    /// Pieces of the body that were read while the addition in front of it was awaited.
     read: VecDeque<Bytes>,
     /// Bytes in `read`.
     read_len: usize,
@@ -137,7 +137,7 @@ struct Surrounded {
 enum End {
     Open,
     Reached,
-    /// It is not complete.
+    /// Reading the body has failed.
     Failed(io::Error),
 }
 

@@ -157,7 +157,7 @@ async fn numbers(r: &mut Request) -> Outcome {
     Outcome::Respond(Body::Bytes(out.into()))
 }
 
-/// What the plots have shown, one series in each turn.
+/// Answers with the history of the plots, one series in each turn.
 async fn past(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
     let mut out = format!("{{\"every\":{},\"series\":{{", KEPT_EVERY.as_secs());
     for (at, name) in history.iter().flat_map(|history| history.names()).enumerate() {

@@ -50,7 +50,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub enum ChainError {
     /// There is no certificate.
     NoStartLine,
-    /// It is not PEM but DER.
+    /// The text is DER, not PEM.
     Der,
     /// There is a private key, and no certificate.
     OnlyKey,

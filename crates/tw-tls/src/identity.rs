@@ -29,7 +29,7 @@ pub enum IdentityError {
     NoCertificate,
 }
 
-/// What is wrong with the key.
+/// Text about the key, for the end of a message.
 impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

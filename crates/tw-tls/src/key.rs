@@ -78,11 +78,11 @@ pub enum Cost {
 pub enum KeyError {
     /// There is no private key.
     NoStartLine,
-    /// It is not PEM but DER.
+    /// The text is DER, not PEM.
     Der,
     /// There is a certificate, and no key.
     OnlyCertificate,
-    /// It is not PEM; the reason.
+    /// The text is no PEM; the reason.
     BadPem(&'static str),
     /// It needs a pass phrase and there is none.
     NoPassword,

@@ -51,7 +51,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Whether a text is DER, as of a certificate or a key, rather than PEM.
+/// Returns true if a text is DER, as of a certificate or a key, rather than PEM.
 pub(crate) fn is_der(text: &[u8]) -> bool {
     let mut reader = Reader::new(text);
     reader.expect(SEQUENCE).is_ok() && reader.end().is_ok()

@@ -1,22 +1,18 @@
-//! What servers of a large group cost in memory. A program of its own, which counts every block.
+//! Memory of the servers of a large group. A program of its own, which counts every block.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
 
 use tw_net::Addr;
-use tw_sys::counted_heap::CountedHeap;
+use tw_sys::heap::CountingHeap;
 use tw_upstream::{Group, Key, Method, Outcome, Rng, Server, ServerId};
 
 #[global_allocator]
-static ALLOCATOR: CountedHeap = CountedHeap;
+static ALLOCATOR: CountingHeap = CountingHeap;
 
 const SERVERS: u16 = 3000;
 const SERVERS_USIZE: usize = SERVERS as usize;
-
-/// Held by each test: they count what the process has.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn group(method: Method) -> Group {
     let server = |n: u16| {
@@ -27,16 +23,20 @@ fn group(method: Method) -> Group {
     Group::new("g", method, (0..SERVERS).map(server).collect(), None)
 }
 
-/// Bytes of what `make` makes, beyond what is there when it is gone.
+/// Runs `make`, and returns the bytes that its result takes.
 fn cost<T>(make: impl FnOnce() -> T) -> (T, usize) {
-    let before = CountedHeap::live();
-    let made = make();
-    (made, CountedHeap::live().saturating_sub(before))
+    let (made, measured) = CountingHeap::measure(make);
+    (made, usize::try_from(measured.kept).unwrap_or(0))
+}
+
+/// Runs `work`, and returns the most bytes that it had at a time.
+fn peak_of(work: impl FnOnce()) -> usize {
+    let ((), measured) = CountingHeap::measure(work);
+    usize::try_from(measured.peak).unwrap_or(0)
 }
 
 #[test]
 fn a_server_costs_less_than_two_kilobytes() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (method, most) in [
         (Method::RoundRobin, 2000),
         // Beside 160 points of 8 bytes.
@@ -50,7 +50,6 @@ fn a_server_costs_less_than_two_kilobytes() {
 
 #[test]
 fn a_server_costs_more_only_when_it_is_asked() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let group = group(Method::RoundRobin);
     let mut rng = Rng::seeded(1);
     let ((), bytes) = cost(|| {
@@ -66,19 +65,18 @@ fn a_server_costs_more_only_when_it_is_asked() {
 
 #[test]
 fn a_change_of_one_server_takes_one_more_list_of_references() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (method, most) in [
         (Method::RoundRobin, 100),
         // Beside another ring.
         (Method::HashConsistent, 200 + 160 * 8),
     ] {
         let group = group(method);
-        let peak = CountedHeap::peak_of(|| {
+        let peak = peak_of(|| {
             group.change_server(ServerId(7), |params| params.max_conns = 3).unwrap();
         });
         let each = peak / SERVERS_USIZE;
         assert!(each <= most, "{each} bytes for each server, {method:?}");
-        let peak = CountedHeap::peak_of(|| {
+        let peak = peak_of(|| {
             let addr = Addr::Inet((Ipv4Addr::LOCALHOST, 1).into());
             let id = group.add(Server::fixed("one more", [addr])).unwrap();
             group.remove_server(id).unwrap();

@@ -9,7 +9,7 @@ use super::{Found, Results};
 const BEGIN: &str = "<!-- cargo xtask conformance: begin -->\n";
 const END: &str = "<!-- cargo xtask conformance: end -->\n";
 
-/// How many files there are of each kind.
+/// Numbers of files of each kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Numbers {
     all: usize,

@@ -39,7 +39,7 @@ fn of_document(path: &str, text: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// What a heading is linked by.
+/// Returns the anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

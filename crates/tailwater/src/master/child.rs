@@ -34,7 +34,7 @@ const OURSELVES: &str = "/proc/self/exe";
 /// How long a process that has closed its channel may take to end, before the master wonders why without knowing it.
 const DEATH_PATIENCE: Duration = Duration::from_secs(1);
 // DIFF(nginx): a worker process that the kernel holds is not waited for.
-/// How often it is looked whether a process that leaves has ended except for threads that wait in the kernel, for a disk or
+/// Interval of looks whether a process that leaves has ended except for threads that wait in the kernel, for a disk or
 /// another machine. Nothing ends those.
 const STUCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row that have to find that before it is no longer waited for.
@@ -53,7 +53,7 @@ pub(super) struct Child {
     pub(super) since: Instant,
     /// When it is ended by force.
     pub(super) until: Option<Instant>,
-    /// Whether it was told to serve: it gives signs of life.
+    /// True if it was told to serve: it gives signs of life.
     serves: bool,
     /// Whether it has been given a configuration and has not said what became of it.
     pub(super) owes_answer: bool,
@@ -63,7 +63,7 @@ pub(super) struct Child {
     pub(super) is_silent: bool,
     /// How long it has said nothing.
     pub(super) silence: Silence,
-    /// When it is looked next whether it is stuck, and how often that was found.
+    /// Time of the next look whether it is stuck, and how often that was found.
     stuck: (Instant, u32),
     is_killed: bool,
     talk: Talk,
@@ -83,7 +83,7 @@ pub(super) enum Failure {
     Full(Fault),
     /// It has not said anything in time, and may serve the one or the other.
     Silent(Fault),
-    /// It serves and has given no sign of life for too long, and may serve the one or the other.
+    /// The process serves and has given no sign of life for too long, and may serve the one or the other.
     Unresponsive(Fault),
     /// It can be told nothing any more.
     Lost(Fault),
@@ -311,12 +311,12 @@ impl Child {
         let _ = kill_process(self.pid, Signal::KILL);
     }
 
-    /// When [`is_stuck`](Self::is_stuck) looks next.
+    /// Returns the time of the next look of [`is_stuck`](Self::is_stuck).
     pub(super) fn next_look(&self) -> Instant {
         self.stuck.0
     }
 
-    /// Whether it has ended, or was killed, some time ago, and the kernel still holds threads of it.
+    /// Returns true if it has ended, or was killed, some time ago, and the kernel still holds threads of it.
     pub(super) fn is_stuck(&mut self, now: Instant) -> bool {
         let (next, looks) = &mut self.stuck;
         if now < *next {
@@ -343,7 +343,7 @@ impl Child {
     }
 }
 
-/// Whether the first thread of a process has ended. The process has, too, as soon as the others have.
+/// Returns true if the first thread of a process has ended. The process has, too, as soon as the others have.
 fn is_first_thread_over(pid: Pid) -> bool {
     // `123 (name) Z …`; without procfs nobody knows.
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -61,7 +61,7 @@ struct Start {
     old: Option<Pid>,
     /// Directories of caches.
     locks: DirectoryLocks,
-    /// Where the pid file is named, as the end of a message.
+    /// Place that names the pid file, as the end of a message.
     pid_place: String,
 }
 

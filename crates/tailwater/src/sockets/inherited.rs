@@ -27,7 +27,7 @@ use crate::directories::DirectoryLocks;
 pub(crate) const UPGRADE: &str = "NGINX";
 /// The same for keys of session tickets.
 pub(crate) const KEYS: &str = "TAILWATER_KEYS";
-/// The same for locked directories of caches.
+/// Environment variable with the locked directories of caches.
 pub(crate) const LOCKS: &str = "TAILWATER_LOCKS";
 /// More bytes than this are no keys.
 const KEYS_SIZE_MAX: usize = 8 << 10;
@@ -123,7 +123,7 @@ impl Inherited {
         }
     }
 
-    /// Those that cannot be taken over are missing when the directories are locked, which says so.
+    /// Takes over locks. Those that cannot be taken are missing when the directories are locked, which says so.
     fn take_locks(&mut self) {
         let list = std::env::var_os(LOCKS).unwrap_or_default();
         let taken = numbers(list.as_bytes()).0.into_iter().filter_map(|number| inherit::take(number).ok());

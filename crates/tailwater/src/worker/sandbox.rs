@@ -42,7 +42,7 @@ use places::{Origin, Place, Places};
 /// The newest landlock whose rights are known here; an older kernel enforces what it has.
 const NEWEST: ABI = ABI::V9;
 
-/// Whether the kernel has landlock, of any version, and lets it be used.
+/// Returns true if the kernel has landlock, of any version, and lets it be used.
 pub(crate) fn has_landlock() -> bool {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     ruleset.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()

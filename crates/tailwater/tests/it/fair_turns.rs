@@ -1,4 +1,4 @@
-//! How clients share a loop: many large bodies, and a small request beside them.
+//! Sharing of a loop: many large bodies, and a small request beside them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -383,7 +383,7 @@ fn requests() {
     ]);
 }
 
-/// What is said of the first stream, up to what `until` looks for.
+/// Reads the frames of the first stream, up to what `until` looks for.
 fn heard(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
     let mut heard = Vec::new();
     while let Some(frame) = frames.next_frame().unwrap() {

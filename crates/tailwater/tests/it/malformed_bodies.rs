@@ -16,7 +16,7 @@ use crate::{server, start};
 /// Trailers that make a request malformed, as clients of both versions say them.
 const BAD_TRAILERS: [&str; 4] = ["x: a\0b", "x: a\nb", "x\u{7f}: a", "x\0: a"];
 
-/// What a server behind this one tells: its language, and what came to it.
+/// Report of an upstream server: its language, and what came to it.
 type Told = (&'static str, &'static str);
 
 /// Reads one request after the other: `head` returns how the body of one is read, of which `false` says that it was cut.
@@ -44,14 +44,14 @@ fn application(
     })
 }
 
-/// How the body of a request is framed.
+/// Framing of a request's body.
 enum Body {
     Length(usize),
     Chunked,
     Records,
 }
 
-/// Whether a chunked body comes to its end.
+/// Returns true if a chunked body comes to its end.
 fn has_all_chunks(conn: &mut Conn) -> bool {
     loop {
         let mut line = String::new();

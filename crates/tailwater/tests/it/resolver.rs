@@ -212,7 +212,7 @@ fn a_ring_of_addresses_is_made_beside_the_loops() {
     }
 }
 
-/// Whether the system knows `localhost` at 127.0.0.1, as nearly every one does.
+/// Returns true if the system knows `localhost` at 127.0.0.1, as nearly every one does.
 fn has_localhost() -> bool {
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let is_it = |line: &str| {

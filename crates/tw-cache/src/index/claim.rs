@@ -108,7 +108,7 @@ impl Claim {
     /// [`commit`](Self::commit), which leaves the claim if it has to wait for its turn.
     ///
     /// # Errors
-    /// It is not its turn, or the response is not to be stored.
+    /// Fails if it is not its turn, or the response is not to be stored.
     pub fn try_commit(self) -> Result<Commit, NotCommitted> {
         let turn = self.index.with(self.key, |shard, hash| {
             let Some(slot) = shard.found_mut(hash, self.key) else { return Err(Refused::Purged) };

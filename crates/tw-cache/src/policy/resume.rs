@@ -45,7 +45,7 @@ pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
     is_strong.then(|| fields.share(b"Last-Modified")).flatten()
 }
 
-/// Whether a response continues the one with the fields `before`, of which `missing` is wanted: a 206 of exactly that range, or
+/// Checks that a response continues the one with the fields `before`, of which `missing` is wanted: a 206 of exactly that range, or
 /// a 200, with the same validator and coding. `None` if it does not.
 #[must_use]
 pub fn continues(before: &Fields, missing: Missing, status: u16, after: &Fields) -> Option<Continues> {

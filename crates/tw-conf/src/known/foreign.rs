@@ -88,7 +88,7 @@ const NO_QUIC: &str = "HTTP/3 and QUIC are not supported; \"http2 on;\" serves H
 const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
 const NO_PACKAGING: &str = "video is not packaged; \"mp4\" serves parts of files, \"slice\" caches them";
 
-/// What does the same as a directive that is not there.
+/// Returns a hint at what does the same as a directive that is not there.
 pub(super) fn hint_for(name: &str) -> Option<&'static str> {
     let is = |pattern: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(part), _) => name.contains(part.trim_end_matches('*')),
@@ -98,7 +98,7 @@ pub(super) fn hint_for(name: &str) -> Option<&'static str> {
     HINTS.iter().find(|(pattern, _)| is(pattern)).map(|(_, hint)| *hint)
 }
 
-/// What there is to say about all of a module of nginx.
+/// Returns a hint about all directives of a module of nginx.
 pub(crate) fn hint_for_module(module: &str) -> Option<&'static str> {
     MODULES.iter().find(|(begin, _)| module.starts_with(begin)).map(|(_, hint)| *hint)
 }

@@ -38,7 +38,7 @@ pub fn is_built_in(module: &str, supported: &[DirectiveInfo]) -> bool {
     }
 }
 
-/// What to say about the file of a module that is not there: whoever uses a directive of it is told again.
+/// Makes the warning about the file of a missing module: whoever uses a directive of it is told again.
 pub fn missing_module(node: &Node, file: &Word) -> ConfError {
     let module = module_of_file(file);
     let hint =

@@ -35,7 +35,7 @@ pub(super) const LIMITS: [Limit; 2] = [
 pub struct CopyBudget {
     /// When the turn began, and the bytes.
     turn: Cell<(Instant, usize)>,
-    /// Those who wait to send a piece of a large body.
+    /// Line of the tasks that wait to send a piece of a large body.
     pub(super) line: Rc<Line>,
 }
 
@@ -64,7 +64,7 @@ impl CopyBudget {
         self.turn.set((turn, self.copied(turn).saturating_add(bytes)));
     }
 
-    /// Whether this turn may copy another piece for the line: new events are looked for after each buffer.
+    /// Returns true if this turn may copy another piece for the line: new events are looked for after each buffer.
     pub(super) fn may_go_on(&self) -> bool {
         self.copied(tw_rt::clock::now()) < SCRATCH_SIZE
     }

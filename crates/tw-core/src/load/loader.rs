@@ -99,7 +99,7 @@ pub struct Loader<'a> {
     main: process::Raw,
     events: Seen,
     mistakes: Mistakes,
-    /// What could not be read.
+    /// Failures of reading.
     failures: Vec<ConfError>,
 }
 

@@ -41,7 +41,7 @@ pub struct Mistakes {
     variables: Vec<(String, Span)>,
     /// Names in directives that were not taken in, which may be what defines them.
     expected: HashSet<String>,
-    /// Whether anything may be defined in what could not be read.
+    /// True if anything may be defined in what could not be read.
     expects_all: bool,
     /// Variables that nothing defines, as far as it was read.
     unknown: Vec<(String, ConfError)>,
@@ -170,7 +170,7 @@ impl Mistakes {
     }
 }
 
-/// Whether a message says that a directive stands where it must not, or twice.
+/// Returns true if a message says that a directive stands where it must not, or twice.
 fn is_misplacement(message: &str) -> bool {
     const ENDS: [&str; 3] = ["is not allowed here", "is duplicate", "can be on the server level only"];
     const PARTS: [&str; 3] = ["is outside location", "cannot be inside the", "duplicate location"];

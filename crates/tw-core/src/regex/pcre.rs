@@ -102,9 +102,9 @@ struct Translator<'a> {
     dollar: Dollar,
     /// `$` and `\Z` so far.
     dollars: usize,
-    /// Whether something other than the end of a branch follows one of them.
+    /// True if something other than the end of a branch follows one of them.
     is_inner: bool,
-    /// Whether there is a `\z`.
+    /// True if there is a `\z`.
     has_very_end: bool,
 }
 

@@ -31,7 +31,7 @@ pub struct Pseudo<'a> {
     pub authority: Option<&'a [u8]>,
 }
 
-/// How large a list of fields is, as nginx counts: each name and value as it was packed, and all of them as they are.
+/// Size of a list of fields, as nginx counts: each name and value as it was packed, and all of them as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct ListSize {
     /// Bytes of the longest name or value, as it was packed.
@@ -43,7 +43,7 @@ pub struct ListSize {
 }
 
 impl ListSize {
-    /// Whether there is room for such a list.
+    /// Checks that there is room for such a list.
     ///
     /// # Errors
     /// There is none.
@@ -125,7 +125,7 @@ impl RequestHead {
     /// Adds a field; its name is in lower case. That there is room for all of them, [`ListSize::judge`] says.
     ///
     /// # Errors
-    /// What is wrong with it, or that there are too many.
+    /// Fails if the field is malformed, or if there are too many.
     pub fn push_listed(&mut self, name: &[u8], value: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
         let value = value.trim_ascii();
         if !name.iter().all(|byte| is_usual(*byte, limits)) && limits.ignore_invalid_headers {

@@ -25,7 +25,7 @@ impl ResponseHead {
     }
 }
 
-/// Where the parameter begins, with its semicolon, and its value; the first one counts, and one without a value does not.
+/// Finds the parameter, with its semicolon, and its value; the first one counts, and one without a value does not.
 fn named(content_type: &[u8]) -> Option<(usize, &[u8])> {
     let mut at = 0;
     let parameters = content_type.split(|byte| *byte == b';').map(|parameter| {

@@ -111,7 +111,7 @@ impl Fixed {
 }
 
 impl Target {
-    /// Where `r` would go, for [`Handler::explain`](tw_server::http::plan::Handler::explain).
+    /// Returns the server for `r`, for [`Handler::explain`](tw_server::http::plan::Handler::explain).
     pub(crate) fn explain(&self, r: &Request, schemes: &'static [Scheme]) -> Option<(&'static str, String)> {
         let to = self.of(r, schemes).ok()?;
         Some((UPSTREAM, format!("{}{}", to.scheme.text, tw_log::Text(&to.host))))

@@ -273,7 +273,7 @@ impl Work {
         Ok(Worked { begun: Some(begun), out })
     }
 
-    /// The same on a thread of a pool. Where memory is short, nothing stays there that is free: each thread would have as much of
+    /// Works on a thread of a pool. Where memory is short, nothing stays there that is free: each thread would have as much of
     /// it, and other threads could not use it before this one rests.
     fn run_on_pool(self, supply: Supply) -> Result<Worked, CodecError> {
         if !available_memory::is_short() {

@@ -119,7 +119,7 @@ impl Known {
     }
 }
 
-/// Whether a command means the same whatever other pages do meanwhile: an include that neither reads nor sets anything
+/// Returns true if a command means the same whatever other pages do meanwhile: an include that neither reads nor sets anything
 /// that pages have in common.
 pub(super) fn is_independent(command: &Command) -> bool {
     let is_own =

@@ -109,14 +109,14 @@ enum Parsing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     All,
-    /// Those that mean the same whatever the includes in front of them do: a page that is parsed before its turn holds the
+    /// Commands that mean the same whatever the includes in front do: a page that is parsed before its turn holds the
     /// others back.
     Independent,
 }
 
 /// An include whose turn it is.
 enum Part {
-    /// It has no head yet.
+    /// The include has no head yet.
     Begun {
         part: EarlySubrequest,
         uri: Uri,

@@ -24,7 +24,7 @@ pub struct ServerSettings {
     pub names: Vec<ServerName>,
     /// The first `server_name`, for `$server_name` and redirects.
     pub name: Box<[u8]>,
-    /// Where each of [`names`](Self::names) is written; fewer if one is not.
+    /// Places of the [`names`](Self::names); fewer if one is not written.
     pub name_spans: Vec<Span>,
     /// `listen`, without the default that applies when there is none.
     pub listens: Vec<Listen>,

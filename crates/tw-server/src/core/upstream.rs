@@ -347,7 +347,7 @@ pub fn named(
     Ok(group)
 }
 
-/// The same for a URL that is known only now. It lives as long as its request. A name is asked of `resolver`: what has a
+/// Makes a group of a URL that is known only now. It lives as long as its request. A name is asked of `resolver`: what has a
 /// variable in it may be anything.
 ///
 /// # Errors

@@ -65,7 +65,7 @@ pub struct Config {
     pub slots: Slots,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
-    /// The same directories with their purpose and where they are named.
+    /// Directories with their purpose and the places that name them.
     pub directories: Vec<Directory>,
     /// Certificates that come by themselves.
     pub acme: Arc<tw_acme::Job>,

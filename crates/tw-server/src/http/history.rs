@@ -11,7 +11,7 @@ use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
 
-/// How long a loop waits for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
+/// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
 /// most: then everything else is told without it.
 const PROC_PATIENCE_MS: u64 = 50;
 

@@ -131,7 +131,7 @@ impl MethodSet {
     }
 }
 
-/// What the line of [`Handler::explain`] is about that tells which other server has the response.
+/// Subject of the line of [`Handler::explain`] that names the upstream server.
 pub const UPSTREAM: &str = "upstream";
 
 /// Runs in a phase.

@@ -197,7 +197,7 @@ pub struct Course {
     pub alias_end: AliasEnd,
     /// Whether `rewrite` has given the URI its last form.
     pub rewritten: Rewritten,
-    /// Whether its connection still has to write it into the log.
+    /// True while its connection still has to write it into the log.
     pub(crate) is_log_due: bool,
 }
 
@@ -235,7 +235,7 @@ pub enum Ranges {
 pub enum Conditions {
     /// They are asked of the response.
     Open,
-    /// The same, and a time counts only where no tag is given.
+    /// As `Open`, and a time counts only where no tag is given.
     OpenByRfc9110,
     /// Whoever made the response has decided.
     Answered,

@@ -129,7 +129,7 @@ enum Standing {
     Copied,
     /// The same, and it has none.
     Absent,
-    /// The same, and variables show what the other request had read when this one began.
+    /// Another request's body; variables show what that request had read when this one began.
     Borrowed,
 }
 

@@ -234,7 +234,7 @@ impl Spool {
         self.spill(by, room).await
     }
 
-    /// Whether nothing of it is being written.
+    /// Returns true if nothing of it is being written.
     pub(crate) fn is_settled(&self) -> bool {
         self.writing.is_none()
     }

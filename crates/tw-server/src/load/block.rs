@@ -29,9 +29,9 @@ pub struct Block {
     pub(crate) upstreams: Arc<Groups>,
     /// How they ask for names, unless they say so themselves: as `http` says.
     pub(crate) resolving: Option<Resolving>,
-    /// Whether a `resolver` holds in the block that is being resolved.
+    /// True if a `resolver` holds in the block that is being resolved.
     pub(crate) has_resolver: bool,
-    /// Whether it was said that there is none where one is needed.
+    /// True once it was said that there is none where one is needed.
     pub(crate) is_resolver_missed: bool,
     /// Those that URLs have made.
     pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,

@@ -116,7 +116,7 @@ impl Resolving {
 }
 
 impl Resolving {
-    /// Who is asked for a name: the system for one that the configuration says, unless it is followed. Sees to it that the
+    /// Chooses the resolver of a name: the system's for one that the configuration says, unless it is followed. Sees to it that the
     /// system's files are read again, by `pool`, if they have changed.
     /// The second value is what is left of `resolver_timeout`.
     pub(crate) async fn service(&self, is_run_time: bool, pool: &Pool) -> (NameService, Duration) {
@@ -137,7 +137,7 @@ impl Resolving {
         (service, self.timeout.saturating_sub(clock::now().saturating_duration_since(began)))
     }
 
-    /// Whether a `resolver` says which servers are asked for names that are known only while requests are served.
+    /// Returns true if a `resolver` says which servers are asked for names that are known only while requests are served.
     pub(crate) fn is_said(&self) -> bool {
         self.resolver.system().is_none()
     }
@@ -157,7 +157,7 @@ pub fn warn_without(word: &Word, host: &[u8], cx: &mut Resolve<'_>) {
     cx.report(ConfError::warn(message).at(word.span).hint("\"resolver\" says which name servers are asked"));
 }
 
-/// Whether `text` needs no name server, with a port or without.
+/// Returns true if `text` needs no name server, with a port or without.
 fn is_address(text: &str) -> bool {
     let is_unix = text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"));
     let ip = match text.strip_prefix('[') {

@@ -11,7 +11,7 @@ use tw_upstream::{Admin, Params, Place, Server};
 /// The port of a server that names none.
 const PORT: u16 = 80;
 
-/// Where a server is; it listens on `usual` if `text` has no port. A name that is no address is asked for later. Errors are
+/// Parses the address of a server; it listens on `usual` if `text` has no port. A name is asked for later. Errors are
 /// nginx's words.
 pub(super) fn place(text: &str, usual: Option<u16>) -> Result<Place, String> {
     if is_unix(text) {

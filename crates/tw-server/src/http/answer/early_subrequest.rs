@@ -59,7 +59,7 @@ impl Turn {
         r.facts.states.get()
     }
 
-    /// Whether it has come, here and further out.
+    /// Returns true if its turn has come, here and further out.
     pub fn has_come(&self) -> bool {
         self.has_come.get() && self.outer.as_ref().is_none_or(|outer| outer.has_come())
     }
@@ -70,7 +70,7 @@ impl Turn {
 pub struct Head {
     /// Its status.
     pub status: u16,
-    /// Who made it.
+    /// Maker of the subrequest.
     pub made_by: MadeBy,
     /// Bytes of its body, if that is known.
     pub length: Option<u64>,

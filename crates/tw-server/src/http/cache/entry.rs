@@ -181,7 +181,7 @@ impl Search<'_> {
     }
 
     // DIFF(nginx): the disk is asked once a second, not for each hit.
-    /// Whether the file of an open entry was in its place a moment ago, as far as the disk tells in time.
+    /// Returns true if the file of an open entry was in its place a moment ago, as far as the disk tells in time.
     async fn is_in_place(&self, wanted: &Wanted<'_>, entry: &Rc<Entry>) -> bool {
         let now = tw_rt::clock::now();
         let due = entry.look.due(now);

@@ -67,7 +67,7 @@ pub struct Facts {
     pub part: Cell<Option<ByteRange>>,
     /// Whether the request is one that fetches a response anew, beside others.
     pub(crate) is_update: bool,
-    /// Whether what is stored does not answer, but is replaced: it does not belong to the rest of its object.
+    /// True if the stored response does not answer, but is replaced: it does not belong to the rest of its object.
     pub(crate) is_anew: bool,
     /// The fill that the request is to continue, beside others.
     pub(super) continuation: Option<Continuation>,
@@ -90,7 +90,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether the response was stored before it was asked for, and no upstream server was asked.
+    /// Returns true if the response was stored before it was asked for, and no upstream server was asked.
     #[must_use]
     pub fn is_stored_before(&self) -> bool {
         self.status.is_some() && self.forward.is_none() && !self.follows

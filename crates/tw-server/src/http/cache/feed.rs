@@ -23,7 +23,7 @@ pub(super) struct Feed {
     stall: Option<Stall>,
 }
 
-/// When a fill counts as stalled (`cache_lock_age`).
+/// Time at which a fill counts as stalled (`cache_lock_age`).
 struct Stall {
     age: Duration,
     look: Pin<Box<Sleep>>,

@@ -75,7 +75,7 @@ struct State {
     readable: u64,
     /// The file takes no more.
     is_given_up: bool,
-    /// Who delivers the body.
+    /// Source of the body.
     supply: supply::Supply,
     end: Option<Ended>,
     /// What the exchange with the upstream server has come to, for who began it.
@@ -264,7 +264,7 @@ impl Fill {
         self.state.lock().earlier = earlier;
     }
 
-    /// Whether it has begun and may still be stored.
+    /// Returns true if it has begun and may still be stored.
     fn is_open(&self) -> bool {
         let state = self.state.lock();
         !state.is_placed && matches!(state.stage, Stage::Begun(_)) && state.end != Some(Ended::Broken)
@@ -428,7 +428,7 @@ impl Fill {
         self.state.lock().end == Some(Ended::Whole)
     }
 
-    /// Whether nothing more comes, be it whole or not.
+    /// Returns true if nothing more comes, be it whole or not.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().end.is_some()
     }

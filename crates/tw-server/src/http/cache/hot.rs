@@ -26,11 +26,11 @@ const ENTRIES_MAX: usize = 1024;
 /// The largest body that is kept in memory, bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
 
-/// How old the last look at the place of a file may be for a hit.
+/// Greatest age of the last look at the place of a file for a hit.
 const SEEN: Duration = Duration::from_secs(1);
-/// How old it is when the next look begins, beside the requests: so that what is asked for all the time never waits for one.
+/// Age at which the next look begins, beside the requests: what is asked for all the time never waits for one.
 const SEEN_AHEAD: Duration = Duration::from_millis(500);
-/// How long a hit waits for a look that is due: a disk that does not answer must not hold up what is in memory.
+/// Longest wait of a hit for a look that is due: a disk that does not answer must not hold up what is in memory.
 const LOOK_PATIENCE: Duration = Duration::from_millis(50);
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -80,14 +80,14 @@ pub(super) struct Entry {
 
 /// Looks of one loop at the place of a file, one at a time.
 pub(super) struct Look {
-    /// When the file was last found in its place.
+    /// Time at which the file was last found in its place.
     seen: Cell<Instant>,
-    /// When the look began that goes on.
+    /// Time at which the look that goes on began.
     begun: Cell<Option<Instant>>,
     over: Notify,
 }
 
-/// What a request has to do about the file of an open entry.
+/// Duty of a request about the file of an open entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing: it was seen a moment ago, or the disk does not answer.
@@ -106,7 +106,7 @@ impl Look {
         Self { seen: Cell::new(tw_rt::clock::now()), begun: Cell::new(None), over: Notify::new() }
     }
 
-    /// What is to be done at `now`.
+    /// Returns the duty at `now`.
     pub(super) fn due(&self, now: Instant) -> Due {
         let age = now.saturating_duration_since(self.seen.get());
         match self.begun.get() {

@@ -44,14 +44,14 @@ pub(super) struct MethodRule {
     method: Box<[u8]>,
     /// `None`: from anywhere.
     from: Option<Box<[Network]>>,
-    /// Whether all of the cache is purged in the place of one key.
+    /// True if all of the cache is purged in the place of one key.
     whole: bool,
 }
 
 /// Purge that a request asks for.
 pub(super) struct PurgeRequest {
     pub(super) how: Purge,
-    /// Whether all of the cache is meant.
+    /// True if all of the cache is meant.
     pub(super) whole: bool,
     /// Status of a purge that found something.
     pub(super) status: u16,
@@ -59,11 +59,11 @@ pub(super) struct PurgeRequest {
 
 /// Relation of a request to the rule of its location.
 pub(super) enum Asked {
-    /// It is none to purge.
+    /// The request is none to purge.
     Nothing,
-    /// It purges.
+    /// The request purges.
     Purge(PurgeRequest),
-    /// It would, but not from this address.
+    /// The request would purge, but not from this address.
     Forbidden,
 }
 
@@ -110,7 +110,7 @@ impl PurgeRule {
         }
     }
 
-    /// Whether and how `r` purges.
+    /// Decides what `r` purges.
     pub(super) fn asks(&self, r: &Request) -> Asked {
         match self {
             Self::Conditions(conditions) => {

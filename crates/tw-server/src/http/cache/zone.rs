@@ -46,7 +46,7 @@ static NEXT_ZONE: AtomicU32 = AtomicU32::new(0);
 /// Responses on their way.
 type Fills = HashMap<Key, Arc<Fill>, RandomState>;
 
-/// Who asks what is known of a cache.
+/// Purpose of a question for the contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asker {
     /// A request, which can be answered by the origin server instead.

@@ -118,7 +118,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is no fault of the server.
+    /// Returns true if it is no fault of the server.
     pub(super) fn is_local(&self) -> bool {
         match self {
             Self::Shared(fault) => fault.is_local(),

@@ -209,7 +209,7 @@ impl Sending {
         !matches!(self.stage, Stage::UnderWay(_))
     }
 
-    /// Whether the body of the request has failed: the server waits for an end that will not come.
+    /// Returns true if the body of the request has failed: the server waits for an end that will not come.
     pub(super) fn has_failed(&self) -> bool {
         self.error.is_some()
     }

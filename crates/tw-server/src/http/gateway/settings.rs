@@ -377,7 +377,7 @@ impl Gateway {
         self.buffers.count * self.buffers.size
     }
 
-    /// Whether there is a content handler besides that of the module: a location that purges a cache.
+    /// Returns true if there is a content handler besides that of the module: a location that purges a cache.
     pub fn has_handler(&self) -> bool {
         self.cache.purge_location().is_some()
     }

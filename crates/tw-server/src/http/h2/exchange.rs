@@ -28,7 +28,7 @@ pub struct Exchange {
     /// Its turns among the streams of the connection.
     share: Rc<Share>,
     stage: Cell<Stage>,
-    /// Whether what the client has asked is no request.
+    /// True if the client's message is no request.
     is_malformed: Cell<bool>,
     /// What the client has asked to make of the stream.
     wish: Cell<Wish>,

@@ -143,7 +143,7 @@ impl Input {
         Poll::Ready(Ok(Some(piece)))
     }
 
-    /// Whether the next piece is the last one that was announced.
+    /// Returns true if the next piece is the last one that was announced.
     fn ends_with(&self, want: usize) -> bool {
         self.came.len() <= want.max(1) && self.length == Some(self.arrived())
     }

@@ -120,7 +120,7 @@ impl Turns {
         Poll::Pending
     }
 
-    /// Whether there is room, and nobody before this stream.
+    /// Returns true if there is room, and nobody before this stream.
     pub(super) fn is_next(&self, share: &Share) -> bool {
         let mine = self.rank(share);
         self.has_room() && !self.queue.borrow().iter().any(|waiter| self.rank(&waiter.share) < mine)

@@ -1,4 +1,4 @@
-//! Who delivers the body of a fill: the exchange that began it, or a range request that goes on where that stalled or broke off.
+//! Source of the body of a fill: the exchange that began it, or a range request that continues where that stalled or broke off.
 //!
 //! ```text
 //! the first exchange ─► stalls, or breaks off ─► Wanted ─► Asked: a follower's range request ─► it delivers
@@ -40,18 +40,18 @@ pub(in super::super) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Who delivers the body of a fill.
+/// Source of the body of a fill.
 pub(super) struct Supply {
     /// Number of the one whose bytes count; 0 is the exchange that began the fill.
     current: u32,
-    /// Whether more may come from it.
+    /// True if more may come from it.
     is_alive: bool,
     next: Next,
     /// Continuations that were asked for.
     asked: u32,
     /// Bytes that came from all of them, also those that the fill had already.
     delivered: u64,
-    /// When progress was last seen, and how many bytes had come by then.
+    /// Time of the last progress, and the number of bytes by then.
     mark: (Instant, u64),
     /// Lowest rate that is progress, bytes a second.
     rate: u64,
@@ -179,7 +179,7 @@ impl Delivery {
         });
     }
 
-    /// Whether another exchange delivers now: what comes here is not wanted any more. Who asks is woken when that changes.
+    /// Returns true if another exchange delivers now: what comes here is not wanted any more. The task is woken when that changes.
     pub(in super::super) fn is_superseded(&self, cx: &mut Context<'_>) -> bool {
         let mut state = self.fill.state.lock();
         if state.supply.current != self.number {
@@ -230,9 +230,9 @@ impl Drop for Delivery {
 pub(in super::super) enum Finish {
     /// All of the body is there.
     Whole,
-    /// It broke off, and a continuation is asked for.
+    /// The body broke off, and a continuation is asked for.
     Continued,
-    /// It broke off for good.
+    /// The body broke off for good.
     Broken,
     /// Another exchange delivers it.
     Superseded,
@@ -319,12 +319,12 @@ impl State {
 }
 
 impl Fill {
-    /// When it has made no progress for `age`, if nothing comes until then. `None` if it cannot stall.
+    /// Returns the time at which it stalls, after `age` without progress, if nothing comes until then. `None` if it cannot stall.
     pub(in super::super) fn stalls_at(&self, age: Duration) -> Option<Instant> {
         self.state.lock().stalls_at(age)
     }
 
-    /// Whether it has made no progress for `age`: nobody should begin to wait for it.
+    /// Returns true if it has made no progress for `age`: nobody should begin to wait for it.
     pub(in super::super) fn is_stalled(&self, now: Instant, age: Duration) -> bool {
         self.stalls_at(age).is_some_and(|at| at <= now)
     }
@@ -335,7 +335,7 @@ impl Fill {
         state.supply.rate = PROGRESS_RATE.min(rate / 2);
     }
 
-    /// It has stalled: a continuation is asked for, if others wait for it, too.
+    /// Notes that it has stalled: a continuation is asked for, if others wait for it, too.
     pub(in super::super) fn stalled(&self) {
         self.change(|state| {
             if state.is_shared {

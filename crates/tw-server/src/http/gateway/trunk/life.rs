@@ -24,7 +24,7 @@ use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::Link;
 use crate::http::gateway::secure::{Doers, Secured};
 
-/// How long a server may take to hear that nothing more comes, and the loop to hear what a server has said before it cannot be written to.
+/// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// How a trunk is opened.
