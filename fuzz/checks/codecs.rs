@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use tw_http::Method;
-use tw_server::http::gateway::codec::fastcgi::{FastCgi, Terms};
-use tw_server::http::gateway::codec::http1::Http1;
-use tw_server::http::gateway::codec::memcached::Memcached;
-use tw_server::http::gateway::codec::{Answer, Codec, Event};
+use tw_server::http::proxy::codec::fastcgi::{FastCgi, Terms};
+use tw_server::http::proxy::codec::http1::Http1;
+use tw_server::http::proxy::codec::memcached::Memcached;
+use tw_server::http::proxy::codec::{UpstreamResponse, Codec, Event};
 
 /// Longest input that is split at every byte; longer ones are split at some.
 const SPLIT_EVERYWHERE_MAX: usize = 200;
@@ -41,7 +41,7 @@ fn check<C: Codec>(data: &[u8], codec: impl Fn() -> C) {
 
 /// What can be seen of a response, as text; its end is in it once.
 fn outcome<C: Codec>(pieces: &[&[u8]], mut codec: C) -> String {
-    let (mut seen, mut body, mut answer) = (String::new(), Vec::new(), Answer::default());
+    let (mut seen, mut body, mut answer) = (String::new(), Vec::new(), UpstreamResponse::default());
     for piece in pieces {
         let mut input = Bytes::copy_from_slice(piece);
         loop {
@@ -64,7 +64,7 @@ fn outcome<C: Codec>(pieces: &[&[u8]], mut codec: C) -> String {
     format!("{seen}{} {:?}", body.escape_ascii(), codec.closed())
 }
 
-fn head(answer: &Answer) -> String {
+fn head(answer: &UpstreamResponse) -> String {
     assert!((100..=999).contains(&answer.status));
     let is_clean = |bytes: &[u8]| !bytes.iter().any(|&byte| byte < b' ' && byte != b'\t' || byte == 0x7f);
     assert!(answer.fields.iter().all(|(_, value)| is_clean(value)) && is_clean(&answer.status_line));
@@ -78,7 +78,7 @@ fn head(answer: &Answer) -> String {
 
 /// A body that is taken at once is the same as one that is read.
 fn at_once<C: Codec>(data: &[u8], mut codec: C, whole: &str) {
-    let (mut input, mut answer) = (Bytes::copy_from_slice(data), Answer::default());
+    let (mut input, mut answer) = (Bytes::copy_from_slice(data), UpstreamResponse::default());
     loop {
         match codec.read(&mut input, &mut answer) {
             Ok(Event::Interim) => {}

@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tw_base::Errno;
 use tw_conf::{MemoryFiles, RecordedFiles};
 use tw_log::Level;
-use tw_server::core::ssl::watched::{Pair, Version};
+use tw_server::config::ssl::watched::{Pair, Version};
 
 use crate::console::Console;
 

@@ -10,7 +10,7 @@ pub(crate) fn forget_length(r: &mut Request) {
 
 /// No part of the response can be asked for.
 pub(crate) fn refuse_ranges(r: &mut Request) {
-    r.course.ranges = Ranges::Refused;
+    r.state.ranges = Ranges::Refused;
     r.out.fields.remove_known(Known::AcceptRanges);
 }
 

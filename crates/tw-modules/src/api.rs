@@ -23,11 +23,11 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Method;
-use tw_server::core::upstream::Groups;
+use tw_server::config::upstream::Groups;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::gateway::Group;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
 use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
@@ -237,7 +237,7 @@ impl Here {
         })
     }
 
-    fn group(&self, name: &str) -> Result<Arc<Group>, Refusal> {
+    fn group(&self, name: &str) -> Result<Arc<UpstreamGroup>, Refusal> {
         self.upstreams.find(name).cloned().ok_or(Refusal::NO_UPSTREAM)
     }
 

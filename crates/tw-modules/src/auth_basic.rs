@@ -31,7 +31,7 @@ use tw_core::reach::Reach;
 use tw_disk::{Disk, DiskError};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
-use tw_server::core::location::Location;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};

@@ -15,7 +15,7 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{After, Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
-use tw_server::vars::{Health, Place, Template};
+use tw_server::vars::{Health, Template, VariablePlace};
 
 use crate::block::variable_name;
 
@@ -32,7 +32,7 @@ pub(crate) struct Raw {
 pub(crate) struct AuthRequest {
     /// Empty if nobody is.
     uri: Arc<[u8]>,
-    set: Arc<[(Place, Template)]>,
+    set: Arc<[(VariablePlace, Template)]>,
 }
 
 /// What the response to a question says.
@@ -151,7 +151,7 @@ impl AuthRequest {
             // They were not for the client: hidden, or an error page stands for the response.
             challenges = all(&part.facts.upstream.answer.fields);
         }
-        let (status, after) = (part.out.status, part.course.after);
+        let (status, after) = (part.out.status, part.state.after);
         Said { status, after, values, challenges, health: part.bindings.take_health() }
     }
 }

@@ -7,9 +7,9 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting,
 use tw_core::module::Settings;
 use tw_http::Known;
 use tw_server::http::Http;
-use tw_server::http::agent::is_msie;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
+use tw_server::http::user_agent::is_msie;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 

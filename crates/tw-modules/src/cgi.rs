@@ -15,14 +15,16 @@ use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::{Framing as Announced, Method};
 use tw_log::Level;
-use tw_server::core::location::Location;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::{Codec, Framing};
-use tw_server::http::gateway::health::Passing;
-use tw_server::http::gateway::secure::Inside;
-use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::proxy::codec::{Codec, Framing};
+use tw_server::http::proxy::health::Passing;
+use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::{
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
@@ -92,7 +94,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
 
 /// Settings as written.
 pub(crate) struct Raw<L: Language> {
-    gateway: settings::Raw,
+    settings: settings::Raw,
     pass: Setting<RawTarget>,
     params: Setting<Vec<RawParam>>,
     without_effect: WithoutEffect,
@@ -102,7 +104,7 @@ pub(crate) struct Raw<L: Language> {
 impl<L: Language> Default for Raw<L> {
     fn default() -> Self {
         Self {
-            gateway: settings::Raw::default(),
+            settings: settings::Raw::default(),
             pass: Setting::default(),
             params: Setting::default(),
             without_effect: WithoutEffect::default(),
@@ -112,8 +114,8 @@ impl<L: Language> Default for Raw<L> {
 }
 
 impl<L: Language> HasGateway for Raw<L> {
-    fn gateway(&mut self) -> &mut settings::Raw {
-        &mut self.gateway
+    fn settings(&mut self) -> &mut settings::Raw {
+        &mut self.settings
     }
 }
 
@@ -153,7 +155,7 @@ pub(crate) const fn without_effect<L: Language>(
 
 /// Settings of one location.
 pub(crate) struct CgiGateway<L> {
-    gateway: Arc<Gateway>,
+    settings: Arc<ProxySettings>,
     target: Option<Target>,
     /// Where the target is written, if that is in this block.
     written: Option<Span>,
@@ -177,17 +179,17 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
             None => None,
         };
-        let cache_at = raw.gateway.cache.zone.span();
-        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &L::KIND, cx)?;
+        let cache_at = raw.settings.cache.zone.span();
+        let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &L::KIND, cx)?;
         if let Some(span) = cache_at
-            && gateway.cache.is_on()
-            && !gateway.cache.has_key()
+            && settings.cache.is_on()
+            && !settings.cache.has_key()
         {
             let prefix = L::KIND.prefix;
             cx.warn(span, format!("no \"{prefix}cache_key\" for \"{prefix}cache\""));
         }
         if target.as_ref().is_some_and(|target| target.may_be_secured(L::SCHEMES)) {
-            gateway.secure(&L::KIND, Inside::Any, cx)?;
+            settings.secure(&L::KIND, Inside::Any, cx)?;
         }
         let params = match (raw.params.take(), outer) {
             (None, Some(outer)) => outer.params.clone(),
@@ -198,21 +200,21 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             None => cx.template_text(USUAL_KEY, None)?,
         };
         let language = Arc::new(L::resolve(raw.own, outer.map(|o| &*o.language), cx)?);
-        let gateway = Arc::new(gateway);
+        let settings = Arc::new(settings);
         if let Some(target) = &target {
             cx.block.passing = match target.fixed() {
                 None => Passing::Anywhere,
                 Some(to) => {
-                    let (gateway, to, language) = (gateway.clone(), to.clone(), language.clone());
-                    Passing::To(Arc::new(Checked { gateway, to, params: params.clone(), language }))
+                    let (settings, to, language) = (settings.clone(), to.clone(), language.clone());
+                    Passing::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
                 }
             };
         }
-        Ok(Self { gateway, target, written, params, usual_key, language })
+        Ok(Self { settings, target, written, params, usual_key, language })
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none() && !self.gateway.has_handler()
+        self.target.is_none() && !self.settings.has_handler()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -221,12 +223,12 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             plan.set_content(self.clone());
             plan.add_slash();
         }
-        self.gateway.install(plan);
+        self.settings.install(plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
-            self.gateway.reach(core, reach);
+            self.settings.reach(core, reach);
         }
     }
 }
@@ -238,7 +240,7 @@ impl<L: Language> Handler for CgiGateway<L> {
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
         let to = self.target.as_ref().and_then(|target| target.explain(r, L::SCHEMES));
-        let cache = self.gateway.cache.explain(r, |r, key| self.usual_key.eval(r, key));
+        let cache = self.settings.cache.explain(r, |r, key| self.usual_key.eval(r, key));
         to.into_iter().chain(cache).collect()
     }
 }
@@ -253,24 +255,24 @@ impl<L: Language> CgiGateway<L> {
                 return Outcome::Status(500);
             }
         };
-        if let Err(status) = gateway::read_body(r, &self.gateway, !L::TAKES_ANY_LENGTH).await {
+        if let Err(status) = proxy::read_body(r, &self.settings, !L::TAKES_ANY_LENGTH).await {
             return Outcome::Status(status);
         }
         let key = |r: &Request, key: &mut Vec<u8>| self.usual_key.eval(r, key);
-        let visit = match gateway::recall(r, &self.gateway, self, key).await {
-            Ok(visit) => visit,
+        let lookup = match proxy::find_cached(r, &self.settings, self, key).await {
+            Ok(lookup) => lookup,
             Err(answer) => return answer,
         };
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
-        let visit = visit.filter(|visit| !(r.method() == Method::Head && visit.leads()));
-        let (body, announced) = match self.gateway.pass_request_body {
-            true => (Passed::Client, r.body.framing(r.head.framing())),
-            false => (Passed::Nothing, Announced::None),
+        let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
+        let (body, announced) = match self.settings.pass_request_body {
+            true => (RequestBody::Client, r.body.framing(r.head.framing())),
+            false => (RequestBody::Nothing, Announced::None),
         };
-        let conditions = visit.as_ref().and_then(|visit| visit.conditions(r, &self.gateway.cache));
+        let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = Sent {
             params: &self.params,
-            is_client_passed: self.gateway.pass_request_headers,
+            is_client_passed: self.settings.pass_request_headers,
             conditions,
             body: announced,
         };
@@ -279,19 +281,20 @@ impl<L: Language> CgiGateway<L> {
                 r.log(Level::Alert, format_args!("{message}"));
                 500_u16
             })?;
-            let body = if self.gateway.pass_request_body { Passed::Client } else { Passed::Nothing };
-            Ok(Made { head, body, framing })
+            let body =
+                if self.settings.pass_request_body { RequestBody::Client } else { RequestBody::Nothing };
+            Ok(BuiltRequest { head, body, framing })
         };
-        let (made, remake): (_, Option<Remake<'_>>) = match self.gateway.request_dynamic {
-            true => (Made { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
+        let (made, remake): (_, Option<RequestBuilder<'_>>) = match self.settings.request_dynamic {
+            true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
             false => match make(r) {
                 Ok(made) => (made, None),
                 Err(status) => return Outcome::Status(status),
             },
         };
-        let secured = if to.scheme.is_secured { self.gateway.secured(r, &to.host) } else { None };
-        let order = Order {
-            gateway: &self.gateway,
+        let secured = if to.scheme.is_secured { self.settings.secured(r, &to.host) } else { None };
+        let order = UpstreamRequest {
+            settings: &self.settings,
             group: to.group,
             secured,
             url: (to.scheme.text, Bytes::new()),
@@ -299,15 +302,15 @@ impl<L: Language> CgiGateway<L> {
             body: made.body,
             framing: made.framing,
             remake,
-            codec: self.language.codec(r.method(), self.gateway.buffer_size),
+            codec: self.language.codec(r.method(), self.settings.buffer_size),
             rewrite: self,
-            visit,
+            lookup,
         };
-        gateway::pass(r, order).await
+        proxy::pass(r, order).await
     }
 }
 
-impl<L: Language> Rewrite for CgiGateway<L> {
+impl<L: Language> RewriteFields for CgiGateway<L> {
     fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
         None
     }

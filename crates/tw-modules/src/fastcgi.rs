@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, Setting, Span, Word, record};
 use tw_core::regex::{Captures, Caseless, Match, Regex};
 use tw_http::Method;
-use tw_server::http::gateway::codec::Framing;
-use tw_server::http::gateway::codec::fastcgi::{FastCgi, RequestHead, Terms};
-use tw_server::http::gateway::settings::{HIDDEN_OF_APPLICATIONS, Kind};
-use tw_server::http::gateway::words::Next;
 use tw_server::http::plan::Plan;
+use tw_server::http::proxy::codec::Framing;
+use tw_server::http::proxy::codec::fastcgi::{FastCgi, RequestHead, Terms};
+use tw_server::http::proxy::retry_conditions::RetryOn;
+use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, Kind};
 use tw_server::http::request::Request;
 use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
@@ -86,14 +86,14 @@ const LISTS: &[&[Directive<Own>]] = &[
     tw_server::next_upstream_directive!(
         "fastcgi_",
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        Next::WORDS_OF_APPLICATIONS
+        RetryOn::WORDS_OF_APPLICATIONS
     ),
     tw_server::response_directives!("fastcgi_"),
     tw_server::gateway_directives!("fastcgi_"),
     tw_server::cache_directives!(
         "fastcgi_",
         "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
-        Next::STALE_WORDS_OF_APPLICATIONS
+        RetryOn::STALE_WORDS_OF_APPLICATIONS
     ),
 ];
 

@@ -85,6 +85,6 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
         ),
     };
     static_files::describe(r, file, body.len().unwrap_or(size));
-    r.course.ranges = Ranges::Allowed;
+    r.state.ranges = Ranges::Allowed;
     Outcome::Respond(body)
 }

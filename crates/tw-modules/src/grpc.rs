@@ -14,16 +14,18 @@ use tw_http::escape::Escape;
 use tw_http::origin::RequestWriter;
 use tw_http::{Version, hop};
 use tw_log::{Level, Text};
-use tw_server::core::location::Location;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::Framing;
-use tw_server::http::gateway::codec::http2::{Http2, Trailers};
-use tw_server::http::gateway::directives::CONNECTION_LIMITS;
-use tw_server::http::gateway::secure::Inside;
-use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::proxy::codec::Framing;
+use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::retry_conditions::RetryOn;
+use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::{
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
@@ -59,20 +61,20 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    gateway: settings::Raw,
+    settings: settings::Raw,
     pass: Setting<RawTarget>,
     fields: Setting<Vec<(Word, Word)>>,
 }
 
 impl HasGateway for Raw {
-    fn gateway(&mut self) -> &mut settings::Raw {
-        &mut self.gateway
+    fn settings(&mut self) -> &mut settings::Raw {
+        &mut self.settings
     }
 }
 
 /// Settings of one location.
 pub(crate) struct Grpc {
-    gateway: Arc<Gateway>,
+    settings: Arc<ProxySettings>,
     target: Option<Target>,
     fields: Arc<Fields>,
 }
@@ -103,7 +105,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
     tw_server::next_upstream_directive!(
         "grpc_",
         "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        Next::WORDS
+        RetryOn::WORDS
     ),
     tw_server::response_directives!("grpc_"),
     tw_server::gateway_tls_directives!("grpc_", "ngx_http_grpc_module", "host of grpc_pass"),
@@ -123,16 +125,16 @@ impl Settings<Http> for Grpc {
             None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
             None => None,
         };
-        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
-        gateway.request_buffering = false;
+        let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
+        settings.request_buffering = false;
         if target.as_ref().is_some_and(|target| target.may_be_secured(SCHEMES)) {
-            gateway.secure(&KIND, Inside::Http2, cx)?;
+            settings.secure(&KIND, Inside::Http2, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
             (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
         };
-        Ok(Self { gateway: Arc::new(gateway), target, fields })
+        Ok(Self { settings: Arc::new(settings), target, fields })
     }
 
     fn are_shared(&self) -> bool {
@@ -148,7 +150,7 @@ impl Settings<Http> for Grpc {
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
-            self.gateway.reach(core, reach);
+            self.settings.reach(core, reach);
         }
     }
 }
@@ -181,42 +183,42 @@ impl Grpc {
         push_target(r, &mut uri);
         let method = r.method_name().to_vec();
         let make = |r: &Request| self.make(r, (&method, &uri, &host));
-        let (head, path, remake): (_, _, Option<Remake<'_>>) = if self.gateway.request_dynamic {
+        let (head, path, remake): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
             (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
         } else {
             match make(r) {
-                Ok(Made { head, .. }) => {
+                Ok(BuiltRequest { head, .. }) => {
                     let path = head.slice(method.len() + 1..method.len() + 1 + uri.len());
                     (head, path, None)
                 }
                 Err(status) => return Outcome::Status(status),
             }
         };
-        let secured = if to.scheme.is_secured { self.gateway.secured(r, &host) } else { None };
-        let order = Order {
-            gateway: &self.gateway,
+        let secured = if to.scheme.is_secured { self.settings.secured(r, &host) } else { None };
+        let order = UpstreamRequest {
+            settings: &self.settings,
             group: to.group,
             secured,
             url: (to.scheme.text, path),
             head,
-            body: Passed::Client,
+            body: RequestBody::Client,
             framing: Framing::Plain,
             remake,
-            codec: Http2::new(r.method(), self.gateway.buffer_size, Trailers::Passed),
+            codec: Http2::new(r.method(), self.settings.buffer_size, Trailers::Passed),
             rewrite: self,
-            visit: None,
+            lookup: None,
         };
-        gateway::pass(r, order).await
+        proxy::pass(r, order).await
     }
 
     /// The request as it is sent. The error is a status.
-    fn make(&self, r: &Request, what: (&[u8], &[u8], &[u8])) -> Result<Made, u16> {
+    fn make(&self, r: &Request, what: (&[u8], &[u8], &[u8])) -> Result<BuiltRequest, u16> {
         let mut head = Vec::with_capacity(HEAD_SIZE);
         if let Err(error) = self.write(r, what, &mut head) {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(Made { head: head.into(), body: Passed::Client, framing: Framing::Plain })
+        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: Framing::Plain })
     }
 
     fn write(
@@ -253,7 +255,7 @@ fn push_target(r: &Request, out: &mut Vec<u8>) {
 }
 
 /// There is nothing in a response that names the server, and no cache.
-impl Rewrite for Grpc {
+impl RewriteFields for Grpc {
     fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
         None
     }

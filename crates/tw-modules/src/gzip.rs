@@ -11,7 +11,7 @@ use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::coding::is_gzip_allowed;
+use tw_server::http::content_coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;

@@ -259,7 +259,7 @@ impl HeaderFilter for Headers {
             return body;
         }
         // nginx finds out that a range is not there when its fields are added to the whole already.
-        let usual = is_usual(r.out.status) || r.out.status == 416 && r.course.ranges != Ranges::Refused;
+        let usual = is_usual(r.out.status) || r.out.status == 416 && r.state.ranges != Ranges::Refused;
         let when = match &self.expires {
             _ if !usual => None,
             Expires::Off => None,

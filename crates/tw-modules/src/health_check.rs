@@ -10,8 +10,10 @@ use std::time::Duration;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, Word, record, units};
 use tw_core::module::Settings;
 use tw_server::http::Http;
-use tw_server::http::gateway::health::{self, CheckParams, Checkable, Criteria, HealthCheck, How, Passing};
 use tw_server::http::plan::Plan;
+use tw_server::http::proxy::health::{
+    self, CheckParams, CheckProtocol, Checkable, Criteria, HealthCheck, Passing,
+};
 use tw_server::load::Resolve;
 
 use expected::{Expected, RawExpected};
@@ -175,7 +177,7 @@ impl RawCheck {
     ) -> Result<HealthCheck, ConfError> {
         let of = self.group(cx)?;
         let how = match self.kind {
-            Kind::Tcp => How::Connect,
+            Kind::Tcp => CheckProtocol::Connect,
             Kind::Http => {
                 let find = |word: Word| {
                     let name = word.param("match").unwrap_or_default();
@@ -185,7 +187,7 @@ impl RawCheck {
                     Ok(found)
                 };
                 let criteria = self.expected.map(find).transpose()?;
-                How::Ask { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
+                CheckProtocol::Ask { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
             }
         };
         if self.params.mandatory {

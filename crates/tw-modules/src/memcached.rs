@@ -9,17 +9,19 @@ use tw_core::reach::Reach;
 use tw_http::escape::Escape;
 use tw_http::{Method, target};
 use tw_log::Level;
-use tw_server::core::location::Location;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::memcached::Memcached;
-use tw_server::http::gateway::codec::{Codec, Framing};
-use tw_server::http::gateway::directives::CONNECTION_LIMITS;
-use tw_server::http::gateway::health::{Checkable, Passing};
-use tw_server::http::gateway::secure::Secured;
-use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Group, Order, Passed, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::proxy::codec::memcached::Memcached;
+use tw_server::http::proxy::codec::{Codec, Framing};
+use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::health::{Checkable, Passing};
+use tw_server::http::proxy::retry_conditions::RetryOn;
+use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::upstream_tls::UpstreamTls;
+use tw_server::http::proxy::{
+    self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest,
+};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -42,20 +44,20 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    gateway: settings::Raw,
+    settings: settings::Raw,
     pass: Setting<RawTarget>,
     gzip_flag: Setting<u64>,
 }
 
 impl HasGateway for Raw {
-    fn gateway(&mut self) -> &mut settings::Raw {
-        &mut self.gateway
+    fn settings(&mut self) -> &mut settings::Raw {
+        &mut self.settings
     }
 }
 
 /// Settings of one location.
 pub(crate) struct MemcachedPass {
-    gateway: Arc<Gateway>,
+    settings: Arc<ProxySettings>,
     /// Where requests go, and what their key is.
     passed: Option<(Target, Template)>,
     gzip_flag: u64,
@@ -81,7 +83,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
     tw_server::next_upstream_directive!(
         "memcached_",
         "error | timeout | denied | invalid_response | not_found | off …",
-        Next::WORDS_OF_MEMCACHED
+        RetryOn::WORDS_OF_MEMCACHED
     ),
 ];
 
@@ -101,15 +103,16 @@ impl Settings<Http> for MemcachedPass {
             (_, None) if cx.block.is_nameless() => outer.and_then(|o| o.passed.clone()),
             (_, None) => None,
         };
-        let gateway = Arc::new(Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?);
+        let settings =
+            Arc::new(ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?);
         let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
         if let Some((target, _)) = &passed {
             cx.block.passing = match target.fixed() {
                 None => Passing::Anywhere,
-                Some(to) => Passing::To(Arc::new(Checked { gateway: gateway.clone(), to: to.clone() })),
+                Some(to) => Passing::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
             };
         }
-        Ok(Self { gateway, passed, gzip_flag })
+        Ok(Self { settings, passed, gzip_flag })
     }
 
     fn are_shared(&self) -> bool {
@@ -125,7 +128,7 @@ impl Settings<Http> for MemcachedPass {
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.passed.is_some() {
-            self.gateway.reach(core, reach);
+            self.settings.reach(core, reach);
         }
     }
 }
@@ -166,21 +169,21 @@ impl MemcachedPass {
         r.out.content_type = content_type;
         let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
-        let codec = Memcached::new(key, self.gateway.buffer_size, self.gzip_flag, is_head);
-        let order = Order {
-            gateway: &self.gateway,
+        let codec = Memcached::new(key, self.settings.buffer_size, self.gzip_flag, is_head);
+        let order = UpstreamRequest {
+            settings: &self.settings,
             group: to.group,
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head,
-            body: Passed::Nothing,
+            body: RequestBody::Nothing,
             framing: Framing::Plain,
             remake: None,
             codec,
             rewrite: self,
-            visit: None,
+            lookup: None,
         };
-        gateway::pass(r, order).await
+        proxy::pass(r, order).await
     }
 }
 
@@ -198,20 +201,20 @@ fn get(key: &[u8]) -> (Bytes, Bytes) {
 
 /// A location as health checks know it: they ask for the key that is written as the path of a request, which need not be there.
 struct Checked {
-    gateway: Arc<Gateway>,
+    settings: Arc<ProxySettings>,
     to: Arc<Fixed>,
 }
 
 impl Checkable for Checked {
-    fn group(&self) -> &Arc<Group> {
+    fn group(&self) -> &Arc<UpstreamGroup> {
         self.to.group()
     }
 
-    fn gateway(&self) -> &Arc<Gateway> {
-        &self.gateway
+    fn settings(&self) -> &Arc<ProxySettings> {
+        &self.settings
     }
 
-    fn secured(&self, _: &mut Request) -> Option<Secured> {
+    fn secured(&self, _: &mut Request) -> Option<UpstreamTls> {
         None
     }
 
@@ -220,7 +223,7 @@ impl Checkable for Checked {
     }
 
     fn codec(&self, r: &Request) -> Box<dyn Codec> {
-        Box::new(Memcached::new(get(r.head.target()).1, self.gateway.buffer_size, 0, false))
+        Box::new(Memcached::new(get(r.head.target()).1, self.settings.buffer_size, 0, false))
     }
 
     fn is_well(&self, status: u16) -> bool {
@@ -229,7 +232,7 @@ impl Checkable for Checked {
 }
 
 /// There is nothing in a value that names the server, and no cache of values.
-impl Rewrite for MemcachedPass {
+impl RewriteFields for MemcachedPass {
     fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
         None
     }

@@ -7,7 +7,7 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting,
 use tw_core::module::Settings;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
-use tw_server::http::beside::{self, Copied};
+use tw_server::http::background_subrequest::{self, Copied};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Request, Uri};
 use tw_server::http::request_body;
@@ -106,7 +106,7 @@ impl Mirror {
     fn copy(&self, r: &mut Request) -> Outcome {
         for path in self.to.iter() {
             let uri = Uri { path: path.to_vec(), args: r.uri.args.clone() };
-            match beside::run(r, uri, self.copied) {
+            match background_subrequest::run(r, uri, self.copied) {
                 Ok(()) | Err(Refused::Crowded) => {}
                 Err(refused) => {
                     r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(path)));

@@ -166,7 +166,7 @@ impl Mp4 {
             Ok(None) => static_files::content(r, &file),
             Err(failure) => return failure.outcome(r, &path),
         };
-        r.course.ranges = Ranges::One;
+        r.state.ranges = Ranges::One;
         static_files::describe(r, &file, body.len().unwrap_or_default());
         Outcome::Respond(body)
     }

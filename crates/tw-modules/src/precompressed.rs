@@ -12,7 +12,7 @@ use tw_disk::{DiskError, Errno, Kind, Now, Op};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
-use tw_server::http::coding::{is_accepted, is_gzip_allowed};
+use tw_server::http::content_coding::{is_accepted, is_gzip_allowed};
 use tw_server::http::files::{self, OpenFile};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;

@@ -24,17 +24,19 @@ use tw_http::Method;
 use tw_http::origin::RequestWriter;
 use tw_http::{Framing as Announced, Version};
 use tw_log::{Level, Text};
-use tw_server::core::location::Location;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::Framing;
-use tw_server::http::gateway::codec::http1::Http1;
-use tw_server::http::gateway::codec::http2::{Http2, Trailers};
-use tw_server::http::gateway::health::Passing;
-use tw_server::http::gateway::secure::Inside;
-use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
+use tw_server::http::proxy::codec::Framing;
+use tw_server::http::proxy::codec::http1::Http1;
+use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::health::Passing;
+use tw_server::http::proxy::retry_conditions::RetryOn;
+use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::{
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
@@ -70,7 +72,7 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    gateway: settings::Raw,
+    settings: settings::Raw,
     pass: Setting<RawTarget>,
     fields: Setting<Vec<(Word, Word)>>,
     body: Setting<Word>,
@@ -85,14 +87,14 @@ pub(crate) struct Raw {
 }
 
 impl HasGateway for Raw {
-    fn gateway(&mut self) -> &mut settings::Raw {
-        &mut self.gateway
+    fn settings(&mut self) -> &mut settings::Raw {
+        &mut self.settings
     }
 }
 
 /// Settings of one location.
 pub(crate) struct Proxy {
-    gateway: Arc<Gateway>,
+    settings: Arc<ProxySettings>,
     target: Option<Target>,
     fields: Arc<Fields>,
     body: Option<Template>,
@@ -194,7 +196,7 @@ const OWN: &[Directive<Raw>] = &[
         .default("on")
         .since("1.9.7")
         .doc("Whether GET is sent for HEAD, so that the response can be kept.")
-        .set(|raw, node, _| raw.gateway.cache.convert_head.set_flag(node)),
+        .set(|raw, node, _| raw.settings.cache.convert_head.set_flag(node)),
     without_effect("proxy_headers_hash_max_size", "size", "512"),
     without_effect("proxy_headers_hash_bucket_size", "size", "64"),
     without_effect("proxy_send_lowat", "size", "0"),
@@ -208,7 +210,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
     tw_server::next_upstream_directive!(
         "proxy_",
         "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        Next::WORDS
+        RetryOn::WORDS
     ),
     tw_server::response_directives!("proxy_"),
     tw_server::gateway_directives!("proxy_"),
@@ -216,7 +218,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
     tw_server::cache_directives!(
         "proxy_",
         "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off …",
-        Next::STALE_WORDS
+        RetryOn::STALE_WORDS
     ),
 ];
 
@@ -245,11 +247,11 @@ impl Settings<Http> for Proxy {
             None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
             None => None,
         };
-        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
         let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
         if target.as_ref().is_some_and(Target::may_be_secured) {
             let inside = if version == Version::HTTP_2 { Inside::Http2 } else { Inside::Any };
-            gateway.secure(&KIND, inside, cx)?;
+            settings.secure(&KIND, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
@@ -276,17 +278,17 @@ impl Settings<Http> for Proxy {
             outer.map(|o| &*o.cookies),
             cx,
         )?;
-        let gateway = Arc::new(gateway);
+        let settings = Arc::new(settings);
         cx.block.passing = match &target {
             None => Passing::Nowhere,
             Some(Target::Variable { .. }) => Passing::Anywhere,
             Some(Target::Fixed(to)) => {
-                let (gateway, to, fields) = (gateway.clone(), to.clone(), fields.clone());
-                Passing::To(Arc::new(Checked { gateway, to, fields, version, slots }))
+                let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
+                Passing::To(Arc::new(Checked { settings, to, fields, version, slots }))
             }
         };
         Ok(Self {
-            gateway,
+            settings,
             target,
             fields,
             body: template(raw.body.take(), outer.map(|o| &o.body), cx)?,
@@ -301,7 +303,7 @@ impl Settings<Http> for Proxy {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none() && !self.gateway.has_handler()
+        self.target.is_none() && !self.settings.has_handler()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -309,12 +311,12 @@ impl Settings<Http> for Proxy {
             plan.set_content(self.clone());
             plan.add_slash();
         }
-        self.gateway.install(plan);
+        self.settings.install(plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
-            self.gateway.reach(core, reach);
+            self.settings.reach(core, reach);
         }
     }
 }
@@ -333,7 +335,7 @@ impl Handler for Proxy {
         let mut url = Vec::new();
         usual_key(&to, &uri, &mut url);
         let mut told = vec![(UPSTREAM, Text(&url).to_string())];
-        told.extend(self.gateway.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
+        told.extend(self.settings.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
         told
     }
 }
@@ -357,8 +359,8 @@ impl Proxy {
         };
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
-        let sends_client_body = self.gateway.pass_request_body && self.body.is_none();
-        if sends_client_body && let Err(status) = gateway::read_body(r, &self.gateway, false).await {
+        let sends_client_body = self.settings.pass_request_body && self.body.is_none();
+        if sends_client_body && let Err(status) = proxy::read_body(r, &self.settings, false).await {
             return Outcome::Status(status);
         }
         let mut uri = Vec::new();
@@ -368,17 +370,17 @@ impl Proxy {
             return Outcome::Status(500);
         }
         let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
-        let visit = match gateway::recall(r, &self.gateway, self, key).await {
-            Ok(visit) => visit,
+        let lookup = match proxy::find_cached(r, &self.settings, self, key).await {
+            Ok(lookup) => lookup,
             Err(answer) => return answer,
         };
         let (announced, body) = match sends_client_body {
-            true => (r.body.framing(r.head.framing()), Passed::Client),
-            false => (Announced::None, Passed::Nothing),
+            true => (r.body.framing(r.head.framing()), RequestBody::Client),
+            false => (Announced::None, RequestBody::Nothing),
         };
         let method: Cow<'static, [u8]> = match &self.method {
             Some(template) => template.value(r).into(),
-            None if visit.as_ref().is_some_and(|visit| visit.asks_for_body(r, &self.gateway.cache)) => {
+            None if lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache)) => {
                 b"GET".into()
             }
             None => match r.method() {
@@ -393,13 +395,13 @@ impl Proxy {
         };
         let line = Line { method: &method, uri: &uri, version: self.version };
         let passed = fields::Passed {
-            is_client_passed: self.gateway.pass_request_headers,
+            is_client_passed: self.settings.pass_request_headers,
             host: &to.host,
-            conditions: visit.as_ref().and_then(|visit| visit.conditions(r, &self.gateway.cache)),
+            conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
         };
         let make = |r: &Request| self.write(r, &line, announced, &passed);
-        let (made, path, remake): (_, _, Option<Remake<'_>>) = if self.gateway.request_dynamic {
-            let later = Made { head: Bytes::new(), body, framing: Framing::Plain };
+        let (made, path, remake): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
+            let later = BuiltRequest { head: Bytes::new(), body, framing: Framing::Plain };
             (later, Bytes::copy_from_slice(&uri), Some(&make))
         } else {
             match make(r) {
@@ -411,13 +413,13 @@ impl Proxy {
             }
         };
         let sent_method = Method::of(&method);
-        let codec = Http1::new(sent_method, self.gateway.buffer_size, self.pass_trailers);
+        let codec = Http1::new(sent_method, self.settings.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
             Scheme::Http => None,
-            Scheme::Https => self.gateway.secured(r, &to.host),
+            Scheme::Https => self.settings.secured(r, &to.host),
         };
-        let order = Order {
-            gateway: &self.gateway,
+        let order = UpstreamRequest {
+            settings: &self.settings,
             group: to.group,
             secured,
             url: (to.scheme.text(), path),
@@ -427,15 +429,15 @@ impl Proxy {
             remake,
             codec,
             rewrite: self,
-            visit,
+            lookup,
         };
         if self.version == Version::HTTP_2 {
             let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
-            let codec = Http2::new(sent_method, self.gateway.buffer_size, trailers);
+            let codec = Http2::new(sent_method, self.settings.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
-            return Box::pin(gateway::pass(r, order.read_by(codec))).await;
+            return Box::pin(proxy::pass(r, order.read_by(codec))).await;
         }
-        gateway::pass(r, order).await
+        proxy::pass(r, order).await
     }
 
     /// Writes a request that begins with `line`. The error is a status.
@@ -445,14 +447,14 @@ impl Proxy {
         line: &Line<'_>,
         announced: Announced,
         passed: &fields::Passed<'_>,
-    ) -> Result<Made, u16> {
+    ) -> Result<BuiltRequest, u16> {
         let (announced, body) = match &self.body {
             Some(own) => {
                 let own = Bytes::from(own.value(r));
-                (Announced::Length(own.len() as u64), Passed::Bytes(own))
+                (Announced::Length(own.len() as u64), RequestBody::Bytes(own))
             }
-            None if self.gateway.pass_request_body => (announced, Passed::Client),
-            None => (announced, Passed::Nothing),
+            None if self.settings.pass_request_body => (announced, RequestBody::Client),
+            None => (announced, RequestBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);
@@ -468,7 +470,7 @@ impl Proxy {
                 return Err(400);
             }
         };
-        Ok(Made { head: head.into(), body, framing })
+        Ok(BuiltRequest { head: head.into(), body, framing })
     }
 }
 
@@ -487,7 +489,7 @@ impl Line<'_> {
     }
 }
 
-impl Rewrite for Proxy {
+impl RewriteFields for Proxy {
     fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
         redirect::apply(&self.redirects, r, value, is_refresh)
     }

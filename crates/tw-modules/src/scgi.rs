@@ -2,10 +2,10 @@
 
 use tw_conf::{ConfError, Directive, record};
 use tw_http::{Framing as Announced, Method, num};
-use tw_server::http::gateway::codec::Framing;
-use tw_server::http::gateway::codec::http1::Http1;
-use tw_server::http::gateway::settings::{HIDDEN_OF_APPLICATIONS, Kind};
-use tw_server::http::gateway::words::Next;
+use tw_server::http::proxy::codec::Framing;
+use tw_server::http::proxy::codec::http1::Http1;
+use tw_server::http::proxy::retry_conditions::RetryOn;
+use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, Kind};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
@@ -34,14 +34,14 @@ const LISTS: &[&[Directive<Own>]] = &[
     tw_server::next_upstream_directive!(
         "scgi_",
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        Next::WORDS_OF_APPLICATIONS
+        RetryOn::WORDS_OF_APPLICATIONS
     ),
     tw_server::response_directives!("scgi_"),
     tw_server::gateway_directives!("scgi_"),
     tw_server::cache_directives!(
         "scgi_",
         "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
-        Next::STALE_WORDS_OF_APPLICATIONS
+        RetryOn::STALE_WORDS_OF_APPLICATIONS
     ),
 ];
 

@@ -134,7 +134,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn visit(self: &Rc<Self>, ip: &str) -> Visit {
+    fn lookup(self: &Rc<Self>, ip: &str) -> Visit {
         Visit {
             addr: Addr::Inet((ip.parse::<IpAddr>().unwrap(), 1).into()),
             config: self.clone(),
@@ -261,7 +261,7 @@ fn variables_are_those_of_its_sessions() {
         ("192.0.2.2", "other outside odd all"),
         ("10.6.0.1", "net6 inside odd all"),
     ] {
-        assert_eq!(loaded.visit(ip).text(), expected, "{ip}");
+        assert_eq!(loaded.lookup(ip).text(), expected, "{ip}");
     }
 }
 
@@ -273,13 +273,13 @@ fn its_sessions_are_judged() {
         loaded.plan.judges.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(),
         [Stage::Limits, Stage::Access]
     );
-    let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.visit("192.0.2.1"));
+    let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.lookup("192.0.2.1"));
     assert_eq!((first.ruling(), first.text()), (Ruling::Granted, "PASSED".to_owned()));
     assert_eq!((second.ruling(), second.text()), (Ruling::Refused(503), "REJECTED".to_owned()));
     assert_eq!(second.logged.take(), ["error: limiting connections by zone \"one\""]);
     drop(first);
     assert_eq!(third.ruling(), Ruling::Granted);
-    let mut other = loaded.visit("10.0.0.1");
+    let mut other = loaded.lookup("10.0.0.1");
     assert_eq!(other.ruling(), Ruling::Forbidden("access forbidden by rule"));
 }
 

@@ -23,14 +23,14 @@ const ENCODED_MAX: usize = 24;
 /// Links as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    link: Setting<Word>,
+    connection: Setting<Word>,
     md5: Setting<Word>,
     secret: Setting<Box<[u8]>>,
 }
 
 /// Links of one location.
 pub(crate) struct SecureLink {
-    link: Option<Arc<Template>>,
+    connection: Option<Arc<Template>>,
     md5: Option<Arc<Template>>,
     secret: Option<Arc<[u8]>>,
     slots: [u16; 2],
@@ -46,7 +46,7 @@ impl Settings<Http> for SecureLink {
         record::new("secure_link", "expression", ALL, Args::exact(1))
             .since("0.8.50")
             .doc("The hash of a link, and behind a comma the time in seconds until which it holds.")
-            .set(|raw, node, _| raw.link.set_with(node, |node| Ok(node.arg(0)?.clone()))),
+            .set(|raw, node, _| raw.connection.set_with(node, |node| Ok(node.arg(0)?.clone()))),
         record::new("secure_link_md5", "expression", ALL, Args::exact(1))
             .since("0.8.50")
             .doc("The text whose MD5 hash a link must have, with a secret in it.")
@@ -66,26 +66,26 @@ impl Settings<Http> for SecureLink {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let slots = ["secure_link", "secure_link_expires"].map(|name| cx.slot(name));
-        let (link, md5) = (raw.link.take(), raw.md5.take());
+        let (connection, md5) = (raw.connection.take(), raw.md5.take());
         if let Some(secret) = raw.secret.take() {
-            if link.is_some() || md5.is_some() {
+            if connection.is_some() || md5.is_some() {
                 return Err(ConfError::new(
                     "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
                 ));
             }
-            return Ok(Self { link: None, md5: None, secret: Some(secret.into()), slots });
+            return Ok(Self { connection: None, md5: None, secret: Some(secret.into()), slots });
         }
         let mut compile = |word: Option<Word>, outer: Option<Option<Arc<Template>>>| match word {
             Some(word) => Ok(Some(Arc::new(cx.template(&word)?))),
             None => Ok(outer.flatten()),
         };
-        let link = compile(link, outer.map(|o| o.link.clone()))?;
+        let connection = compile(connection, outer.map(|o| o.connection.clone()))?;
         let md5 = compile(md5, outer.map(|o| o.md5.clone()))?;
-        let secret = match (&link, &md5) {
+        let secret = match (&connection, &md5) {
             (None, None) => outer.and_then(|outer| outer.secret.clone()),
             _ => None,
         };
-        Ok(Self { link, md5, secret, slots })
+        Ok(Self { connection, md5, secret, slots })
     }
 
     fn are_shared(&self) -> bool {
@@ -93,12 +93,15 @@ impl Settings<Http> for SecureLink {
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        let [link, expires] = self.slots;
+        let [connection, expires] = self.slots;
         if let Some(secret) = self.secret.clone() {
-            plan.compute(link, Arc::new(move |r, out| by_secret(r, &secret, out)));
-        } else if self.link.is_some() && self.md5.is_some() {
+            plan.compute(connection, Arc::new(move |r, out| by_secret(r, &secret, out)));
+        } else if self.connection.is_some() && self.md5.is_some() {
             let settings = self.clone();
-            plan.compute(link, Arc::new(move |r, out| settings.check(r, out).unwrap_or(Value::Missing)));
+            plan.compute(
+                connection,
+                Arc::new(move |r, out| settings.check(r, out).unwrap_or(Value::Missing)),
+            );
             let settings = self.clone();
             // DIFF(nginx): it does not have to be asked for after `$secure_link`.
             plan.compute(expires, Arc::new(move |r, out| settings.expires(r, out).unwrap_or(Value::Missing)));
@@ -109,8 +112,8 @@ impl Settings<Http> for SecureLink {
 impl SecureLink {
     /// `$secure_link`
     fn check(&self, r: &Request, out: &mut Vec<u8>) -> Option<Value> {
-        let link = self.link.as_ref()?.value(r);
-        let (encoded, until) = split(&link);
+        let connection = self.connection.as_ref()?.value(r);
+        let (encoded, until) = split(&connection);
         let until = match until {
             Some(text) => Some(seconds(text)?),
             None => None,
@@ -127,8 +130,8 @@ impl SecureLink {
 
     /// `$secure_link_expires`
     fn expires(&self, r: &Request, out: &mut Vec<u8>) -> Option<Value> {
-        let link = self.link.as_ref()?.value(r);
-        let text = split(&link).1.filter(|text| seconds(text).is_some())?;
+        let connection = self.connection.as_ref()?.value(r);
+        let text = split(&connection).1.filter(|text| seconds(text).is_some())?;
         out.extend_from_slice(text);
         Some(Value::Found)
     }
@@ -137,8 +140,8 @@ impl SecureLink {
 /// `$secure_link` with `secure_link_secret`: the link, if its hash is good.
 fn by_secret(r: &Request, secret: &[u8], out: &mut Vec<u8>) -> Value {
     match good_link(r.head.target(), secret) {
-        Some(link) => {
-            out.extend_from_slice(link);
+        Some(connection) => {
+            out.extend_from_slice(connection);
             Value::Found
         }
         None => Value::Missing,
@@ -148,18 +151,18 @@ fn by_secret(r: &Request, secret: &[u8], out: &mut Vec<u8>) -> Value {
 /// The link in `/prefix/hash/link`.
 fn good_link<'a>(uri: &'a [u8], secret: &[u8]) -> Option<&'a [u8]> {
     let mut parts = uri.get(1..)?.splitn(3, |&byte| byte == b'/');
-    let (_, hash, link) = (parts.next()?, parts.next()?, parts.next()?);
-    if link.is_empty() {
+    let (_, hash, connection) = (parts.next()?, parts.next()?, parts.next()?);
+    if connection.is_empty() {
         return None;
     }
-    is_same(&hex(hash)?, &md5(&[link, secret])).then_some(link)
+    is_same(&hex(hash)?, &md5(&[connection, secret])).then_some(connection)
 }
 
 /// The hash and the time of `hash,time`.
-fn split(link: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match link.iter().position(|&byte| byte == b',') {
-        Some(comma) => (&link[..comma], Some(&link[comma + 1..])),
-        None => (link, None),
+fn split(connection: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match connection.iter().position(|&byte| byte == b',') {
+        Some(comma) => (&connection[..comma], Some(&connection[comma + 1..])),
+        None => (connection, None),
     }
 }
 
@@ -247,13 +250,13 @@ mod tests {
 
     #[test]
     fn times_of_links() {
-        for (link, expected) in [
+        for (connection, expected) in [
             ("h,12", (&b"h"[..], Some(&b"12"[..]))),
             ("h", (&b"h"[..], None)),
             (",", (&b""[..], Some(&b""[..]))),
             ("h,1,2", (&b"h"[..], Some(&b"1,2"[..]))),
         ] {
-            assert_eq!(split(link.as_bytes()), expected, "{link}");
+            assert_eq!(split(connection.as_bytes()), expected, "{connection}");
         }
         for (text, expected) in [
             ("12", Some(12)),

@@ -24,7 +24,7 @@ use tw_http::range::{self, ByteRange, ContentRange};
 use tw_http::{Known, num};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull, Told};
+use tw_server::http::body::{AlreadyLogged, Body, Pull};
 use tw_server::http::cache;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::{Handler, HeaderFilter, LocalFuture, Phase, Plan, Step};
@@ -140,7 +140,7 @@ impl HeaderFilter for Slice {
             Err(Mismatch) => {
                 cache::discard(r);
                 // Nobody could tell this response from a good one.
-                r.course.after = After::Abort;
+                r.state.after = After::Abort;
                 return Body::Empty;
             }
         };
@@ -148,7 +148,7 @@ impl HeaderFilter for Slice {
         r.out.status_line = Bytes::new();
         r.out.fields.remove_known(Known::ContentRange);
         r.out.fields.remove_known(Known::AcceptRanges);
-        r.course.ranges = Ranges::One;
+        r.state.ranges = Ranges::One;
         let first = Current { body: Of::First(body), at: start, end: found.end };
         Body::Pull(Box::new(Slices {
             size: self.size,
@@ -292,7 +292,7 @@ impl Slices {
                 Err(refused) => {
                     let path = Text(&r.uri.path);
                     r.log(Level::Error, format_args!("{refused} while processing \"{path}\""));
-                    return Err(io::Error::other(Told));
+                    return Err(io::Error::other(AlreadyLogged));
                 }
             };
             let looked = part.request().map(|part| {
@@ -313,9 +313,9 @@ impl Slices {
                 Some((Err(Mismatch), false)) => {
                     // The slices before are those of another version then.
                     cache::discard(r);
-                    return Err(io::Error::other(Told));
+                    return Err(io::Error::other(AlreadyLogged));
                 }
-                None => return Err(io::Error::other(Told)),
+                None => return Err(io::Error::other(AlreadyLogged)),
             }
         }
     }
@@ -353,7 +353,7 @@ impl Current {
 // another.
 fn broken(r: &Request, than: &str) -> io::Error {
     r.log(Level::Error, format_args!("slice response is {than} than its range"));
-    io::Error::other(Told)
+    io::Error::other(AlreadyLogged)
 }
 
 impl Pull for Slices {

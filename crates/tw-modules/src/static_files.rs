@@ -15,10 +15,10 @@ use tw_http::{Method, target};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
+use tw_server::http::error_response;
 use tw_server::http::files::{self, OpenFile};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
-use tw_server::http::special;
 use tw_server::load::Resolve;
 
 /// There is nothing to set: every location can serve files.
@@ -83,7 +83,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     match meta.kind {
         Kind::File => {}
-        Kind::Directory => return special::add_slash(r),
+        Kind::Directory => return error_response::add_slash(r),
         Kind::Symlink | Kind::Other => {
             let mut path = Vec::new();
             let path = r.filename(&mut path);
@@ -102,7 +102,7 @@ pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     describe(r, file, meta.size);
     r.out.memo = file.head();
-    r.course.ranges = Ranges::Allowed;
+    r.state.ranges = Ranges::Allowed;
     Outcome::Respond(content(r, file))
 }
 

@@ -42,12 +42,12 @@ enum Fault {
 /// `trap` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    fault: Setting<Fault>,
+    failure: Setting<Fault>,
 }
 
 /// `trap` of one location.
 pub(crate) struct Trap {
-    fault: Option<Fault>,
+    failure: Option<Fault>,
 }
 
 impl Settings<Http> for Trap {
@@ -65,19 +65,19 @@ impl Settings<Http> for Trap {
                     ("wait", Fault::Wait),
                     ("echo", Fault::Echo),
                 ];
-                raw.fault.set_one_of(node, &faults)
+                raw.failure.set_one_of(node, &faults)
             })];
 
     fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        Ok(Self { fault: raw.fault.take() })
+        Ok(Self { failure: raw.failure.take() })
     }
 
     fn are_shared(&self) -> bool {
-        self.fault.is_none()
+        self.failure.is_none()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.fault.is_some() {
+        if self.failure.is_some() {
             plan.set_content(self.clone());
         }
     }
@@ -85,7 +85,7 @@ impl Settings<Http> for Trap {
 
 impl Handler for Trap {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        match self.fault {
+        match self.failure {
             None => {}
             Some(Fault::Panic) => panics(),
             Some(Fault::Break) => breaks(),

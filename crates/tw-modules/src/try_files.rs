@@ -10,7 +10,7 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, recor
 use tw_core::module::Settings;
 use tw_disk::{DiskError, Kind, Meta, Now, Op};
 use tw_log::Level;
-use tw_server::core::location::RootKind;
+use tw_server::config::location::RootKind;
 use tw_server::http::Http;
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -211,7 +211,7 @@ impl Try {
             RootKind::Alias(prefix) => r.uri.path.truncate(prefix),
             RootKind::Whole if self.wanted == Wanted::Directory => return,
             RootKind::Whole => {
-                r.course.alias_end = AliasEnd::Uri;
+                r.state.alias_end = AliasEnd::Uri;
                 r.uri.path.clear();
             }
         }

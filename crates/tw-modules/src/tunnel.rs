@@ -16,13 +16,13 @@ use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::Method;
 use tw_log::Level;
-use tw_server::core::location::Location;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::{Framing, blind::Blind};
-use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::proxy::codec::{Framing, connect_tunnel::ConnectTunnel};
+use tw_server::http::proxy::retry_conditions::RetryOn;
+use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::{self, ProxySettings, RequestBody, RewriteFields, UpstreamRequest};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
@@ -50,20 +50,20 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    gateway: settings::Raw,
+    settings: settings::Raw,
     pass: Setting<RawTarget>,
     without_effect: WithoutEffect,
 }
 
 impl HasGateway for Raw {
-    fn gateway(&mut self) -> &mut settings::Raw {
-        &mut self.gateway
+    fn settings(&mut self) -> &mut settings::Raw {
+        &mut self.settings
     }
 }
 
 /// Settings of one location.
 pub(crate) struct TunnelPass {
-    gateway: Arc<Gateway>,
+    settings: Arc<ProxySettings>,
     target: Option<Target>,
 }
 
@@ -94,7 +94,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
     tw_server::next_upstream_directive!(
         "tunnel_",
         "error | timeout | denied | off …",
-        Next::WORDS_OF_TUNNELS
+        RetryOn::WORDS_OF_TUNNELS
     ),
 ];
 
@@ -138,12 +138,12 @@ impl Settings<Http> for TunnelPass {
             None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
             None => None,
         };
-        let size = raw.gateway.buffer_size.get().copied();
-        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
-        gateway.buffer_size = size.or(outer.map(|o| o.gateway.buffer_size)).unwrap_or(BUFFER_SIZE);
+        let size = raw.settings.buffer_size.get().copied();
+        let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
+        settings.buffer_size = size.or(outer.map(|o| o.settings.buffer_size)).unwrap_or(BUFFER_SIZE);
         if let (Some(span), Some(target)) = (span, &target) {
             cx.block.opens_tunnels = true;
-            if target.fixed().is_none() && gateway.allow.is_empty() {
+            if target.fixed().is_none() && settings.allow.is_empty() {
                 cx.warn(
                     span,
                     "\"tunnel_pass\" without \"tunnel_allow_upstream\" opens tunnels to whatever this machine can reach, and to itself"
@@ -151,7 +151,7 @@ impl Settings<Http> for TunnelPass {
                 );
             }
         }
-        Ok(Self { gateway: Arc::new(gateway), target })
+        Ok(Self { settings: Arc::new(settings), target })
     }
 
     fn are_shared(&self) -> bool {
@@ -166,7 +166,7 @@ impl Settings<Http> for TunnelPass {
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
-            self.gateway.reach(core, reach);
+            self.settings.reach(core, reach);
         }
     }
 }
@@ -202,25 +202,25 @@ impl TunnelPass {
             r.log(Level::Error, format_args!("invalid host in upstream \"{}\"", tw_log::Text(&to.host)));
             return Outcome::Status(500);
         }
-        let order = Order {
-            gateway: &self.gateway,
+        let order = UpstreamRequest {
+            settings: &self.settings,
             group: to.group,
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head: Bytes::new(),
-            body: Passed::Nothing,
+            body: RequestBody::Nothing,
             framing: Framing::Plain,
             remake: None,
-            codec: Blind,
+            codec: ConnectTunnel,
             rewrite: self,
-            visit: None,
+            lookup: None,
         };
-        gateway::pass(r, order).await
+        proxy::pass(r, order).await
     }
 }
 
 /// There are no fields that could name a server.
-impl Rewrite for TunnelPass {
+impl RewriteFields for TunnelPass {
     fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
         None
     }

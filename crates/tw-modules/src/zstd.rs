@@ -7,7 +7,7 @@ use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, 
 use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::coding::is_accepted;
+use tw_server::http::content_coding::is_accepted;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;

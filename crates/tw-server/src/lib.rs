@@ -2,7 +2,7 @@
 //!
 //! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`event_loop`].
 
-pub mod core;
+pub mod config;
 pub mod event_loop;
 pub mod http;
 pub mod limits;

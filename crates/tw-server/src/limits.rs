@@ -4,12 +4,13 @@
 use tw_base::Limit;
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::core::{http2, listen, location, server, ssl};
-use crate::http::gateway::codec::{fastcgi, http2 as upstream_http2};
-use crate::http::gateway::{exchange, health, inquiry, secure, trunk};
-use crate::http::greet;
+use crate::config::{http2, listen, location, server, ssl};
+use crate::http::accept;
+use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
+use crate::http::proxy::{exchange, h2_pool, health, ocsp_client, upstream_tls};
 use crate::http::{
-    self, beside, cache, early_subrequest, files, h2, history, request, request_body, subrequest,
+    self, background_subrequest, cache, early_subrequest, files, h2, history, request, request_body,
+    subrequest,
 };
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -17,7 +18,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
         (
             "connections and loops",
-            [&[process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS], greet::LIMITS]
+            [&[process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS], accept::LIMITS]
                 .concat()
                 .concat(),
         ),
@@ -29,16 +30,16 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             [
                 tw_upstream::LIMITS,
                 health::LIMITS,
-                secure::LIMITS,
+                upstream_tls::LIMITS,
                 fastcgi::LIMITS,
                 exchange::LIMITS,
-                trunk::LIMITS,
+                h2_pool::LIMITS,
                 upstream_http2::LIMITS,
             ]
             .concat(),
         ),
         ("names", tw_dns::LIMITS.concat()),
-        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[inquiry::LIMITS]].concat().concat()),
+        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[ocsp_client::LIMITS]].concat().concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
             "bodies, and what follows a response",
@@ -50,7 +51,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 request::LIMITS,
                 subrequest::LIMITS,
                 early_subrequest::LIMITS,
-                beside::LIMITS,
+                background_subrequest::LIMITS,
                 tw_core::regex::LIMITS,
                 tw_core::vars::LIMITS,
             ]

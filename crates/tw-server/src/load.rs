@@ -19,18 +19,18 @@ use tw_core::pools::Ring;
 use tw_core::process::{LoopGuard, Sandbox};
 use tw_disk::Locks;
 
-use self::blocks::Built;
+use self::blocks::LoadedHttp;
 use self::scope::Scope;
-use crate::core::acme::{self, Acme, NOT_IN_SANDBOX};
-use crate::core::http2::Http2;
-use crate::core::location::{Location, TempPath};
-use crate::core::memory::{self, Memory};
-use crate::core::server::ServerSettings;
-use crate::core::ssl::{self, Ssl};
-use crate::core::upstream::Upstream;
+use crate::config::acme::{self, Acme, NOT_IN_SANDBOX};
+use crate::config::http2::Http2;
+use crate::config::location::{Location, TempPath};
+use crate::config::memory::{self, Memory};
+use crate::config::server::ServerSettings;
+use crate::config::ssl::{self, Ssl};
+use crate::config::upstream::Upstream;
 use crate::http::Http;
-use crate::http::gateway::health::GroupChecks;
 use crate::http::generation::Config;
+use crate::http::proxy::health::GroupChecks;
 use crate::vars::VarTable;
 
 pub use block::Block;
@@ -84,7 +84,7 @@ struct HttpBlocks {
     memory: memory::Raw,
     locks: Arc<Locks>,
     http: Option<Scope>,
-    built: Built,
+    built: LoadedHttp,
     temp_paths: Vec<Arc<TempPath>>,
     directories: Vec<Directory>,
     secures_upstreams: bool,
@@ -107,7 +107,7 @@ impl HttpBlocks {
             memory: memory::Raw::default(),
             locks: Arc::default(),
             http: None,
-            built: Built::default(),
+            built: LoadedHttp::default(),
             temp_paths: Vec::new(),
             directories: Vec::new(),
             secures_upstreams: false,
@@ -153,7 +153,7 @@ impl Blocks for HttpBlocks {
     }
 
     fn finish(self, process: Process<'_>) -> Result<Config, ConfError> {
-        let Built { plans, servers, upstreams, reach } = self.built;
+        let LoadedHttp { plans, servers, upstreams, reach } = self.built;
         let listens = blocks::listens(&servers, process.sources, process.diagnostics)?;
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
         if waits && process.main.loop_guard == LoopGuard::Enforce {

@@ -16,10 +16,10 @@ use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::event_loop::Loop;
 use crate::http::client::Client;
-use crate::http::entry;
 use crate::http::generation::Generation;
 use crate::http::h1;
 use crate::http::request::{After, Request};
+use crate::http::start;
 use crate::http::wire::Wire;
 use crate::load::{Prefixes, load};
 use crate::vars::{Template, Value, VarTable};
@@ -82,10 +82,10 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let limits = r.generation().server(r.route.server).settings.head;
         if let Ok(Progress::Complete) = r.head.parse(&limits) {
             let generation = r.generation().clone();
-            entry::choose_server(&mut r, &generation.groups[0]);
-            r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
+            start::choose_server(&mut r, &generation.groups[0]);
+            r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
             h1::begin_body(&conn, &mut r);
-            entry::take_over(&mut r);
+            start::take_over(&mut r);
         }
         let seen = look(&mut r);
         home.app.give_back(r);

@@ -24,6 +24,6 @@ pub type SlotKind = tw_core::vars::SlotKind<Request>;
 /// The slots of a configuration.
 pub type Slots = tw_core::vars::Slots<Request>;
 /// Where a new value of a variable goes.
-pub type Place = tw_core::vars::Place<Request>;
+pub type VariablePlace = tw_core::vars::Place<Request>;
 /// All names known while a configuration is loaded.
 pub type VarTable = tw_core::vars::VarTable<Request>;

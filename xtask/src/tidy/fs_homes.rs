@@ -16,7 +16,7 @@ const HOMES: &[(&str, &str)] = &[
         "the system's name servers and hosts, read when a configuration is loaded, and by a pool or a thread that may wait",
     ),
     (
-        "crates/tw-server/src/core/upstream/state.rs",
+        "crates/tw-server/src/config/upstream/state.rs",
         "the state of groups, read when a configuration is loaded",
     ),
     ("crates/tw-acme/", "the thread that orders certificates may wait"),

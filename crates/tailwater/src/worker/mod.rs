@@ -24,7 +24,7 @@ use tw_core::pools::Disks;
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
-use tw_server::core::ssl::watched;
+use tw_server::config::ssl::watched;
 use tw_server::http::generation::{Config, Generation, Live};
 use tw_sys::heap::give_back;
 use tw_sys::program::Copier;

@@ -25,7 +25,7 @@ use tw_core::kept::Kept;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
-use tw_server::core::ssl;
+use tw_server::config::ssl;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
 use tw_sys::inherit;

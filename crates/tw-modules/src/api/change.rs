@@ -7,7 +7,7 @@ use tw_disk::{Account, Class, Disk, DiskError, Source};
 use tw_http::escape::Escape;
 use tw_log::Level;
 use tw_rt::watch::Subject;
-use tw_server::http::gateway::Group;
+use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
 use tw_upstream::{PeerId, Server, ServerId, Unknown};
 
@@ -39,7 +39,7 @@ enum Failed {
 }
 
 /// Whether the group has a server or an address of this number.
-pub(super) fn exists(group: &Group, id: u32) -> Result<(), Refusal> {
+pub(super) fn exists(group: &UpstreamGroup, id: u32) -> Result<(), Refusal> {
     let list = group.peers.list();
     let is_server = list.servers().iter().any(|(known, _)| known.0 == id);
     if is_server || list.peer(PeerId(id)).is_some() { Ok(()) } else { Err(Refusal::NO_SERVER) }
@@ -47,7 +47,7 @@ pub(super) fn exists(group: &Group, id: u32) -> Result<(), Refusal> {
 
 impl Order {
     /// Carries it out, whatever becomes of the client meanwhile.
-    pub(super) async fn carry_out(self, r: &mut Request, group: Arc<Group>) -> Result<Answer, Reply> {
+    pub(super) async fn carry_out(self, r: &mut Request, group: Arc<UpstreamGroup>) -> Result<Answer, Reply> {
         let disk = r.generation().disks.default_disk().clone();
         let subject = Subject { kind: "connection", id: r.client().id };
         let of_task = group.clone();
@@ -60,7 +60,7 @@ impl Order {
         }
     }
 
-    async fn carry_out_on(self, disk: &Disk, group: &Arc<Group>) -> Result<Done, Failed> {
+    async fn carry_out_on(self, disk: &Disk, group: &Arc<UpstreamGroup>) -> Result<Done, Failed> {
         let (mut by, peers) = (Account::new(Class::Hit, Source::NONE), group.peers.clone());
         let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
         let changed = made.map_err(Failed::Change)?.map_err(Failed::Refused)?;
@@ -110,7 +110,7 @@ impl Order {
 }
 
 impl Done {
-    fn answer(&self, r: &Request, group: &Group) -> Answer {
+    fn answer(&self, r: &Request, group: &UpstreamGroup) -> Answer {
         let list = group.peers.list();
         // Somebody else may have removed it by now.
         let shown = |id| show::server(&list, id).unwrap_or_else(|| b"{}".to_vec());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use tw_rt::clock;
-use tw_server::core::upstream::Groups;
-use tw_server::http::gateway::Group;
+use tw_server::config::upstream::Groups;
+use tw_server::http::proxy::UpstreamGroup;
 use tw_upstream::{Admin, List, Params, Peer, PeerId, PeerSnapshot, Place, Server, Status};
 
 use super::answer::json;
@@ -115,7 +115,7 @@ pub(super) fn upstreams(all: &Groups) -> Vec<u8> {
 }
 
 /// One group.
-pub(super) fn upstream(name: &str, group: &Group) -> Vec<u8> {
+pub(super) fn upstream(name: &str, group: &UpstreamGroup) -> Vec<u8> {
     json(&GroupView::of(name, group))
 }
 
@@ -154,7 +154,7 @@ impl Serialize for Peers {
 }
 
 impl<'a> GroupView<'a> {
-    fn of(name: &'a str, group: &Group) -> Self {
+    fn of(name: &'a str, group: &UpstreamGroup) -> Self {
         let (now, peers) = (clock::millis(), &group.peers);
         let queue = group.queue.map(|queue| QueueView { size: peers.waiting(), max_size: queue.most });
         let peers = Peers { list: peers.list(), now };

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tw_base::Limit;
 use tw_conf::units;
 use tw_http::Framing;
-use tw_server::core::upstream::{route, server_named};
+use tw_server::config::upstream::{route, server_named};
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
 use tw_upstream::{Admin, Params, Server};

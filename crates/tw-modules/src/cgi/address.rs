@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
-use tw_server::core::location::warn_without_resolver;
-use tw_server::core::upstream::{self, Groups};
-use tw_server::http::gateway::Group;
+use tw_server::config::location::warn_without_resolver;
+use tw_server::config::upstream::{self, Groups};
 use tw_server::http::plan::UPSTREAM;
+use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -52,7 +52,7 @@ pub(crate) enum Target {
 pub(crate) struct Fixed {
     scheme: &'static Scheme,
     host: Box<[u8]>,
-    group: Arc<Group>,
+    group: Arc<UpstreamGroup>,
 }
 
 /// The target of one request.
@@ -62,7 +62,7 @@ pub(crate) struct To<'a> {
     /// The address as written, without the scheme.
     pub(crate) host: Cow<'a, [u8]>,
     /// Who answers.
-    pub(crate) group: Arc<Group>,
+    pub(crate) group: Arc<UpstreamGroup>,
 }
 
 impl RawTarget {
@@ -95,7 +95,7 @@ impl RawTarget {
 
 impl Fixed {
     /// Who answers.
-    pub(crate) fn group(&self) -> &Arc<Group> {
+    pub(crate) fn group(&self) -> &Arc<UpstreamGroup> {
         &self.group
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_http::{Framing as Announced, Method};
-use tw_server::http::gateway::codec::Codec;
-use tw_server::http::gateway::health::Checkable;
-use tw_server::http::gateway::secure::Secured;
-use tw_server::http::gateway::{Gateway, Group};
+use tw_server::http::proxy::codec::Codec;
+use tw_server::http::proxy::health::Checkable;
+use tw_server::http::proxy::upstream_tls::UpstreamTls;
+use tw_server::http::proxy::{ProxySettings, UpstreamGroup};
 use tw_server::http::request::Request;
 
 use super::Language;
@@ -17,23 +17,23 @@ use super::params::{Params, Sent};
 
 /// A location as health checks know it.
 pub(super) struct Checked<L> {
-    pub(super) gateway: Arc<Gateway>,
+    pub(super) settings: Arc<ProxySettings>,
     pub(super) to: Arc<Fixed>,
     pub(super) params: Arc<Params>,
     pub(super) language: Arc<L>,
 }
 
 impl<L: Language> Checkable for Checked<L> {
-    fn group(&self) -> &Arc<Group> {
+    fn group(&self) -> &Arc<UpstreamGroup> {
         self.to.group()
     }
 
-    fn gateway(&self) -> &Arc<Gateway> {
-        &self.gateway
+    fn settings(&self) -> &Arc<ProxySettings> {
+        &self.settings
     }
 
-    fn secured(&self, r: &mut Request) -> Option<Secured> {
-        if self.to.is_secured() { self.gateway.secured(r, self.to.host()) } else { None }
+    fn secured(&self, r: &mut Request) -> Option<UpstreamTls> {
+        if self.to.is_secured() { self.settings.secured(r, self.to.host()) } else { None }
     }
 
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
@@ -43,6 +43,6 @@ impl<L: Language> Checkable for Checked<L> {
     }
 
     fn codec(&self, _: &Request) -> Box<dyn Codec> {
-        Box::new(self.language.codec(Method::Get, self.gateway.buffer_size))
+        Box::new(self.language.codec(Method::Get, self.settings.buffer_size))
     }
 }

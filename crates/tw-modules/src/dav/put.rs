@@ -7,7 +7,7 @@ use tw_disk::{Create, Disk, DiskError, Errno, File, Kind};
 use tw_http::Known;
 use tw_http::date;
 use tw_log::{Level, Text};
-use tw_server::core::permissions;
+use tw_server::config::permissions;
 use tw_server::http::body::Body;
 use tw_server::http::files::with_room;
 use tw_server::http::plan::Outcome;

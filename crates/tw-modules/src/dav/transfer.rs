@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString};
 use tw_disk::{Disk, Errno, Kind, Meta};
 use tw_http::Method;
 use tw_log::{Level, Text};
-use tw_server::core::location::RootKind;
-use tw_server::core::permissions;
+use tw_server::config::location::RootKind;
+use tw_server::config::permissions;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 

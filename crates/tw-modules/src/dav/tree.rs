@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString};
 use tw_base::Limit;
 use tw_disk::{Create, Disk, DiskError, Errno, Kind, LIST_MAX, Meta, Open};
 use tw_log::{Level, Text};
-use tw_server::core::permissions;
+use tw_server::config::permissions;
 use tw_server::http::files::with_room;
 use tw_server::http::request::Request;
 

@@ -6,7 +6,7 @@ use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::{Caseless, Match, Regex};
 use tw_http::Fields;
 use tw_log::Text;
-use tw_server::http::gateway::health::Criteria;
+use tw_server::http::proxy::health::Criteria;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -113,9 +113,9 @@ impl Criteria for Expected {
         !self.tests.bodies.is_empty()
     }
 
-    fn fault(&self, r: &Request, body: &[u8]) -> Option<String> {
+    fn failure(&self, r: &Request, body: &[u8]) -> Option<String> {
         let answer = &r.facts.upstream.answer;
-        self.tests.fault(answer.status, &answer.fields, body).or_else(|| {
+        self.tests.failure(answer.status, &answer.fields, body).or_else(|| {
             let is_unset = |template: &Template| matches!(&*template.value(r), b"" | b"0");
             let unset = self.required.iter().find(|(_, template)| is_unset(template));
             unset.map(|(name, _)| format!("{name} is empty or 0"))
@@ -125,7 +125,7 @@ impl Criteria for Expected {
 
 impl Tests {
     /// The first thing that is not as it must be.
-    fn fault(&self, status: u16, fields: &Fields, body: &[u8]) -> Option<String> {
+    fn failure(&self, status: u16, fields: &Fields, body: &[u8]) -> Option<String> {
         let is_in = |ranges: &[RangeInclusive<u16>]| ranges.iter().any(|range| range.contains(&status));
         if self.statuses.iter().any(|(sense, ranges)| !sense.holds(is_in(ranges))) {
             return Some(format!("status {status}"));
@@ -256,11 +256,11 @@ mod tests {
         ] {
             let tests = read(lines).unwrap();
             for status in passing {
-                assert_eq!(tests.fault(*status, &Fields::default(), b""), None, "{lines}");
+                assert_eq!(tests.failure(*status, &Fields::default(), b""), None, "{lines}");
             }
             for status in failing {
-                let fault = tests.fault(*status, &Fields::default(), b"");
-                assert_eq!(fault, Some(format!("status {status}")), "{lines}");
+                let failure = tests.failure(*status, &Fields::default(), b"");
+                assert_eq!(failure, Some(format!("status {status}")), "{lines}");
             }
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         for (name, value) in [("Content-Type", "text/html"), ("Via", "a"), ("via", "b")] {
             fields.append(Name::Copy(name.as_bytes()), Value::Copy(value.as_bytes()));
         }
-        for (line, fault) in [
+        for (line, failure) in [
             ("header content-type = text/html", None),
             ("header Content-Type = text/plain", Some("header \"Content-Type: text/html\"")),
             ("header Content-Type != text/plain", None),
@@ -294,7 +294,7 @@ mod tests {
             ("body !~* WELCOME", Some("body matches \"WELCOME\"")),
         ] {
             let tests = read(&format!("{line};")).unwrap_or_else(|error| panic!("{line}: {error}"));
-            assert_eq!(tests.fault(200, &fields, b"Welcome to us").as_deref(), fault, "{line}");
+            assert_eq!(tests.failure(200, &fields, b"Welcome to us").as_deref(), failure, "{line}");
         }
     }
 

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use tw_core::session::Session as _;
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
-use tw_server::http::gateway::codec::Codec;
-use tw_server::http::gateway::codec::http1::Http1;
-use tw_server::http::gateway::codec::http2::{Http2, Trailers};
-use tw_server::http::gateway::health::Checkable;
-use tw_server::http::gateway::secure::Secured;
-use tw_server::http::gateway::{Gateway, Group};
+use tw_server::http::proxy::codec::Codec;
+use tw_server::http::proxy::codec::http1::Http1;
+use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::health::Checkable;
+use tw_server::http::proxy::upstream_tls::UpstreamTls;
+use tw_server::http::proxy::{ProxySettings, UpstreamGroup};
 use tw_server::http::request::Request;
 
 use super::fields::{Fields, Passed};
@@ -21,7 +21,7 @@ use super::{HEAD_SIZE, Slots};
 
 /// A location as health checks know it.
 pub(super) struct Checked {
-    pub(super) gateway: Arc<Gateway>,
+    pub(super) settings: Arc<ProxySettings>,
     pub(super) to: Arc<Fixed>,
     pub(super) fields: Arc<Fields>,
     pub(super) version: Version,
@@ -29,21 +29,21 @@ pub(super) struct Checked {
 }
 
 impl Checkable for Checked {
-    fn group(&self) -> &Arc<Group> {
+    fn group(&self) -> &Arc<UpstreamGroup> {
         &self.to.group
     }
 
-    fn gateway(&self) -> &Arc<Gateway> {
-        &self.gateway
+    fn settings(&self) -> &Arc<ProxySettings> {
+        &self.settings
     }
 
-    fn secured(&self, r: &mut Request) -> Option<Secured> {
+    fn secured(&self, r: &mut Request) -> Option<UpstreamTls> {
         // For names with variables.
         r.set_slot(self.slots.host, &self.to.host);
         r.set_slot(self.slots.port, &self.to.port);
         match self.to.scheme {
             Scheme::Http => None,
-            Scheme::Https => self.gateway.secured(r, &self.to.host),
+            Scheme::Https => self.settings.secured(r, &self.to.host),
         }
     }
 
@@ -52,7 +52,7 @@ impl Checkable for Checked {
     }
 
     fn codec(&self, _: &Request) -> Box<dyn Codec> {
-        let head_size = self.gateway.buffer_size;
+        let head_size = self.settings.buffer_size;
         match self.version {
             Version::HTTP_2 => Box::new(Http2::new(Method::Get, head_size, Trailers::Dropped)),
             _ => Box::new(Http1::new(Method::Get, head_size, false)),

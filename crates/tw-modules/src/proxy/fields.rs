@@ -4,8 +4,8 @@ use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Known, hop};
 use tw_server::http::cache::Conditions;
-use tw_server::http::gateway::CONDITIONAL;
-use tw_server::http::gateway::names::Names;
+use tw_server::http::proxy::CONDITIONAL;
+use tw_server::http::proxy::header_names::HeaderNames;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};
@@ -42,7 +42,7 @@ pub(crate) struct Fields {
     /// `Host`, if something else than the target's is to be sent.
     host: Option<Template>,
     /// What is not taken from the client.
-    replaced: Names,
+    replaced: HeaderNames,
 }
 
 impl Fields {

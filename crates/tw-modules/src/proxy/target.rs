@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::escape::Escape;
-use tw_server::core::location::warn_without_resolver;
-use tw_server::core::upstream::{self, Groups};
-use tw_server::http::gateway::Group;
+use tw_server::config::location::warn_without_resolver;
+use tw_server::config::upstream::{self, Groups};
+use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::{Request, Rewritten};
 use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
@@ -69,7 +69,7 @@ pub(super) struct Fixed {
     path: Option<Box<[u8]>>,
     /// How much of the request's path it stands for.
     location: usize,
-    pub(super) group: Arc<Group>,
+    pub(super) group: Arc<UpstreamGroup>,
 }
 
 /// The target of one request.
@@ -79,7 +79,7 @@ pub(super) struct To<'a> {
     pub(super) host: Cow<'a, [u8]>,
     /// `$proxy_port`
     pub(super) port: Cow<'a, [u8]>,
-    pub(super) group: Arc<Group>,
+    pub(super) group: Arc<UpstreamGroup>,
     pub(super) uri: Uri<'a>,
 }
 
@@ -169,7 +169,7 @@ impl Target {
                 group: fixed.group.clone(),
                 uri: match &fixed.path {
                     // What was made here is asked for as it is.
-                    Some(path) if r.course.rewritten == Rewritten::No => Uri::Instead(path, fixed.location),
+                    Some(path) if r.state.rewritten == Rewritten::No => Uri::Instead(path, fixed.location),
                     _ => Uri::Client,
                 },
             }),

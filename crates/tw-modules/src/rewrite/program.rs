@@ -6,7 +6,7 @@ use tw_conf::{ConfError, Word};
 use tw_core::regex::{Caseless, Regex};
 use tw_server::http::plan::Phase;
 use tw_server::load::Resolve;
-use tw_server::vars::{Place, Template, Var};
+use tw_server::vars::{Template, Var, VariablePlace};
 
 use super::answer::Answer;
 use super::condition::{Condition, Expected, FileTest, Name};
@@ -21,7 +21,7 @@ pub(super) struct Program {
 /// One step of a program.
 pub(super) enum Operation {
     Rewrite(Arc<Regex>, Replacement),
-    Set(Place, Template),
+    Set(VariablePlace, Template),
     Return(Answer),
     Break,
     If {

@@ -11,8 +11,8 @@ use tw_log::{Level, Text};
 use tw_server::http::files;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::Outcome;
-use tw_server::http::request::{Origin, Request, Rewritten};
-use tw_server::vars::{Place, Template};
+use tw_server::http::request::{Request, RequestOrigin, Rewritten};
+use tw_server::vars::{Template, VariablePlace};
 
 use super::condition::{Expected, FileTest};
 use super::program::{Enter, Operation, Program, Test};
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
             r.bindings.captures.get_mut().clear();
             return Ok(());
         }
-        r.course.origin = Origin::Internal;
+        r.state.origin = RequestOrigin::Internal;
         replacement.apply(r, scratch);
         self.captures = Captures::Plain;
         if let Then::Redirect(status) = replacement.then() {
@@ -168,15 +168,15 @@ impl<'a> Run<'a> {
     /// Keeps the URI that `rewrite` has made in this location.
     fn stay(&mut self, r: &mut Request) {
         self.uri = Uri::Same;
-        r.course.rewritten = Rewritten::Here;
+        r.state.rewritten = Rewritten::Here;
     }
 
-    fn set(&self, place: Place, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
+    fn set(&self, place: VariablePlace, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
         scratch.clear();
         self.captures.eval(value, r, scratch);
         match place {
-            Place::Slot(slot) => r.set_slot(slot, scratch),
-            Place::Assign(assign) => assign(r, std::mem::take(scratch)),
+            VariablePlace::Slot(slot) => r.set_slot(slot, scratch),
+            VariablePlace::Assign(assign) => assign(r, std::mem::take(scratch)),
         }
     }
 

@@ -85,7 +85,7 @@ impl Words {
             begins[usize::from(byte.to_ascii_uppercase())] = true;
         }
         let mut compiled = Self { nodes, edges, begins, lens };
-        compiled.link();
+        compiled.connection();
         compiled
     }
 
@@ -95,7 +95,7 @@ impl Words {
     }
 
     /// Sets `fail` and `ends_at`, level by level.
-    fn link(&mut self) {
+    fn connection(&mut self) {
         let mut level: Vec<u32> = self.children(ROOT).map(|(_, child)| child).collect();
         while !level.is_empty() {
             let mut next = Vec::new();

@@ -58,7 +58,7 @@ impl<V> Table<V> {
     pub(crate) fn touch(&mut self, id: Id) {
         if self.first != id.0 {
             self.unlink(id.0);
-            self.link(id.0);
+            self.connection(id.0);
         }
     }
 
@@ -87,7 +87,7 @@ impl<V> Table<V> {
         };
         self.used += cost;
         self.by_key.insert(key, id);
-        self.link(id.0);
+        self.connection(id.0);
         Some(id)
     }
 
@@ -106,7 +106,7 @@ impl<V> Table<V> {
     }
 
     /// Puts a node that is in no place into the first.
-    fn link(&mut self, at: u32) {
+    fn connection(&mut self, at: u32) {
         let second = std::mem::replace(&mut self.first, at);
         let node = self.node(at);
         (node.newer, node.older) = (NONE, second);

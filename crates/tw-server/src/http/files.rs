@@ -8,9 +8,9 @@
 //! of a turn asks for the same file, it lets the other ready connections read theirs first; then one look answers for all
 //! of them.
 
-mod hot;
-mod known;
-mod locked;
+mod content_cache;
+mod locked_files;
+mod open_file_cache;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,17 +28,17 @@ use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
 use tw_http::Memo;
 use tw_http::condition::Etag;
 
-use self::hot::Content;
-use self::known::{Asker, Known, Turn, is_exhausted};
-use self::locked::Lock;
+use self::content_cache::Content;
+use self::locked_files::Lock;
+use self::open_file_cache::{FileUser, Known, Turn, is_exhausted};
 use super::request::Request;
-use crate::core::location::Symlinks;
+use crate::config::location::Symlinks;
 use crate::event_loop::Loop;
 use crate::vars::Template;
 
-pub use self::hot::HOT_FILE_MAX;
-pub use self::known::{FileTable, Lookup};
-pub(crate) use self::locked::sending;
+pub use self::content_cache::HOT_FILE_MAX;
+pub(crate) use self::locked_files::sending;
+pub use self::open_file_cache::{FileTable, Lookup};
 
 /// Files a loop keeps open without `open_file_cache`.
 pub const FILES_MAX: usize = 1024;
@@ -259,7 +259,7 @@ fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    files.open_now(path, &Asker { disk, how, cache, read: r.facts.read_at, turn })
+    files.open_now(path, &FileUser { disk, how, cache, read: r.facts.read_at, turn })
 }
 
 /// Opens `path` for `r`, waiting for the disk if need be.
@@ -302,7 +302,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    let by = Asker { disk, how: &how, cache, read: r.facts.read_at, turn: Turn::Waited };
+    let by = FileUser { disk, how: &how, cache, read: r.facts.read_at, turn: Turn::Waited };
     let mut files = r.client().home.app.files.borrow_mut();
     if let Known::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));

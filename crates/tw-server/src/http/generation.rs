@@ -10,17 +10,17 @@ use tw_core::generation::Configuration;
 use tw_disk::Locks;
 use tw_http::HeadLimits;
 
-use super::gateway::Group;
-use super::gateway::health::GroupChecks;
 use super::plan::Plan;
+use super::proxy::UpstreamGroup;
+use super::proxy::health::GroupChecks;
 use super::route::{Locations, ServerNames};
-use crate::core::acme::Acme;
-use crate::core::http2::Http2;
-use crate::core::location::TempPath;
-use crate::core::memory::Memory;
-use crate::core::server::ServerSettings;
-use crate::core::ssl::Ssl;
-use crate::core::ssl::watched::Watched;
+use crate::config::acme::Acme;
+use crate::config::http2::Http2;
+use crate::config::location::TempPath;
+use crate::config::memory::Memory;
+use crate::config::server::ServerSettings;
+use crate::config::ssl::Ssl;
+use crate::config::ssl::watched::Watched;
 use crate::load::Directory;
 use crate::vars::Slots;
 
@@ -54,7 +54,7 @@ pub struct Config {
     /// All servers.
     pub servers: Box<[Server]>,
     /// The groups of all `upstream` blocks.
-    pub upstreams: Box<[Arc<Group>]>,
+    pub upstreams: Box<[Arc<UpstreamGroup>]>,
     /// The servers of each listening address, in the order of those.
     pub groups: Vec<ListenGroup>,
     /// Whether there are handshakes of TLS, with clients or upstream servers.

@@ -1,49 +1,52 @@
 //! HTTP on the loops: from an accepted connection to a logged response. A request goes down this list, and seldom back.
 //!
 //! ```text
-//! greet    what comes before the first request: PROXY protocol, TLS
-//! h1, h2   reading: bytes of a connection become the head of a request; sending is here, too, because it is the same wire
-//! course   deciding: server, location, phases, until something answers
-//! answer   answering: conditions, filters, ranges, bodies
-//! files    what a loop knows of files
-//! gateway  passing on: a server behind this one answers
-//! cache    keeping: what such a server has answered
-//! facts    what can be asked about a request: variables, its client
+//! accept     before the first request: PROXY protocol, TLS handshake, protocol
+//! h1, h2     connections of each protocol: request heads in, response heads and bodies out
+//! routing    server, location, phases, error pages
+//! response   conditions, filters, ranges, bodies, subrequests
+//! files      files and their contents that a loop keeps open
+//! proxy      upstream servers: retries, connections, requests, responses
+//! cache      stored responses of upstream servers
+//! variables  variables of the core
 //! ```
 //! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
 
-mod answer;
+pub(crate) mod accept;
+mod application;
+pub mod body_buffer;
 pub mod cache;
-mod course;
-mod facts;
-mod failure;
+pub mod client;
+pub(crate) mod client_wait;
+mod connection_request;
+mod file_error;
+mod file_reads;
 pub mod files;
-pub mod gateway;
 pub mod generation;
-pub(crate) mod greet;
 pub mod h1;
 pub mod h2;
 pub mod history;
-mod linger;
+mod lingering_close;
 mod log_file;
-pub(crate) mod nobody;
-mod pace;
-mod pieces;
+mod ocsp_stapling;
 pub mod plan;
-mod protocol;
+pub mod proxy;
 pub mod request;
 pub mod request_body;
-mod served;
+mod response;
+mod routing;
+mod send_rate;
 mod session;
-pub mod side;
-pub mod spool;
-mod staples;
-pub(crate) mod waiting;
+pub(crate) mod synthetic_request;
+pub mod tunnel_end;
+pub mod user_agent;
+pub mod variables;
 pub mod wire;
 
-pub use answer::{beside, body, coding, early_subrequest, respond, subrequest};
-pub(crate) use course::{entry, post_action};
-pub use course::{phases, route, special};
-pub use facts::{agent, client, variables};
-pub use protocol::Http;
-pub(crate) use protocol::LIMITS;
+pub use application::Http;
+pub(crate) use application::LIMITS;
+pub use response::{
+    background_subrequest, body, content_coding, early_subrequest, send_response, subrequest,
+};
+pub use routing::{error_response, phases, route};
+pub(crate) use routing::{post_action, start};

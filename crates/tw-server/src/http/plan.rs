@@ -11,12 +11,12 @@ use tw_conf::Span;
 use tw_http::Method;
 
 use super::body::Body;
-use super::gateway::health::HealthCheck;
 use super::generation::PlanId;
+use super::proxy::health::HealthCheck;
 use super::request::Request;
 use super::route::Pattern;
-use crate::core::location::Location;
-use crate::core::server::ServerSettings;
+use crate::config::location::Location;
+use crate::config::server::ServerSettings;
 use crate::vars::{Computed, Preparations};
 
 /// Where in a request's life a handler runs; the order of the list is the order of the phases.

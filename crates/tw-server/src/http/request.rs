@@ -20,14 +20,14 @@ use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::client::Client;
-use super::gateway::attempts::{Upstream, Whither};
 use super::generation::{LoopGeneration, PlanId, ServerId};
 use super::plan::Plan;
+use super::proxy::attempts::{UpstreamState, Whither};
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
 use super::variables::random_id;
 use super::wire::Wire;
-use crate::core::location::{Root, RootKind};
+use crate::config::location::{Root, RootKind};
 
 /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
 pub const INTERNAL_REDIRECTS_MAX: u8 = 10;
@@ -44,7 +44,7 @@ pub struct Request {
     /// The head as the client sent it.
     pub head: RequestHead,
     /// Whose request it is; `None` only between two requests.
-    link: Option<Link>,
+    connection: Option<Link>,
     /// What answers it.
     pub route: Route,
     /// The current URI.
@@ -52,7 +52,7 @@ pub struct Request {
     /// What its variables are bound to: the values of slots, and what the last regular expression captured.
     pub bindings: Bindings,
     /// How it came to this location.
-    pub course: Course,
+    pub state: RequestState,
     /// The body of the request.
     pub body: RequestBody,
     /// The head of the response.
@@ -92,7 +92,7 @@ pub struct Facts {
     /// What modules keep with it.
     pub states: States,
     /// The upstream servers that were asked.
-    pub upstream: Upstream,
+    pub upstream: UpstreamState,
 }
 
 /// What a request costs.
@@ -176,11 +176,11 @@ pub struct Uri {
 
 /// How a request came to where it is.
 #[derive(Debug)]
-pub struct Course {
+pub struct RequestState {
     /// Internal redirects left.
     pub redirects_left: u8,
     /// Who sent it to the current location.
-    pub origin: Origin,
+    pub origin: RequestOrigin,
     /// The status the client will see whatever the response's own is (nginx: err_status).
     pub error_status: Option<u16>,
     /// Whether `error_page` still applies.
@@ -243,7 +243,7 @@ pub enum Conditions {
 
 /// Who chose the current URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum RequestOrigin {
     /// The client.
     Client,
     /// The server itself; `internal` locations may answer.
@@ -324,7 +324,7 @@ impl Request {
     pub(crate) fn new() -> Self {
         Self {
             head: RequestHead::new(),
-            link: None,
+            connection: None,
             route: Route {
                 server: ServerId(0),
                 plan: PlanId(0),
@@ -334,7 +334,7 @@ impl Request {
             },
             uri: Uri::default(),
             bindings: Bindings::default(),
-            course: Course::new(),
+            state: RequestState::new(),
             body: RequestBody::default(),
             out: ResponseHead::new(200),
             facts: Facts {
@@ -344,7 +344,7 @@ impl Request {
                 told: None,
                 part_of: None,
                 states: States::default(),
-                upstream: Upstream::default(),
+                upstream: UpstreamState::default(),
             },
             costs: Costs::default(),
         }
@@ -352,22 +352,22 @@ impl Request {
 
     /// Binds it to a client and its loop's current generation.
     pub(crate) fn bind(&mut self, client: &Rc<Client>, wire: Wire) {
-        self.link = Some(Link { client: client.clone(), wire, generation: client.home.generation() });
+        self.connection = Some(Link { client: client.clone(), wire, generation: client.home.generation() });
     }
 
     /// Makes it a request of the same client for `uri`, as a part of `parent`.
     pub(crate) fn bind_to(&mut self, parent: &Self, uri: Uri, part_of: PartOf) {
-        let Link { client, wire, generation } = parent.link();
+        let Link { client, wire, generation } = parent.connection();
         let (client, wire, generation) = (client.clone(), wire.clone(), generation.clone());
-        self.link = Some(Link { client, wire, generation });
+        self.connection = Some(Link { client, wire, generation });
         self.head.copy_head(&parent.head);
         self.route.server = parent.route.server;
         self.route.plan = parent.route.plan;
         self.route.content_plan = parent.route.content_plan;
         self.route.host.extend_from_slice(&parent.route.host);
         self.uri = uri;
-        self.course.origin = Origin::Internal;
-        self.course.method = Some(Method::Get);
+        self.state.origin = RequestOrigin::Internal;
+        self.state.method = Some(Method::Get);
         self.body = RequestBody::absent();
         self.facts.started = Started::now(parent.facts.started.arrival);
         self.facts.read_at = parent.facts.read_at;
@@ -386,14 +386,14 @@ impl Request {
     pub(crate) fn leave_client(&mut self) -> Wire {
         // The connection is not at hand from here on.
         self.local_addr();
-        let link = self.link.as_mut().expect("a request is bound before anyone sees it");
-        std::mem::replace(&mut link.wire, Wire::Nobody)
+        let connection = self.connection.as_mut().expect("a request is bound before anyone sees it");
+        std::mem::replace(&mut connection.wire, Wire::Nobody)
     }
 
     /// Takes back what [`leave_client`](Self::leave_client) gave.
     pub(crate) fn return_to(&mut self, wire: Wire) {
-        if let Some(link) = &mut self.link {
-            link.wire = wire;
+        if let Some(connection) = &mut self.connection {
+            connection.wire = wire;
         }
     }
 
@@ -401,16 +401,16 @@ impl Request {
     pub(crate) fn part_from(&mut self, parent: &Self) {
         self.leave_client();
         self.bindings.copy_values(&parent.bindings);
-        self.course.method = parent.course.method;
+        self.state.method = parent.state.method;
         // What guards the parent ends with the parent.
         self.facts.states.leave_own();
     }
 
     /// Makes it one that its parent's location answers at once, as it would answer `parent`: the phases have run that decide how.
     pub(crate) fn stay_where(&mut self, parent: &Self) {
-        self.course.method = parent.course.method;
-        self.course.alias_end = parent.course.alias_end;
-        self.course.rewritten = parent.course.rewritten;
+        self.state.method = parent.state.method;
+        self.state.alias_end = parent.state.alias_end;
+        self.state.rewritten = parent.state.rewritten;
         self.bindings.captures.get_mut().clone_from(&parent.bindings.captures.borrow());
     }
 
@@ -431,7 +431,7 @@ impl Request {
 
     /// The address the client connected to. One system call, the first time.
     pub fn local_addr(&self) -> &Addr {
-        let Link { client, wire, .. } = self.link();
+        let Link { client, wire, .. } = self.connection();
         client.local_or(|| wire.local_addr())
     }
 
@@ -466,26 +466,26 @@ impl Request {
     pub(crate) fn unbind(&mut self) {
         self.clear();
         self.head.clear();
-        self.link = None;
+        self.connection = None;
     }
 
-    fn link(&self) -> &Link {
-        self.link.as_ref().expect("a request is bound before anyone sees it")
+    fn connection(&self) -> &Link {
+        self.connection.as_ref().expect("a request is bound before anyone sees it")
     }
 
     /// Who asks.
     pub fn client(&self) -> &Rc<Client> {
-        &self.link().client
+        &self.connection().client
     }
 
     /// The way to the client.
     pub fn wire(&self) -> &Wire {
-        &self.link().wire
+        &self.connection().wire
     }
 
     /// The configuration it is served by.
     pub fn generation(&self) -> &Rc<LoopGeneration> {
-        &self.link().generation
+        &self.connection().generation
     }
 
     /// Begins the next request of the connection.
@@ -502,7 +502,7 @@ impl Request {
         self.uri.path.clear();
         self.uri.args.clear();
         self.bindings.clear();
-        self.course = Course::new();
+        self.state = RequestState::new();
         self.body = RequestBody::default();
         self.out.reset(200);
         self.costs = Costs::default();
@@ -530,7 +530,7 @@ impl Request {
 
     /// The request method.
     pub fn method(&self) -> Method {
-        self.course.method.unwrap_or_else(|| self.head.method())
+        self.state.method.unwrap_or_else(|| self.head.method())
     }
 
     /// The name of the method of the client's request: that of the parent in a subrequest, which is itself asked for with
@@ -538,14 +538,14 @@ impl Request {
     pub fn client_method_name(&self) -> &[u8] {
         let method = match &self.facts.part_of {
             Some(part) => part.client_method(),
-            None => self.course.method,
+            None => self.state.method,
         };
         method.map_or_else(|| self.head.method_bytes(), |method| method.as_str().as_bytes())
     }
 
     /// The name of the request method.
     pub fn method_name(&self) -> &[u8] {
-        match self.course.method {
+        match self.state.method {
             Some(method) => method.as_str().as_bytes(),
             None => self.head.method_bytes(),
         }
@@ -553,7 +553,7 @@ impl Request {
 
     /// Path and arguments as the client sent them; `None` if something has changed them, or there is no path.
     pub fn target_as_sent(&self) -> Option<&[u8]> {
-        let is_same = self.course.origin == Origin::Client
+        let is_same = self.state.origin == RequestOrigin::Client
             && self.head.target_has_path()
             && self.uri.path == self.head.path()
             && self.uri.args == self.head.args();
@@ -605,7 +605,7 @@ impl Request {
         match kind {
             RootKind::Root => path.extend_from_slice(uri),
             RootKind::Alias(len) => path.extend_from_slice(uri.get(*len..).unwrap_or_default()),
-            RootKind::Whole if self.course.alias_end == AliasEnd::Uri => path.extend_from_slice(uri),
+            RootKind::Whole if self.state.alias_end == AliasEnd::Uri => path.extend_from_slice(uri),
             RootKind::Whole => {}
         }
     }
@@ -635,11 +635,11 @@ impl Started {
     }
 }
 
-impl Course {
+impl RequestState {
     fn new() -> Self {
         Self {
             redirects_left: INTERNAL_REDIRECTS_MAX,
-            origin: Origin::Client,
+            origin: RequestOrigin::Client,
             error_status: None,
             error_pages: ErrorPages::Allowed,
             method: None,

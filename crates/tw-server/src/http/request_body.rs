@@ -20,11 +20,11 @@ use tw_http::chunked::ChunkError;
 use tw_http2::Fault;
 use tw_log::{Level, Text};
 
-use super::pieces::Pieces;
+use super::body_buffer::{BodyBuffer, Naming, Reader, Room};
+use super::file_reads::Pieces;
 use super::request::{After, Request};
-use super::spool::{Naming, Reader, Room, Spool};
 use super::{h1, h2};
-use crate::core::location::InFileOnly;
+use crate::config::location::InFileOnly;
 use crate::vars;
 
 /// Bytes asked of a body at once.
@@ -49,7 +49,7 @@ pub struct RequestBody {
     /// Where the rest of it comes from.
     source: Source,
     /// What was read of it.
-    spool: Spool,
+    buffer: BodyBuffer,
     standing: Standing,
 }
 
@@ -230,12 +230,12 @@ impl RequestBody {
 
     /// None at all, like [`absent`](Self::absent), but variables show what `parent` has read to its end by now.
     pub(crate) fn borrowed_from(parent: &Self) -> Self {
-        let spool = if parent.is_pending() || !parent.spool.is_settled() {
-            Spool::default()
+        let buffer = if parent.is_pending() || !parent.buffer.is_settled() {
+            BodyBuffer::default()
         } else {
-            parent.spool.copy()
+            parent.buffer.copy()
         };
-        Self { standing: Standing::Borrowed, source: Source::None, spool }
+        Self { standing: Standing::Borrowed, source: Source::None, buffer }
     }
 
     /// What was read of it, for a request beside this one; what is in memory is copied. One that was not read to its end is
@@ -246,7 +246,7 @@ impl RequestBody {
         {
             return Self::absent();
         }
-        Self { source: Source::None, spool: self.spool.copy(), standing: Standing::Copied }
+        Self { source: Source::None, buffer: self.buffer.copy(), standing: Standing::Copied }
     }
 
     /// How the body of a request with this framing goes on: with its length, if that is known now.
@@ -255,10 +255,10 @@ impl RequestBody {
             (_, Framing::None) | (Standing::Absent | Standing::Borrowed, _) => Framing::None,
             // Nobody gets anything of it.
             (Standing::Refused, _) => Framing::Length(0),
-            (Standing::Copied, _) => Framing::Length(self.spool.len()),
+            (Standing::Copied, _) => Framing::Length(self.buffer.len()),
             // What went by and was not kept is gone.
             (_, Framing::Chunked | Framing::Length(_)) if !self.is_pending() => {
-                Framing::Length(self.spool.len())
+                Framing::Length(self.buffer.len())
             }
             (_, announced) => announced,
         }
@@ -274,7 +274,7 @@ impl RequestBody {
         if self.source.is_pending() {
             return std::mem::replace(&mut self.source, Source::Taken);
         }
-        if self.spool.is_empty() { Source::None } else { Source::Stored(self.spool.reader()) }
+        if self.buffer.is_empty() { Source::None } else { Source::Stored(self.buffer.reader()) }
     }
 
     /// Takes back what [`take`](Self::take) gave.
@@ -286,8 +286,8 @@ impl RequestBody {
 
     /// Keeps what whoever took the body has seen of it, if that is all of it.
     pub(crate) fn keep(&mut self, seen: Pieces) {
-        if self.spool.is_empty() && !self.is_pending() && self.received() == seen.len() as u64 {
-            self.spool.append(seen);
+        if self.buffer.is_empty() && !self.is_pending() && self.received() == seen.len() as u64 {
+            self.buffer.append(seen);
         }
     }
 
@@ -296,8 +296,8 @@ impl RequestBody {
         match &self.source {
             _ if self.standing == Standing::Refused => true,
             Source::None | Source::Stored(_) => true,
-            Source::H1(input) => !input.is_pending() && input.received() == self.spool.len(),
-            Source::H2(input) => !input.is_pending() && input.received() == self.spool.len(),
+            Source::H1(input) => !input.is_pending() && input.received() == self.buffer.len(),
+            Source::H2(input) => !input.is_pending() && input.received() == self.buffer.len(),
             Source::Taken => false,
         }
     }
@@ -340,7 +340,7 @@ impl RequestBody {
 
     /// The body, if all of it is in memory.
     pub fn memory(&self) -> Option<&[u8]> {
-        self.spool.memory().filter(|memory| !self.is_pending() && !memory.is_empty())
+        self.buffer.memory().filter(|memory| !self.is_pending() && !memory.is_empty())
     }
 
     /// The name of its temporary file.
@@ -350,12 +350,12 @@ impl RequestBody {
 
     /// The file of a body that [`read_to_file`] has read, and its name.
     pub fn named_file(&self) -> Option<(&File, &CStr)> {
-        self.spool.named_file()
+        self.buffer.named_file()
     }
 
     /// Leaves the file of the body where it is when the request ends: it has another name now, or none.
     pub fn give_file_away(&mut self) {
-        self.spool.keep_file();
+        self.buffer.keep_file();
     }
 }
 
@@ -396,7 +396,7 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
 pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     read_into(r, Into::NamedFile).await?;
     let is_whole = match r.body.standing {
-        Standing::Wanted => r.body.received() == r.body.spool.len(),
+        Standing::Wanted => r.body.received() == r.body.buffer.len(),
         Standing::Copied => true,
         Standing::Refused | Standing::Absent | Standing::Borrowed => false,
     };
@@ -408,8 +408,8 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     let (dir, home) = (r.plan().core.client_body.temp_path.clone(), r.client().home.clone());
     let room = Room { disk, dir, naming: Naming::Named, home: Some(home) };
     let Request { body, costs, .. } = &mut *r;
-    body.spool.claim_file();
-    let spilt = body.spool.spill_named(&mut costs.account, &room).await;
+    body.buffer.claim_file();
+    let spilt = body.buffer.spill_named(&mut costs.account, &room).await;
     spilt.map_err(|error| not_stored(r, &error))
 }
 
@@ -434,7 +434,7 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
             }
             None => {
                 // The client makes us wait: what came goes to the file meanwhile.
-                if storing.is_none() && r.body.spool.in_memory() > most {
+                if storing.is_none() && r.body.buffer.in_memory() > most {
                     storing = Some(Storing::begin(r, into, most)?);
                 }
                 match &mut storing {
@@ -444,11 +444,11 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
             }
         };
         match next {
-            Ok(Some(piece)) => r.body.spool.push(piece),
+            Ok(Some(piece)) => r.body.buffer.push(piece),
             Ok(None) => break,
             Err(error) => return Err(failed(r, error)),
         }
-        if r.body.spool.in_memory() >= BATCH_SIZE.max(most.saturating_add(1)) {
+        if r.body.buffer.in_memory() >= BATCH_SIZE.max(most.saturating_add(1)) {
             if storing.is_none() {
                 storing = Some(Storing::begin(r, into, most)?);
             }
@@ -457,14 +457,14 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
             }
         }
     }
-    if storing.is_none() && r.body.spool.in_memory() > most {
+    if storing.is_none() && r.body.buffer.in_memory() > most {
         storing = Some(Storing::begin(r, into, most)?);
     }
     let has_body = r.body.standing == Standing::Wanted && r.head.framing() != Framing::None;
     match storing {
         Some(storing) => storing.end(r).await,
         // An empty body is one.
-        None if at_once && has_body && !r.body.spool.has_file() => {
+        None if at_once && has_body && !r.body.buffer.has_file() => {
             Storing::begin(r, into, most)?.empty(r).await
         }
         None => Ok(()),
@@ -497,9 +497,9 @@ impl Storing {
     /// written.
     async fn next(&mut self, r: &mut Request, terms: Terms) -> Result<Result<Option<Bytes>, BodyError>, u16> {
         let next = {
-            let Request { body: RequestBody { source, spool, .. }, costs, .. } = &mut *r;
+            let Request { body: RequestBody { source, buffer, .. }, costs, .. } = &mut *r;
             let mut next = pin!(source.next(PULL_SIZE, terms));
-            poll_fn(|cx| match spool.poll_write(self.most, &mut costs.account, &self.room, cx) {
+            poll_fn(|cx| match buffer.poll_write(self.most, &mut costs.account, &self.room, cx) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) | Poll::Pending => next.as_mut().poll(cx).map(Ok),
             })
@@ -511,9 +511,9 @@ impl Storing {
 
     /// Begins to write what is in memory, once what was in memory before it is written.
     async fn make_room(&mut self, r: &mut Request) -> Result<(), u16> {
-        let Request { body: RequestBody { spool, .. }, costs, .. } = &mut *r;
-        let begun = poll_fn(|cx| match spool.poll_write(self.most, &mut costs.account, &self.room, cx) {
-            Poll::Pending if spool.in_memory() == 0 => Poll::Ready(Ok(())),
+        let Request { body: RequestBody { buffer, .. }, costs, .. } = &mut *r;
+        let begun = poll_fn(|cx| match buffer.poll_write(self.most, &mut costs.account, &self.room, cx) {
+            Poll::Pending if buffer.in_memory() == 0 => Poll::Ready(Ok(())),
             polled => polled,
         })
         .await;
@@ -524,23 +524,23 @@ impl Storing {
     /// Waits until what belongs into the file is there. A file that others can open has all of it.
     async fn end(mut self, r: &mut Request) -> Result<(), u16> {
         let most = if self.room.naming == Naming::Named { 0 } else { self.most };
-        let Request { body: RequestBody { spool, .. }, costs, .. } = &mut *r;
-        let ended = poll_fn(|cx| spool.poll_write(most, &mut costs.account, &self.room, cx)).await;
+        let Request { body: RequestBody { buffer, .. }, costs, .. } = &mut *r;
+        let ended = poll_fn(|cx| buffer.poll_write(most, &mut costs.account, &self.room, cx)).await;
         self.tell(r);
         ended.map_err(|error| not_stored(r, &error))
     }
 
     /// Makes a file of nothing.
     async fn empty(mut self, r: &mut Request) -> Result<(), u16> {
-        let Request { body: RequestBody { spool, .. }, costs, .. } = &mut *r;
-        let made = spool.spill_named(&mut costs.account, &self.room).await;
+        let Request { body: RequestBody { buffer, .. }, costs, .. } = &mut *r;
+        let made = buffer.spill_named(&mut costs.account, &self.room).await;
         self.tell(r);
         made.map_err(|error| not_stored(r, &error))
     }
 
     /// Says once that there is a file.
     fn tell(&mut self, r: &mut Request) {
-        if self.is_told || !r.body.spool.has_file() {
+        if self.is_told || !r.body.buffer.has_file() {
             return;
         }
         self.is_told = true;
@@ -570,8 +570,8 @@ fn disk(r: &mut Request) -> Result<Disk, u16> {
 /// The status of a body that could not be stored.
 fn not_stored(r: &mut Request, error: &DiskError) -> u16 {
     r.log(Level::Crit, format_args!("{error} while writing the request body"));
-    r.body.spool.clear();
-    r.course.after = After::Close;
+    r.body.buffer.clear();
+    r.state.after = After::Close;
     if !error.is_passing() {
         return 500;
     }
@@ -607,13 +607,13 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
             r.log(Level::Info, format_args!("client intended to send body data larger than declared"));
             malformed(r)
         }
-        BodyError::Client(InputError::Trailers(fault)) => {
-            r.log(Level::Info, format_args!("client {fault} in trailers"));
+        BodyError::Client(InputError::Trailers(failure)) => {
+            r.log(Level::Info, format_args!("client {failure} in trailers"));
             malformed(r)
         }
         BodyError::Client(InputError::Closed) => {
             r.log(Level::Info, format_args!("client prematurely closed connection"));
-            r.course.after = After::Abort;
+            r.state.after = After::Abort;
             400
         }
         BodyError::Client(InputError::Timeout) => {
@@ -623,11 +623,11 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
                     "client timed out (110: Connection timed out) while reading client request body"
                 ),
             );
-            r.course.after = After::Close;
+            r.state.after = After::Close;
             408
         }
         BodyError::Client(InputError::Failed) => {
-            r.course.after = After::Abort;
+            r.state.after = After::Abort;
             400
         }
         BodyError::Disk(error) => {
@@ -639,8 +639,8 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
 
 /// The status of a request whose body is none.
 fn malformed(r: &mut Request) -> u16 {
-    r.course.after = After::Close;
-    r.body.spool.clear();
+    r.state.after = After::Close;
+    r.body.buffer.clear();
     400
 }
 

@@ -22,7 +22,7 @@ pub enum Wire {
     /// HTTP/1.1 and before.
     H1(Rc<h1::Conn>),
     /// A stream of HTTP/2.
-    H2(Rc<h2::Exchange>),
+    H2(Rc<h2::StreamHandle>),
     /// Nobody waits for a response, or is gone: the request runs beside another, or after its own response.
     Nobody,
 }

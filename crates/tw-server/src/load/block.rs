@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tw_conf::Span;
 
 use super::directories::{Directory, DirectoryPurpose};
-use crate::core::acme::Gathered;
-use crate::core::location::{Resolving, TempPath};
-use crate::core::server::ServerSettings;
-use crate::core::upstream::Groups;
-use crate::http::gateway::Group;
-use crate::http::gateway::health::Passing;
+use crate::config::acme::CollectedCertificates;
+use crate::config::location::{Resolving, TempPath};
+use crate::config::server::ServerSettings;
+use crate::config::upstream::Groups;
+use crate::http::proxy::UpstreamGroup;
+use crate::http::proxy::health::Passing;
 use crate::http::route::{Pattern, ServerName};
 
 /// The block of `http` that is being resolved.
@@ -34,11 +34,11 @@ pub struct Block {
     /// True once it was said that there is none where one is needed.
     pub(crate) is_resolver_missed: bool,
     /// Those that URLs have made.
-    pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,
+    pub(crate) implicit: HashMap<Box<str>, Arc<UpstreamGroup>>,
     /// Whether connections to upstream servers may be secured somewhere.
     pub(crate) secures_upstreams: bool,
     /// Certificates that come by themselves.
-    pub(crate) acme: Gathered,
+    pub(crate) acme: CollectedCertificates,
     /// Whether somewhere in the server CONNECT is answered.
     pub opens_tunnels: bool,
     /// Where requests go from here, as the module says that passes them on.

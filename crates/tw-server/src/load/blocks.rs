@@ -15,32 +15,32 @@ use tw_net::Addr;
 
 use super::scope::{Kind, Scope};
 use super::{CORE_ACME, CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
-use crate::core::acme::Acme;
-use crate::core::http2::Http2;
-use crate::core::listen::Listen;
-use crate::core::location::Location;
-use crate::core::server::ServerSettings;
-use crate::core::ssl::Ssl;
-use crate::core::upstream::{Groups, Upstream, lacks_servers};
+use crate::config::acme::Acme;
+use crate::config::http2::Http2;
+use crate::config::listen::Listen;
+use crate::config::location::Location;
+use crate::config::server::ServerSettings;
+use crate::config::ssl::Ssl;
+use crate::config::upstream::{Groups, Upstream, lacks_servers};
 use crate::http::Http;
-use crate::http::gateway::Group;
-use crate::http::gateway::health::Passing;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
+use crate::http::proxy::UpstreamGroup;
+use crate::http::proxy::health::Passing;
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
 
 /// Plans and servers as they are built.
 #[derive(Default)]
-pub(super) struct Built {
+pub(super) struct LoadedHttp {
     pub(super) plans: Vec<Plan>,
     pub(super) servers: Vec<Server>,
-    pub(super) upstreams: Vec<Arc<Group>>,
+    pub(super) upstreams: Vec<Arc<UpstreamGroup>>,
     pub(super) reach: Reach,
 }
 
 /// Resolves the `http` block and everything in it.
-pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
-    let mut built = Built::default();
+pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> Result<LoadedHttp, ConfError> {
+    let mut built = LoadedHttp::default();
     let resolved = resolve(http.raws, None, table, cx)?;
     let prepared = cx.vars.prepared;
     let (upstreams, servers): (Vec<_>, Vec<_>) =
@@ -89,7 +89,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
 
 /// What is gathered while the blocks of one server are resolved.
 struct OfServer<'a> {
-    built: &'a mut Built,
+    built: &'a mut LoadedHttp,
     settings: Arc<ServerSettings>,
     named: HashMap<Box<[u8]>, PlanId>,
 }
@@ -163,7 +163,7 @@ fn resolve(
 }
 
 fn add_plan(
-    built: &mut Built,
+    built: &mut LoadedHttp,
     written: Option<plan::Heading>,
     settings: &[Resolved],
     server: &Arc<ServerSettings>,

@@ -17,7 +17,7 @@ use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
 
 use super::head::{self, NoEntry};
-use super::hot::{BODY_MAX, Due, Entry, Hot, Look};
+use super::open_entries::{BODY_MAX, Due, Entry, Look, OpenEntries};
 use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, Held};
 use crate::event_loop::Loop;
@@ -99,7 +99,7 @@ pub(super) struct Search<'a> {
     /// The disk, for who needs it.
     pub(super) disk: &'a dyn Fn() -> Option<&'a Disk>,
     /// What is open.
-    pub(super) hot: &'a WholeCell<Hot>,
+    pub(super) hot: &'a WholeCell<OpenEntries>,
     /// Who closes something if there is no descriptor.
     pub(super) home: Option<&'a Rc<Loop>>,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),

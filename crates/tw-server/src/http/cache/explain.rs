@@ -3,7 +3,7 @@
 use tw_cache::{Key, Purge};
 use tw_log::Text;
 
-use super::purge_rule::Asked;
+use super::purge_rule::PurgeTarget;
 use super::settings::CacheSettings;
 use crate::http::request::Request;
 
@@ -26,11 +26,11 @@ impl CacheSettings {
             None => usual(r, &mut text),
         }
         let purge = match self.purge.asks(r) {
-            Asked::Purge(asked) => Some(asked.how),
-            Asked::Forbidden => {
+            PurgeTarget::Purge(asked) => Some(asked.how),
+            PurgeTarget::Forbidden => {
                 return vec![("cache", "a purge that is not allowed from this address: 403".to_owned())];
             }
-            Asked::Nothing => None,
+            PurgeTarget::Nothing => None,
         };
         let how = match purge {
             Some(Purge::Hard) => "purged, ",

@@ -8,7 +8,7 @@ use tw_cache::policy::Forward;
 use tw_http::range::ByteRange;
 
 use super::fill::Continuation;
-use super::reason::Reason;
+use super::miss_reason::Reason;
 use super::times::Hit;
 use super::zone::Cache;
 
@@ -52,7 +52,7 @@ impl Status {
 
 /// What is known of a request's cache.
 #[derive(Default)]
-pub struct Facts {
+pub struct CacheInfo {
     /// What it had.
     pub status: Option<Status>,
     /// Why the response was not kept, or not used.
@@ -89,7 +89,7 @@ pub struct Facts {
     pub(crate) cache: Option<Arc<Cache>>,
 }
 
-impl Facts {
+impl CacheInfo {
     /// Returns true if the response was stored before it was asked for, and no upstream server was asked.
     #[must_use]
     pub fn is_stored_before(&self) -> bool {

@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 use tw_rt::watch::Subject;
 
 use super::fill::{Delivery, Ended, Fill, Finish, Report};
-use super::writer::{Arrival, Origin, Telling, room};
+use super::writer::{Arrival, Origin, ProgressReport, room};
 use super::zone::Cache;
 use crate::event_loop::Loop;
 
@@ -96,10 +96,10 @@ impl Feed {
     }
 
     /// Ends it after [`Fed::Ended`], and says in the log what went wrong.
-    pub(super) fn end(self, telling: &Telling) -> Finish {
+    pub(super) fn end(self, telling: &ProgressReport) -> Finish {
         let Self { delivery, mut origin, fill, .. } = self;
-        let Arrival { how, remarks, sent, received, took } = origin.end();
-        for (level, text) in remarks {
+        let Arrival { how, warnings, sent, received, took } = origin.end();
+        for (level, text) in warnings {
             telling.log(level, format_args!("{text}"));
         }
         let report = Some(Report { sent, received, took, length: fill.received() });
@@ -114,7 +114,7 @@ impl Feed {
 }
 
 /// Delivers the rest of a fill from `feed`, as a task of its own.
-pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, telling: Telling) {
+pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, telling: ProgressReport) {
     let subject = Subject { kind: "cache continuation", id: home.index as u64 };
     let (tasks, home) = (home.clone(), home.clone());
     tasks.connections.run_beside(subject, async move {

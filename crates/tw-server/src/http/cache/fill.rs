@@ -22,8 +22,8 @@ use tw_cache::format::Meta;
 use tw_disk::{Disk, File};
 use tw_log::Level;
 
-use super::visit;
-use crate::http::body::{Pull, Told};
+use super::lookup;
+use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
@@ -613,19 +613,19 @@ impl Follower {
         let next = loop {
             match poll_fn(|cx| self.fill.poll_next(self.id, self.at, want, cx)).await {
                 // DIFF(nginx): one range request continues it for all. Should that fail, the fill says what comes of it.
-                Next::Continue(continuation) => visit::continue_fill(r, continuation),
+                Next::Continue(continuation) => lookup::continue_fill(r, continuation),
                 next => break next,
             }
         };
         let piece = match next {
-            Next::Continue(_) => return Err(io::Error::other(Told)),
+            Next::Continue(_) => return Err(io::Error::other(AlreadyLogged)),
             Next::Piece(piece) => piece,
             Next::Read(file, offset, len) => {
                 let read = self.disk.read(&mut r.costs.account, &file, offset, vec![0; len]).await;
                 match read {
                     // It was lost while it was read.
                     Ok(_) if !self.fill.may_read(self.at + len as u64) => {
-                        return Err(io::Error::other(Told));
+                        return Err(io::Error::other(AlreadyLogged));
                     }
                     Ok(data) if !data.is_empty() => data.into(),
                     Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -634,7 +634,7 @@ impl Follower {
                             Level::Crit,
                             format_args!("{error} while reading a response that is being cached"),
                         );
-                        return Err(io::Error::other(Told));
+                        return Err(io::Error::other(AlreadyLogged));
                     }
                 }
             }
@@ -643,7 +643,7 @@ impl Follower {
                 return match ended {
                     Ended::Whole => Ok(None),
                     // The writer has told why.
-                    Ended::Broken => Err(io::Error::other(Told)),
+                    Ended::Broken => Err(io::Error::other(AlreadyLogged)),
                 };
             }
         };

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tw_cache::format::{self, Damage, Meta, nginx};
 
-use super::place::OfNginx;
+use super::cache_path::OfNginx;
 
 /// Why a file is no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

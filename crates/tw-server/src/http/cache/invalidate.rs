@@ -13,42 +13,42 @@ use tw_cache::{Key, Purge};
 use tw_core::session::Session as _;
 use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 
+use super::lookup::LookupResult;
 use super::settings::CacheSettings;
-use super::visit::Visited;
-use super::zone::{Asker, Cache, Held};
-use crate::http::gateway::{Gateway, Rewrite};
-use crate::http::request::{Origin, Request};
+use super::zone::{Cache, CacheUser, Held};
+use crate::http::proxy::{ProxySettings, RewriteFields};
+use crate::http::request::{Request, RequestOrigin};
 
 /// Before a request is passed on that no cache answers: what is known of the entries is at hand when its response comes. Waits
 /// for the disk the first time.
-pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> Visited {
+pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupResult {
     if settings.told.is_none() && !settings.is_rfc9111() {
-        return Visited::None;
+        return LookupResult::None;
     }
-    let Ok(Some(cache)) = settings.cache(r) else { return Visited::None };
+    let Ok(Some(cache)) = settings.cache(r) else { return LookupResult::None };
     let cache = cache.clone();
     if settings.is_rfc9111()
         && !r.method().is_safe()
         && let Some(disk) = r.disk().cloned()
     {
         // What a cache of which nothing is known has cannot be forgotten now.
-        let _ = cache.held(Asker::Request, &disk, |level, message| r.log(level, message)).await;
+        let _ = cache.held(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
     }
     let facts = &mut r.facts.upstream.cache;
     (facts.cache, facts.forward) = (Some(cache), Some(Forward::Method));
-    Visited::None
+    LookupResult::None
 }
 
 /// Forgets what the response to `r`, whose head has just come, makes invalid. Never waits: files are removed beside.
-pub(crate) fn invalidate(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) {
-    let settings = &gateway.cache;
+pub(crate) fn invalidate(r: &mut Request, proxy: &ProxySettings, rewrite: &dyn RewriteFields) {
+    let settings = &proxy.cache;
     if !settings.is_on() || !settings.is_rfc9111() || r.method().is_safe() {
         return;
     }
     let Ok(Some(cache)) = settings.cache(r) else { return };
     let cache = cache.clone();
     let Some(held) = cache.zone.held() else { return };
-    for key in keys(r, gateway, rewrite) {
+    for key in keys(r, proxy, rewrite) {
         forget(r, &cache, held, key);
     }
 }
@@ -63,7 +63,7 @@ pub fn discard(r: &Request) {
 }
 
 /// The keys of what the response makes invalid.
-fn keys(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> Vec<Key> {
+fn keys(r: &mut Request, proxy: &ProxySettings, rewrite: &dyn RewriteFields) -> Vec<Key> {
     let answer = &r.facts.upstream.answer;
     // As the client gets them: a `Location` may name the upstream server.
     let mut fields = Fields::new();
@@ -81,13 +81,13 @@ fn keys(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> Vec<Key> {
         Site { is_https: r.client().scheme().is_secure(), host: &r.route.host, port: r.head.host_port() };
     let mut urls = Vec::new();
     let see = &mut |url: &[u8]| urls.push(url.to_vec());
-    policy::invalidated(r.method(), answer.status, &site, &target, &fields, &gateway.cache.rules, see);
+    policy::invalidated(r.method(), answer.status, &site, &target, &fields, &proxy.cache.rules, see);
     let mut urls = urls.into_iter();
     let Some(_own) = urls.next() else { return Vec::new() };
-    let method = r.course.method.replace(Method::Get);
-    let mut keys = vec![key(r, &gateway.cache, rewrite)];
-    r.course.method = method;
-    keys.extend(urls.filter_map(|url| of(r, &url, |r| key(r, &gateway.cache, rewrite))));
+    let method = r.state.method.replace(Method::Get);
+    let mut keys = vec![key(r, &proxy.cache, rewrite)];
+    r.state.method = method;
+    keys.extend(urls.filter_map(|url| of(r, &url, |r| key(r, &proxy.cache, rewrite))));
     keys
 }
 
@@ -102,7 +102,7 @@ fn current(r: &Request) -> Vec<u8> {
     target
 }
 
-fn key(r: &Request, settings: &CacheSettings, rewrite: &dyn Rewrite) -> Key {
+fn key(r: &Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Key {
     let mut text = Vec::new();
     match &settings.key {
         Some(key) => key.eval(r, &mut text),
@@ -132,14 +132,14 @@ fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Optio
     }
     let (mut path, mut args) = (head.path().to_vec(), head.args().to_vec());
     let mut bindings = r.bindings.of_another(r.slots());
-    let (mut method, mut origin) = (None, Origin::Client);
+    let (mut method, mut origin) = (None, RequestOrigin::Client);
     let mut swap = |r: &mut Request| {
         std::mem::swap(&mut r.head, &mut head);
         std::mem::swap(&mut r.uri.path, &mut path);
         std::mem::swap(&mut r.uri.args, &mut args);
         std::mem::swap(&mut r.bindings, &mut bindings);
-        std::mem::swap(&mut r.course.method, &mut method);
-        std::mem::swap(&mut r.course.origin, &mut origin);
+        std::mem::swap(&mut r.state.method, &mut method);
+        std::mem::swap(&mut r.state.origin, &mut origin);
     };
     swap(r);
     let said = then(r);

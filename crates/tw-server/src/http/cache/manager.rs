@@ -20,10 +20,10 @@ use tw_log::{Level, Text};
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject as Task;
 
+use super::cache_path::Steps;
 use super::head;
-use super::place::Steps;
 use super::store::on_disk;
-use super::zone::{Asker, Cache, Held};
+use super::zone::{Cache, CacheUser, Held};
 use crate::event_loop::Loop;
 
 /// How often a cache looks whether there is too much in it.
@@ -77,7 +77,7 @@ async fn manage(manager: Manager) {
     let cache = manager.cache.clone();
     let held = loop {
         let log = |level: Level, message: fmt::Arguments<'_>| (manager.log)(level, message);
-        match cache.held(Asker::Manager, &manager.disk, log).await {
+        match cache.held(CacheUser::Manager, &manager.disk, log).await {
             Ok(held) => break held,
             Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
         }

@@ -8,60 +8,60 @@
 //!                                 └─► the upstream server ─► fill ◄─ writer ─► a file, and a place in the index
 //! ```
 //! No operation on a file is done by a loop. What may be kept and used is decided in `tw_cache::policy`, which knows neither
-//! requests nor files; what a gateway does with it stands in `gateway`.
+//! requests nor files; what a gateway does with it stands in `settings`.
 
+mod cache_headers;
+pub mod cache_path;
 pub mod directives;
-mod draft;
 mod entry;
 mod explain;
 mod facts;
 mod feed;
 mod fill;
 mod head;
-pub(crate) mod hot;
 mod invalidate;
-mod keeping;
+mod lookup;
 mod manager;
 mod metrics;
-pub mod place;
+mod miss_reason;
+pub(crate) mod open_entries;
 mod purge;
 mod purge_rule;
-mod reason;
 pub mod settings;
 mod store;
-mod tell;
+mod store_response;
+mod temp_file;
 #[cfg(test)]
 mod tests;
 mod times;
-mod visit;
 mod writer;
 mod zone;
 
-pub use facts::{Facts, Status};
+pub(crate) use cache_headers::set_cache_headers;
+pub use facts::{CacheInfo, Status};
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
-pub(crate) use keeping::Keeping;
+pub use lookup::{Conditions, Lookup};
+pub(crate) use lookup::{LookupResult, Ready};
 pub(crate) use manager::run as manage;
 pub(crate) use metrics::METRICS;
 pub use metrics::{Look, Sum};
+pub use miss_reason::Reason;
 pub use purge::{PURGES_MAX, Purged, Scope};
-pub use reason::Reason;
 pub use settings::CacheSettings;
-pub(crate) use tell::tell;
+pub(crate) use store_response::StoreDecision;
 pub(crate) use times::{first_byte, over};
 pub use tw_cache::Purge;
-pub use visit::{Conditions, Visit};
-pub(crate) use visit::{Ready, Visited};
 pub(crate) use writer::{Arrival, Origin};
 pub use zone::{Cache, Caches};
 
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
-    visit::LIMITS,
+    lookup::LIMITS,
     fill::LIMITS,
     fill::SUPPLY_LIMITS,
     writer::LIMITS,
-    draft::LIMITS,
-    hot::LIMITS,
+    temp_file::LIMITS,
+    open_entries::LIMITS,
     manager::LIMITS,
     purge::LIMITS,
 ];

@@ -11,7 +11,7 @@ use tw_log::Level;
 
 use super::purge_rule::PurgeRequest;
 use super::settings::CacheSettings;
-use super::zone::{Asker, Cache};
+use super::zone::{Cache, CacheUser};
 use crate::http::request::Request;
 
 /// Purges by `tailwater purge` that one process is busy with: a disk that stands still holds a thread for each.
@@ -66,7 +66,7 @@ impl Cache {
         how: Purge,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
     ) -> Result<Purged, DiskError> {
-        let held = self.held(Asker::Request, disk, log).await?;
+        let held = self.held(CacheUser::Request, disk, log).await?;
         match scope {
             Scope::Key(text) => {
                 let was_there = self.purge_key(held, disk, Key::of(text), how).await?;

@@ -58,7 +58,7 @@ pub(super) struct PurgeRequest {
 }
 
 /// Relation of a request to the rule of its location.
-pub(super) enum Asked {
+pub(super) enum PurgeTarget {
     /// The request is none to purge.
     Nothing,
     /// The request purges.
@@ -111,7 +111,7 @@ impl PurgeRule {
     }
 
     /// Decides what `r` purges.
-    pub(super) fn asks(&self, r: &Request) -> Asked {
+    pub(super) fn asks(&self, r: &Request) -> PurgeTarget {
         match self {
             Self::Conditions(conditions) => {
                 let how = conditions.iter().find_map(|condition| match &*condition.value(r) {
@@ -119,15 +119,15 @@ impl PurgeRule {
                     b"soft" => Some(Purge::Soft),
                     _ => Some(Purge::Hard),
                 });
-                how.map_or(Asked::Nothing, |how| {
-                    Asked::Purge(PurgeRequest { how, whole: false, status: 204 })
+                how.map_or(PurgeTarget::Nothing, |how| {
+                    PurgeTarget::Purge(PurgeRequest { how, whole: false, status: 204 })
                 })
             }
             Self::Method(rule) if r.method_name() == &*rule.method => match rule.allows(r) {
-                true => Asked::Purge(PurgeRequest { how: Purge::Hard, whole: rule.whole, status: 200 }),
-                false => Asked::Forbidden,
+                true => PurgeTarget::Purge(PurgeRequest { how: Purge::Hard, whole: rule.whole, status: 200 }),
+                false => PurgeTarget::Forbidden,
             },
-            Self::Method(_) | Self::Location(_) => Asked::Nothing,
+            Self::Method(_) | Self::Location(_) => PurgeTarget::Nothing,
         }
     }
 

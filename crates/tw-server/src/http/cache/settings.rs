@@ -9,11 +9,11 @@ use tw_conf::{ConfError, Node, Setting, Word, units};
 use tw_core::reach::Reach;
 use tw_http::Method;
 
-use super::place::RawPlace;
+use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
 use super::zone::{self, Cache, Caches};
-use crate::http::gateway::settings::Kind;
-use crate::http::gateway::words::Next;
+use crate::http::proxy::retry_conditions::RetryOn;
+use crate::http::proxy::settings::Kind;
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -27,7 +27,7 @@ const ANY: u16 = 0;
 #[derive(Default)]
 pub struct Raw {
     /// `cache_path`
-    pub paths: Vec<RawPlace>,
+    pub paths: Vec<RawCachePath>,
     /// `cache`
     pub zone: Setting<Word>,
     /// `cache_key`
@@ -162,7 +162,7 @@ pub struct CacheSettings {
     valid: Arc<[Valid]>,
     posts: bool,
     pub(super) min_uses: u64,
-    pub(super) use_stale: Next,
+    pub(super) use_stale: RetryOn,
     bypass: Arc<[Template]>,
     no_cache: Arc<[Template]>,
     pub(super) lock: bool,
@@ -237,8 +237,8 @@ impl CacheSettings {
                 .unwrap_or_else(PurgeRule::none),
         };
         let use_stale = match raw.use_stale.take() {
-            Some(bits) => Next::of_bits(bits),
-            None => outer.map_or(Next::NONE, |o| o.use_stale),
+            Some(bits) => RetryOn::of_bits(bits),
+            None => outer.map_or(RetryOn::NONE, |o| o.use_stale),
         };
         let told = match raw.told.take() {
             Some(told) => told.map(Arc::new),

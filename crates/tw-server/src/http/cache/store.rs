@@ -13,7 +13,7 @@ use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
 use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, NotCommitted, Purge};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Meta as FileMeta, Open, Source};
 
-use super::draft::Draft;
+use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
 use super::zone::{Cache, Held};
 
@@ -23,7 +23,7 @@ const BLOCK: u64 = 4096;
 /// A body that has come to its end, or the part of it that the file has not got.
 pub(super) struct Tail {
     /// The file so far, if there is one.
-    pub(super) draft: Option<Draft>,
+    pub(super) temp_file: Option<FillFile>,
     /// What is not in it, and where in the body that begins.
     pub(super) at: u64,
     pub(super) pieces: Vec<Bytes>,
@@ -59,21 +59,21 @@ impl Cache {
         meta: &Meta,
         claim: &Claim,
         tail: Tail,
-    ) -> Result<Draft, DiskError> {
+    ) -> Result<FillFile, DiskError> {
         let path = self.place.path(claim.key());
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
-        let mut draft = match tail.draft {
-            Some(draft) => draft,
+        let mut temp_file = match tail.temp_file {
+            Some(temp_file) => temp_file,
             None => {
                 let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
                 disk.write(&mut by, temp.file(), 0, encode(meta)).await?;
-                Draft::new(temp, self.write_back_size)
+                FillFile::new(temp, self.write_back_size)
             }
         };
         let head = u64::from(meta.header_size);
-        disk.write_parts(&mut by, draft.temp.file(), head + tail.at, tail.pieces).await?;
-        draft.advance(disk, &mut by, head + tail.len, needless(head, tail.needless)).await?;
-        Ok(draft)
+        disk.write_parts(&mut by, temp_file.temp.file(), head + tail.at, tail.pieces).await?;
+        temp_file.advance(disk, &mut by, head + tail.len, needless(head, tail.needless)).await?;
+        Ok(temp_file)
     }
 
     /// Gives a response that is complete its place. What made room for it in the index is to be removed.
@@ -84,24 +84,24 @@ impl Cache {
         claim: Claim,
         tail: Tail,
     ) -> Result<Option<Gone>, DiskError> {
-        let Tail { mut draft, at, mut pieces, len, needless: needless_len } = tail;
+        let Tail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
         meta.body_len = Some(len);
-        if let Some(draft) = &mut draft {
-            let file = draft.temp.file();
+        if let Some(temp_file) = &mut temp_file {
+            let file = temp_file.temp.file();
             disk.write_parts(&mut by, file, head_len + at, std::mem::take(&mut pieces)).await?;
             // Now it is known how long it is.
             let patch = format::patch(meta.key, claim.sequence(), len);
             disk.write(&mut by, file, patch.at, patch.bytes).await?;
-            draft.finish(disk, &mut by, head_len + len, needless(head_len, needless_len)).await?;
+            temp_file.finish(disk, &mut by, head_len + len, needless(head_len, needless_len)).await?;
         }
         // It was purged, or a younger one is there.
         let placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_in_turn(claim).await else { return Ok(None) };
-        match draft {
-            Some(Draft { temp, .. }) => {
+        match temp_file {
+            Some(FillFile { temp, .. }) => {
                 disk.name(&mut by, temp, &path).await?;
             }
             None => {
@@ -190,7 +190,7 @@ impl Cache {
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
         let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
         disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
-        let mut draft = Draft::new(temp, self.write_back_size);
+        let mut temp_file = FillFile::new(temp, self.write_back_size);
         let mut at = 0;
         while at < was.len {
             // At most WRITE_SIZE.
@@ -201,14 +201,14 @@ impl Cache {
                 return Ok(None);
             }
             let len = piece.len() as u64;
-            disk.write(&mut by, draft.temp.file(), u64::from(header_size) + at, piece).await?;
+            disk.write(&mut by, temp_file.temp.file(), u64::from(header_size) + at, piece).await?;
             at += len;
-            draft.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
+            temp_file.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
         }
-        draft.finish(disk, &mut by, u64::from(header_size) + at, 0).await?;
+        temp_file.finish(disk, &mut by, u64::from(header_size) + at, 0).await?;
         let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-        disk.name(&mut by, draft.temp, &path).await?;
+        disk.name(&mut by, temp_file.temp, &path).await?;
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
     }
 

@@ -24,13 +24,13 @@ use tw_disk::{Account, Aio, Class, Disk, Pool, Source};
 use tw_http::Fields;
 use tw_testkit::Random;
 
-use super::draft::Draft;
+use super::cache_path::{CachePath, OfNginx, Steps};
 use super::entry::{Found, Search, Stood, Wanted};
-use super::hot::{Entry, Hot};
 use super::manager::Manager;
-use super::place::{OfNginx, Place, Steps};
+use super::open_entries::{Entry, OpenEntries};
 use super::store::{Tail, Was, on_disk};
-use super::zone::{Asker, Cache, Held, Zone};
+use super::temp_file::FillFile;
+use super::zone::{Cache, CacheUser, Held, Zone};
 
 const PAGES: usize = 12;
 /// Bytes that a cache may hold before room is made: about the half of all pages.
@@ -113,7 +113,7 @@ struct Process {
     disk: Disk,
     cache: Arc<Cache>,
     manager: Manager,
-    hot: WholeCell<Hot>,
+    hot: WholeCell<OpenEntries>,
     now: u32,
 }
 
@@ -122,7 +122,7 @@ struct Filling {
     claim: Claim,
     meta: Meta,
     body: Bytes,
-    draft: Option<Draft>,
+    temp_file: Option<FillFile>,
     at: u64,
 }
 
@@ -134,7 +134,7 @@ impl Process {
         // Every other second by another one.
         let policy = if now.is_multiple_of(2) { Policy::Lru } else { Policy::S3Fifo };
         let steps = Steps { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
-        let place = Place {
+        let place = CachePath {
             dir: c"/cache".to_owned(),
             levels: [1, 0, 0],
             keys_size: 1 << 20,
@@ -150,9 +150,9 @@ impl Process {
         let zone = Arc::new(Zone::new(&place));
         let write_back_size = 8 << 10;
         let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
-        cache.held_since(now_ms, Asker::Manager, &disk, silent).await.unwrap();
+        cache.held_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
         let manager = Manager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
-        Self { disk, cache, manager, hot: WholeCell::new(Hot::new(6, 1 << 20)), now }
+        Self { disk, cache, manager, hot: WholeCell::new(OpenEntries::new(6, 1 << 20)), now }
     }
 
     fn held(&self) -> &Held {
@@ -219,7 +219,7 @@ impl Process {
         let claim = self.held().index.claim(key(page), self.now);
         let version = truth.next();
         let meta = meta(page, version, claim.sequence());
-        Filling { claim, meta, body: body(page, version), draft: None, at: 0 }
+        Filling { claim, meta, body: body(page, version), temp_file: None, at: 0 }
     }
 
     /// Writes some more of it; `None` if that fails.
@@ -228,16 +228,18 @@ impl Process {
         let pieces = vec![filling.body.slice(filling.at as usize..end)];
         // Every other page is one that is asked for once.
         let needless = if filling.body.len().is_multiple_of(2) { filling.at } else { 0 };
-        let tail = Tail { draft: filling.draft.take(), at: filling.at, pieces, len: end as u64, needless };
-        filling.draft = Some(self.cache.write(&self.disk, &filling.meta, &filling.claim, tail).await.ok()?);
+        let tail =
+            Tail { temp_file: filling.temp_file.take(), at: filling.at, pieces, len: end as u64, needless };
+        filling.temp_file =
+            Some(self.cache.write(&self.disk, &filling.meta, &filling.claim, tail).await.ok()?);
         filling.at = end as u64;
         Some(filling)
     }
 
     async fn store(&self, filling: Filling) {
-        let Filling { claim, meta, body, draft, at } = filling;
+        let Filling { claim, meta, body, temp_file, at } = filling;
         let pieces = vec![body.slice(at as usize..)];
-        let tail = Tail { draft, at, pieces, len: body.len() as u64, needless: at };
+        let tail = Tail { temp_file, at, pieces, len: body.len() as u64, needless: at };
         if let Ok(Some(gone)) = self.cache.store(&self.disk, meta, claim, tail).await {
             let _ = self.cache.remove(&self.disk, gone).await;
         }

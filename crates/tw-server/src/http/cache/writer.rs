@@ -16,11 +16,11 @@ use tw_disk::{Disk, DiskError, Op};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::draft::Draft;
 use super::feed::{Fed, Feed};
 use super::fill::{Delivery, Ended, Fill};
-use super::hot::Entry;
+use super::open_entries::Entry;
 use super::store::{Tail, Was};
+use super::temp_file::FillFile;
 use super::zone::{Cache, Lead};
 use crate::event_loop::Loop;
 use crate::http::generation::{LoopGeneration, PlanId};
@@ -99,7 +99,7 @@ pub(crate) struct Arrival {
     /// The error is for the log.
     pub(crate) how: Result<(), (Level, String)>,
     /// What else is for the log.
-    pub(crate) remarks: Vec<(Level, String)>,
+    pub(crate) warnings: Vec<(Level, String)>,
     /// Bytes that were sent to the upstream server.
     pub(crate) sent: u64,
     /// Bytes that came.
@@ -125,14 +125,14 @@ pub(super) struct Writer {
 }
 
 /// A write under way: the file comes back with how many more bytes of the body it has.
-type Writing<'a> = LocalFuture<'a, Result<(Draft, u64), DiskError>>;
+type Writing<'a> = LocalFuture<'a, Result<(FillFile, u64), DiskError>>;
 
 /// Event that the writer waits for.
 enum Step {
     Fed(Fed),
     /// Another exchange has delivered enough for a write, or the fill has ended.
     Pending,
-    Wrote(Result<(Draft, u64), DiskError>),
+    Wrote(Result<(FillFile, u64), DiskError>),
 }
 
 impl Writer {
@@ -150,9 +150,9 @@ impl Writer {
             None => Ok(None),
             Some(origin) => self.take(&fill, origin).await,
         };
-        let (cache, telling) = (self.cache.clone(), Telling(self.generation.clone(), self.plan));
+        let (cache, telling) = (self.cache.clone(), ProgressReport(self.generation.clone(), self.plan));
         let stored = match written {
-            Ok(draft) if fill.is_complete() => self.store(&fill, draft).await,
+            Ok(temp_file) if fill.is_complete() => self.store(&fill, temp_file).await,
             // It was told why.
             Ok(_) => return,
             Err(error) => Err(error),
@@ -163,21 +163,21 @@ impl Writer {
     }
 
     /// Takes what comes and writes it, until the fill has ended.
-    async fn take(&self, fill: &Arc<Fill>, origin: Box<dyn Origin>) -> Result<Option<Draft>, DiskError> {
-        let mut draft = None;
+    async fn take(&self, fill: &Arc<Fill>, origin: Box<dyn Origin>) -> Result<Option<FillFile>, DiskError> {
+        let mut temp_file = None;
         let mut writing: Option<Writing<'_>> = None;
         let mut failed = None;
         let mut feed = Some(Feed::new(fill.clone(), Delivery::first(fill), origin, self.stall_age));
-        let telling = Telling(self.generation.clone(), self.plan);
+        let telling = ProgressReport(self.generation.clone(), self.plan);
         let writers = OnItsWay::new(&self.cache.zone.writers);
         loop {
             let has_ended = fill.has_ended();
             if writing.is_none() && failed.is_none() {
                 let pending = fill.pending();
                 if pending >= WRITE_SIZE && !has_ended {
-                    writing = Some(self.write(fill, draft.take()));
+                    writing = Some(self.write(fill, temp_file.take()));
                 } else if has_ended {
-                    return Ok(draft);
+                    return Ok(temp_file);
                 }
             } else if has_ended && failed.is_some() {
                 return failed.map_or(Ok(None), Err);
@@ -218,7 +218,7 @@ impl Writer {
                     writing = None;
                     let head = u64::from(self.meta.header_size);
                     fill.wrote(wrote.temp.file(), head, len, wrote.settled().saturating_sub(head));
-                    draft = Some(wrote);
+                    temp_file = Some(wrote);
                 }
                 Step::Wrote(Err(error)) => {
                     // Clients get the rest from memory.
@@ -235,21 +235,21 @@ impl Writer {
     }
 
     /// Writes what the file has not got yet; makes it if there is none.
-    fn write<'a>(&'a self, fill: &Fill, draft: Option<Draft>) -> Writing<'a> {
+    fn write<'a>(&'a self, fill: &Fill, temp_file: Option<FillFile>) -> Writing<'a> {
         let (at, pieces) = fill.unwritten();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let tail = Tail { draft, at, pieces, len: at + len, needless: fill.needless() };
+        let tail = Tail { temp_file, at, pieces, len: at + len, needless: fill.needless() };
         Box::pin(async move {
-            let draft = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
-            Ok((draft, len))
+            let temp_file = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
+            Ok((temp_file, len))
         })
     }
 
     /// Gives a response that is complete its place.
-    async fn store(self, fill: &Arc<Fill>, draft: Option<Draft>) -> Result<(), DiskError> {
+    async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
         let Self { cache, meta, lead, claim, disk, home, generation, .. } = self;
         let (at, pieces) = fill.unwritten();
-        let tail = Tail { draft, at, pieces, len: fill.received(), needless: fill.needless() };
+        let tail = Tail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
         let pushed_out = cache.store(&disk, meta, claim, tail).await?;
         cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here others find it on its way.
@@ -259,9 +259,9 @@ impl Writer {
 }
 
 /// Who is told what goes wrong when the request is gone.
-pub(super) struct Telling(pub(super) Rc<LoopGeneration>, pub(super) PlanId);
+pub(super) struct ProgressReport(pub(super) Rc<LoopGeneration>, pub(super) PlanId);
 
-impl Telling {
+impl ProgressReport {
     pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
         self.0.plan(self.1).core.error_log.write(level, None, message);
     }
@@ -285,7 +285,7 @@ impl Refresh {
     pub(super) fn start(self, r: &Request) {
         let home = r.client().home.clone();
         let subject = Subject { kind: "cache update", id: home.index as u64 };
-        let telling = Telling(r.generation().clone(), r.route.plan);
+        let telling = ProgressReport(r.generation().clone(), r.route.plan);
         let generation = r.generation().clone();
         home.clone().connections.run_beside(subject, async move {
             let cache = self.cache.clone();

@@ -21,9 +21,9 @@ use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::draft::WRITE_BACK_SIZE;
+use super::cache_path::{CachePath, RawCachePath};
 use super::fill::{Begun, Fill, Over};
-use super::place::{Place, RawPlace};
+use super::temp_file::WRITE_BACK_SIZE;
 use super::times::Noted;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
@@ -48,7 +48,7 @@ type Fills = HashMap<Key, Arc<Fill>, RandomState>;
 
 /// Purpose of a question for the contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(super) enum CacheUser {
     /// A request, which can be answered by the origin server instead.
     Request,
     /// The manager, which tries until the disk answers.
@@ -64,7 +64,7 @@ pub struct Cache {
     /// Its name (`keys_zone`).
     pub(super) name: Box<[u8]>,
     /// Where it is, and what it may hold.
-    pub(super) place: Place,
+    pub(super) place: CachePath,
     /// What it has.
     pub(super) zone: Arc<Zone>,
     /// Bytes of a file on its way that the disk takes together.
@@ -146,7 +146,7 @@ impl Cache {
     ///
     /// # Errors
     /// A thread pool that does not exist.
-    pub(super) fn declare(raw: RawPlace, cx: &mut Resolve<'_>) -> Result<Arc<Self>, ConfError> {
+    pub(super) fn declare(raw: RawCachePath, cx: &mut Resolve<'_>) -> Result<Arc<Self>, ConfError> {
         if let Some((pool, at)) = raw.pool() {
             cx.pool(pool, at)?;
         }
@@ -209,10 +209,10 @@ impl Cache {
     /// What is known of its entries. Waits for the disk the first time: what was purged before a restart stays purged.
     ///
     /// # Errors
-    /// The disk hangs. Requests are told at once until the [manager](Asker::Manager) has found that it answers again.
+    /// The disk hangs. Requests are told at once until the [manager](CacheUser::Manager) has found that it answers again.
     pub(super) async fn held(
         &self,
-        asker: Asker,
+        asker: CacheUser,
         disk: &Disk,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
     ) -> Result<&Held, DiskError> {
@@ -223,7 +223,7 @@ impl Cache {
     pub(super) async fn held_since(
         &self,
         now_ms: u64,
-        asker: Asker,
+        asker: CacheUser,
         disk: &Disk,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
     ) -> Result<&Held, DiskError> {
@@ -231,8 +231,8 @@ impl Cache {
             return Ok(held);
         }
         let unknown = || match asker {
-            Asker::Request => self.zone.unknown.lock().clone(),
-            Asker::Manager => None,
+            CacheUser::Request => self.zone.unknown.lock().clone(),
+            CacheUser::Manager => None,
         };
         if let Some(error) = unknown() {
             return Err(error);
@@ -378,7 +378,7 @@ impl Cache {
 }
 
 impl Zone {
-    pub(super) fn new(place: &Place) -> Self {
+    pub(super) fn new(place: &CachePath) -> Self {
         Self {
             id: ZoneId(NEXT_ZONE.fetch_add(1, Relaxed)),
             held: OnceCell::new(),
@@ -398,7 +398,7 @@ impl Zone {
     }
 
     /// Another size and policy; what is there stays until there is no room.
-    fn resize(&self, place: &Place) {
+    fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
         if let Some(held) = self.held.get() {
             held.index.set_memory_max(place.keys_size);
@@ -477,7 +477,7 @@ pub type Caches = HashMap<Box<[u8]>, Arc<Cache>>;
 ///
 /// # Errors
 /// Two of one name.
-pub(crate) fn declare(raw: Vec<RawPlace>, cx: &mut Resolve<'_>) -> Result<Caches, ConfError> {
+pub(crate) fn declare(raw: Vec<RawCachePath>, cx: &mut Resolve<'_>) -> Result<Caches, ConfError> {
     let mut caches = Caches::new();
     for raw in raw {
         let span = raw.span;

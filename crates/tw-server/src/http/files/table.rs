@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashMapExt};
 use tw_disk::Errno;
 
 use super::OpenFile;
-use crate::core::location::OpenFileCache;
+use crate::config::location::OpenFileCache;
 
 /// Entries whose memory is not given back.
 const SPARE: usize = 64;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tw_disk::sim::{Faults, Sim};
 use tw_disk::{Aio, Disk, Pool};
 
-use super::known::{Asker, FileTable, Known, Turn};
+use super::open_file_cache::{FileTable, FileUser, Known, Turn};
 use super::table::{Found, Look, Way};
 use super::*;
-use crate::core::location::OpenFileCache;
+use crate::config::location::OpenFileCache;
 
 struct Bench {
     sim: Arc<Sim>,
@@ -40,7 +40,7 @@ impl Bench {
 
     fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> Lookup {
         let read = self.files.tick();
-        let by = Asker { disk: &self.disk, how: &Open::READ, cache, read, turn: Turn::Waited };
+        let by = FileUser { disk: &self.disk, how: &Open::READ, cache, read, turn: Turn::Waited };
         self.files.open_now(path, &by)
     }
 
@@ -277,7 +277,7 @@ fn too_many_open_files_close_some() {
 #[test]
 fn a_look_is_believed_by_those_who_were_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
-        let by = Asker { disk: &bench.disk, how: &Open::READ, cache: None, read, turn: Turn::First };
+        let by = FileUser { disk: &bench.disk, how: &Open::READ, cache: None, read, turn: Turn::First };
         match bench.files.known(path, &by) {
             Known::Valid(found) => found.is_ok(),
             Known::Shared | Known::Unknown | Known::Cold => false,

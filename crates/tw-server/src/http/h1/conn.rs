@@ -13,7 +13,7 @@ use tw_disk::SocketFd;
 use tw_net::{Addr, Transport};
 use tw_rt::Deadline;
 
-use crate::core::location::Location;
+use crate::config::location::Location;
 use crate::http::client::Client;
 use crate::http::wire::Gone;
 

@@ -14,7 +14,7 @@ use tw_http::response::CONTINUE;
 
 use super::Conn;
 use super::conn::WaitError;
-use crate::http::protocol::INPUT_SIZE;
+use crate::http::application::INPUT_SIZE;
 use crate::http::request_body::{Drained, InputError, Terms};
 
 /// Bytes of a chunked body asked of the connection at once. Of one whose length is known none is framing, so that they go on

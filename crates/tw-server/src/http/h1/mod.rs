@@ -6,18 +6,18 @@
 //! ```
 
 mod conn;
-mod head;
-mod head_out;
-mod idle;
 mod input;
+mod keepalive;
+mod request_head;
+mod response_head;
 mod send;
 mod send_file;
 mod serve;
 
 pub use conn::Conn;
-pub(crate) use head_out::{Delimiter, delimiter};
-pub(crate) use idle::LAST_WAIT;
 pub use input::Input;
+pub(crate) use keepalive::LAST_WAIT;
+pub(crate) use response_head::{Delimiter, delimiter};
 pub(crate) use send::{inform, send};
 #[cfg(test)]
 pub(crate) use serve::begin_body;

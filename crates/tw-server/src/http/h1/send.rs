@@ -19,14 +19,14 @@ use tw_http::{Method, Version, response};
 
 use super::Conn;
 use super::conn::WaitError;
-use super::head_out::{self, Delimiter};
+use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
 use crate::http::body::{Body, Upgraded};
-use crate::http::failure::Failure;
-use crate::http::pace::Pace;
+use crate::http::file_error::FileError;
 use crate::http::request::{After, Request};
-use crate::http::respond;
-use crate::http::side::Side;
+use crate::http::send_rate::SendRate;
+use crate::http::send_response;
+use crate::http::tunnel_end::TunnelEnd;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
 const COPY_MAX: usize = 4 << 10;
@@ -40,18 +40,18 @@ pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
         Body::Upgraded(upgraded) => return upgrade(conn, r, upgraded).await,
         body => body,
     };
-    let (delimiter, body) = head_out::frame(r, body);
+    let (delimiter, body) = response_head::frame(r, body);
     let (delimiter, head_len) = if r.head.version() == Version::HTTP_09 {
-        r.course.after = After::Close;
+        r.state.after = After::Close;
         (delimiter, 0)
     } else {
         r.debug(format_args!("http response: {}, {delimiter:?}", r.out.status));
-        let head_len = head_out::encode(conn, r, delimiter);
+        let head_len = response_head::encode(conn, r, delimiter);
         (if r.method() == Method::Head { Delimiter::None } else { delimiter }, head_len)
     };
     r.costs.sent.head = head_len as u64;
     // The close of a connection sends what is left at once, whatever the socket's options are.
-    if r.course.after == After::KeepAlive {
+    if r.state.after == After::KeepAlive {
         conn.send_at_once(&r.plan().core);
     }
     let sent = match first(conn, r, body, delimiter) {
@@ -71,9 +71,9 @@ pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
 /// Sends a head after which the connection belongs to another protocol.
 async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) {
     r.out.content_length = None;
-    let head_len = head_out::encode(conn, r, Delimiter::None);
+    let head_len = response_head::encode(conn, r, Delimiter::None);
     r.costs.sent.head = head_len as u64;
-    r.course.after = After::Abort;
+    r.state.after = After::Abort;
     conn.send_at_once(&r.plan().core);
     let head = Bytes::copy_from_slice(&conn.client.home.buffers.head_out.borrow()[..head_len]);
     let timeout = r.plan().core.send.timeout;
@@ -84,7 +84,7 @@ async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) 
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
     r.head.shrink();
-    upgraded.run(r, Side::Transport(&conn.transport), early).await;
+    upgraded.run(r, TunnelEnd::Transport(&conn.transport), early).await;
 }
 
 /// Sends early hints, if the client takes them at once: it can do without.
@@ -98,18 +98,18 @@ pub(crate) fn inform(conn: &Conn, r: &mut Request) {
         r.count_sent(written);
         if written < hints.len() {
             // Half a head cannot be taken back.
-            r.course.after = After::Abort;
+            r.state.after = After::Abort;
         }
     }
 }
 
-fn failed(conn: &Conn, r: &mut Request, failure: &Failure) {
+fn failed(conn: &Conn, r: &mut Request, failure: &FileError) {
     // What the client has sent meanwhile and nobody reads would reset what it has not read yet. The end of TLS is no part of
     // a response that was cut.
-    let lingers = matches!(failure, Failure::Body(_)) && conn.transport.is_plain();
-    r.course.after = if lingers { After::Close } else { After::Abort };
+    let lingers = matches!(failure, FileError::Body(_)) && conn.transport.is_plain();
+    r.state.after = if lingers { After::Close } else { After::Abort };
     failure.tell(r);
-    if let Failure::Timeout = failure {
+    if let FileError::Timeout = failure {
         conn.reset_if_asked(&r.plan().core);
     }
 }
@@ -128,7 +128,7 @@ fn first(
     r: &mut Request,
     mut body: Body,
     delimiter: Delimiter,
-) -> Result<Option<Rest>, Failure> {
+) -> Result<Option<Rest>, FileError> {
     let home = &conn.client.home;
     let mut head = home.buffers.head_out.borrow_mut();
     let head_len = r.costs.sent.head as usize;
@@ -150,7 +150,7 @@ fn first(
             written
         }
         Body::File(span) => {
-            let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+            let Some(disk) = r.disk() else { return Err(FileError::Body(io::ErrorKind::NotFound.into())) };
             let written = begin_file(r, conn, disk, &head, span)?;
             span.advance(written.saturating_sub(head_len));
             written
@@ -166,16 +166,16 @@ fn first(
 }
 
 /// A write that would block took nothing.
-pub(super) fn accept(written: io::Result<usize>) -> Result<usize, Failure> {
+pub(super) fn accept(written: io::Result<usize>) -> Result<usize, FileError> {
     match written {
         Ok(n) => Ok(n),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        Err(e) => Err(Failure::Gone(e)),
+        Err(e) => Err(FileError::Gone(e)),
     }
 }
 
 impl Rest {
-    async fn send(mut self, conn: &Rc<Conn>, r: &mut Request) -> Result<(), Failure> {
+    async fn send(mut self, conn: &Rc<Conn>, r: &mut Request) -> Result<(), FileError> {
         let has_pieces = !self.head.is_empty() || matches!(self.body, Body::File(_));
         let cork = r.plan().core.send.tcp_nopush && has_pieces;
         if cork {
@@ -189,9 +189,9 @@ impl Rest {
         sent
     }
 
-    async fn send_all(&mut self, r: &mut Request, conn: &Rc<Conn>) -> Result<(), Failure> {
+    async fn send_all(&mut self, r: &mut Request, conn: &Rc<Conn>) -> Result<(), FileError> {
         let timeout = r.plan().core.send.timeout;
-        let mut pace = Pace::new(r);
+        let mut pace = SendRate::new(r);
         let head = std::mem::take(&mut self.head);
         if matches!(self.body, Body::Pull(_)) || self.delimiter == Delimiter::Chunked && !self.body.is_empty()
         {
@@ -229,8 +229,8 @@ async fn pull(
     body: &mut Body,
     delimiter: Delimiter,
     timeout: Duration,
-    mut pace: Option<&mut Pace>,
-) -> Result<(), Failure> {
+    mut pace: Option<&mut SendRate>,
+) -> Result<(), FileError> {
     let promised = if delimiter == Delimiter::Length { r.out.content_length } else { None };
     let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
@@ -253,13 +253,13 @@ async fn pull(
             }
             sent += piece.len() as u64;
             if promised.is_some_and(|length| sent > length) {
-                next = Err(Failure::Body(io::Error::other("the response is longer than announced")));
+                next = Err(FileError::Body(io::Error::other("the response is longer than announced")));
             }
         }
         let piece = match next {
             Ok(Some(piece)) => piece,
             Ok(None) => break,
-            Err(failure @ Failure::Body(_)) if !holds => {
+            Err(failure @ FileError::Body(_)) if !holds => {
                 // What was made before it failed is the client's, however long it takes to take it; that the rest is missing,
                 // it sees.
                 return write_all(r, conn, out.into(), timeout, pace).await.and(Err(failure));
@@ -284,7 +284,7 @@ async fn pull(
     }
     write_all(r, conn, out.into(), timeout, pace).await?;
     match promised {
-        Some(length) if sent != length => Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
+        Some(length) if sent != length => Err(FileError::Body(io::ErrorKind::UnexpectedEof.into())),
         _ => Ok(()),
     }
 }
@@ -307,7 +307,7 @@ fn push_end(r: &mut Request, out: &mut Vec<u8>) {
     if r.out.trailers.is_none() {
         return out.extend_from_slice(BODY_END);
     }
-    respond::fill_trailers(r);
+    send_response::fill_trailers(r);
     out.extend_from_slice(LAST_CHUNK);
     if let Some(trailers) = &r.out.trailers {
         response::push_fields(trailers, out);
@@ -321,7 +321,7 @@ async fn next_piece(
     out: &mut Vec<u8>,
     body: &mut Body,
     want: usize,
-) -> Result<Option<Bytes>, Failure> {
+) -> Result<Option<Bytes>, FileError> {
     let mut written = 0;
     let next = {
         let mut next = body.next(want, r);
@@ -330,13 +330,13 @@ async fn next_piece(
             let polled = next.as_mut().poll(cx);
             conn.client.home.budget.charge(begun.elapsed());
             match polled {
-                Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
+                Poll::Ready(piece) => Poll::Ready(piece.map_err(FileError::Body)),
                 Poll::Pending => {
                     while !out.is_empty() {
                         match accept(write_now(conn, out)) {
                             Ok(0) => match conn.transport.poll_writable(cx) {
                                 Poll::Ready(Ok(())) => {}
-                                Poll::Ready(Err(gone)) => return Poll::Ready(Err(Failure::Gone(gone))),
+                                Poll::Ready(Err(gone)) => return Poll::Ready(Err(FileError::Gone(gone))),
                                 // It gets the rest when it has room, whether there is a next piece by then or not.
                                 Poll::Pending => break,
                             },
@@ -364,9 +364,9 @@ async fn send_parts(
     conn: &Rc<Conn>,
     parts: &mut VecDeque<Body>,
     timeout: Duration,
-    mut pace: Option<&mut Pace>,
-) -> Result<(), Failure> {
-    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+    mut pace: Option<&mut SendRate>,
+) -> Result<(), FileError> {
+    let Some(disk) = r.disk().cloned() else { return Err(FileError::Body(io::ErrorKind::NotFound.into())) };
     let mut gathered = Vec::new();
     while let Some(part) = parts.pop_front() {
         match part {
@@ -416,8 +416,8 @@ pub(super) async fn write_all(
     conn: &Rc<Conn>,
     mut bytes: Bytes,
     timeout: Duration,
-    mut pace: Option<&mut Pace>,
-) -> Result<(), Failure> {
+    mut pace: Option<&mut SendRate>,
+) -> Result<(), FileError> {
     let home = conn.client.home.clone();
     let mut has_turn = bytes.len() <= BULK_MIN;
     while !bytes.is_empty() {
@@ -443,9 +443,9 @@ pub(super) async fn write_all(
     Ok(())
 }
 
-pub(super) async fn wait_writable(conn: &Conn, timeout: Duration) -> Result<(), Failure> {
+pub(super) async fn wait_writable(conn: &Conn, timeout: Duration) -> Result<(), FileError> {
     conn.writable(timeout).await.map_err(|e| match e {
-        WaitError::Timeout => Failure::Timeout,
-        WaitError::Io(e) => Failure::Gone(e),
+        WaitError::Timeout => FileError::Timeout,
+        WaitError::Io(e) => FileError::Gone(e),
     })
 }

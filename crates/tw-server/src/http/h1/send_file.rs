@@ -12,10 +12,10 @@ use tw_disk::{Disk, DiskError, Errno, Now, Sending, SentEnd};
 use super::Conn;
 use super::send::{accept, wait_writable, write_all, write_now, write_parts_now};
 use crate::http::body::FileSpan;
-use crate::http::failure::Failure;
+use crate::http::file_error::FileError;
 use crate::http::files;
-use crate::http::pace::Pace;
 use crate::http::request::Request;
+use crate::http::send_rate::SendRate;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
 const SENDFILE_MIN: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub(super) fn begin_file(
     disk: &Disk,
     head: &[u8],
     span: &FileSpan,
-) -> Result<usize, Failure> {
+) -> Result<usize, FileError> {
     let len = usize::try_from(span.len).unwrap_or(usize::MAX);
     span.file.count_use(disk, r);
     let budget = &conn.client.home.budget;
@@ -77,7 +77,7 @@ fn send_by_kernel(
     sending: &Sending<'_>,
     offset: u64,
     want: usize,
-) -> Option<Result<Option<usize>, Failure>> {
+) -> Option<Result<Option<usize>, FileError>> {
     let sent = tw_rt::watch::operation("sending a file", || {
         conn.transport.try_send_by(|socket| Ok(disk.send_now(sending, offset, want, socket)?))
     });
@@ -85,8 +85,10 @@ fn send_by_kernel(
         Ok(n) => Ok(Some(n)),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
         // What else goes wrong is the socket's.
-        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::IO | Errno::INVAL)) => Err(Failure::Body(e)),
-        Err(e) => Err(Failure::Gone(e)),
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::IO | Errno::INVAL)) => {
+            Err(FileError::Body(e))
+        }
+        Err(e) => Err(FileError::Gone(e)),
     })
 }
 
@@ -121,11 +123,11 @@ pub(super) async fn send_file(
     conn: &Rc<Conn>,
     span: &mut FileSpan,
     timeout: Duration,
-    mut pace: Option<&mut Pace>,
-) -> Result<(), Failure> {
+    mut pace: Option<&mut SendRate>,
+) -> Result<(), FileError> {
     let files = r.plan().core.files.clone();
     let turn = turn_size(files.sendfile_max_chunk, SCRATCH_SIZE);
-    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+    let Some(disk) = r.disk().cloned() else { return Err(FileError::Body(io::ErrorKind::NotFound.into())) };
     if pace.is_some() {
         // Nothing has begun it.
         span.file.count_use(&disk, r);
@@ -166,12 +168,12 @@ pub(super) async fn send_file(
         let moved = {
             let mut scratch = conn.client.home.buffers.scratch.borrow_mut();
             match read_now(&disk, span, &mut scratch[..want]) {
-                Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
+                Now::Ready(Ok(0)) => return Err(FileError::Body(io::ErrorKind::UnexpectedEof.into())),
                 Now::Ready(Ok(n)) => {
                     home.budget.spent(n);
                     Moved::Written(n, write_now(conn, &scratch[..n]))
                 }
-                Now::Ready(Err(errno)) => return Err(Failure::Body(errno.into())),
+                Now::Ready(Err(errno)) => return Err(FileError::Body(errno.into())),
                 Now::Cold => Moved::Cold,
             }
         };
@@ -190,7 +192,7 @@ pub(super) async fn send_file(
             Moved::Written(_, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
                 wait_writable(conn, timeout).await?
             }
-            Moved::Written(_, Err(e)) => return Err(Failure::Gone(e)),
+            Moved::Written(_, Err(e)) => return Err(FileError::Gone(e)),
             Moved::Cold => {
                 let size =
                     want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
@@ -209,7 +211,7 @@ pub(super) async fn send_file(
                     span.advance(sent.bytes);
                     match sent.end {
                         SentEnd::Done => {}
-                        SentEnd::FileEnd => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
+                        SentEnd::FileEnd => return Err(FileError::Body(io::ErrorKind::UnexpectedEof.into())),
                         // The loop has not seen the socket fill up: it finds out by writing the next piece itself.
                         SentEnd::SocketFull => by = Sender::Loop,
                     }
@@ -244,7 +246,7 @@ fn send_locked(
     disk: &Disk,
     span: &mut FileSpan,
     allowed: usize,
-) -> Result<Kernel, Failure> {
+) -> Result<Kernel, FileError> {
     let file = span.file.clone();
     let Some(sending) = files::sending(r, disk, &file) else { return Ok(Kernel::Cannot) };
     let want = allowed.min(kernel_turn_size(r));
@@ -254,7 +256,7 @@ fn send_locked(
     match sent? {
         Some(0) => {
             file.unlock();
-            Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()))
+            Err(FileError::Body(io::ErrorKind::UnexpectedEof.into()))
         }
         Some(n) => {
             conn.client.home.budget.spent(n.div_ceil(KERNEL_WORTH));
@@ -281,18 +283,18 @@ enum Moved {
     Cold,
 }
 
-async fn cold(r: &mut Request, disk: &Disk, span: &FileSpan, size: usize) -> Result<Bytes, Failure> {
+async fn cold(r: &mut Request, disk: &Disk, span: &FileSpan, size: usize) -> Result<Bytes, FileError> {
     let buf = disk.read_cold(&mut r.costs.account, span.file.file(), span.offset, vec![0; size]).await;
     let buf =
-        buf.map_err(|e| Failure::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
+        buf.map_err(|e| FileError::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
     if buf.is_empty() {
-        return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
+        return Err(FileError::Body(io::ErrorKind::UnexpectedEof.into()));
     }
     Ok(buf.into())
 }
 
-fn body_failure(error: &DiskError) -> Failure {
-    Failure::Body(error.errno().map_or_else(|| io::Error::other(error.to_string()), io::Error::from))
+fn body_failure(error: &DiskError) -> FileError {
+    FileError::Body(error.errno().map_or_else(|| io::Error::other(error.to_string()), io::Error::from))
 }
 
 /// Bytes one turn of the loop may give to a connection, at most `max`.

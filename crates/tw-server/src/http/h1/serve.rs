@@ -12,19 +12,19 @@ use std::rc::Rc;
 
 use tw_http::Framing;
 
-use super::head::{self, Head};
-use super::idle::{LAST_WAIT, Woken};
+use super::keepalive::{LAST_WAIT, Woken};
+use super::request_head::{self, Head};
 use super::{Conn, Input};
-use crate::core::location::LingeringClose;
-use crate::http::entry;
-use crate::http::greet;
-use crate::http::linger::linger_close;
+use crate::config::location::LingeringClose;
+use crate::http::accept;
+use crate::http::connection_request::ConnectionRequest;
+use crate::http::lingering_close::linger_close;
 use crate::http::phases;
 use crate::http::post_action;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained, Source};
-use crate::http::respond;
-use crate::http::served::Served;
+use crate::http::send_response;
+use crate::http::start;
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
@@ -40,7 +40,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     // Whether the first read is tried before the loop says that there is something.
     let mut is_try = conn.transport.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut served = Served::take(&home.app);
+        let mut served = ConnectionRequest::take(&home.app);
         let r = served.request();
         r.bind(&conn.client, Wire::H1(conn.clone()));
         if !early.is_empty() {
@@ -82,19 +82,19 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
     let client = &conn.client;
     loop {
         r.begin();
-        let head = head::read(conn, r).await;
+        let head = request_head::read(conn, r).await;
         if !matches!(head, Head::Closed | Head::NotBegun) {
-            r.course.is_log_due = true;
+            r.state.is_log_due = true;
             client.requests.set(client.requests.get() + 1);
             client.home.tally.sessions.add(1);
             client.home.knock();
         }
         let body = match head {
             Head::Complete => {
-                r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
+                r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);
-                entry::take_over(r);
-                let admitted = match greet::refusal(r) {
+                start::take_over(r);
+                let admitted = match accept::refusal(r) {
                     None => request_body::read_early(r).await,
                     Some(status) => Err(status),
                 };
@@ -104,29 +104,29 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
                 }
             }
             Head::Bad(status) => {
-                r.course.after = After::Close;
+                r.state.after = After::Close;
                 phases::fail(r, status).await
             }
             Head::NotBegun => return After::KeepAlive,
             Head::Closed => return After::Abort,
             Head::Gone(status) => {
                 r.out.status = status;
-                r.course.after = After::Abort;
+                r.state.after = After::Abort;
                 phases::log(r);
                 return After::Abort;
             }
         };
-        respond::send(r, body).await;
+        send_response::send(r, body).await;
         if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
             Box::pin(post_action::run(r)).await;
         }
         phases::log(r);
-        if r.course.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
-            r.course.after = After::Abort;
+        if r.state.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
+            r.state.after = After::Abort;
         }
         end_body(r);
-        if r.course.after != After::KeepAlive {
-            return r.course.after;
+        if r.state.after != After::KeepAlive {
+            return r.state.after;
         }
         let keepalive = r.plan().core.keepalive;
         conn.keepalive_timeout.set(keepalive.timeout);

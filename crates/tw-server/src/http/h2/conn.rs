@@ -17,7 +17,7 @@ use tw_net::Transport;
 use tw_rt::watch;
 
 use super::serve::Terms;
-use super::turns::{MADE_MAX, Made, Share, Turns};
+use super::stream_scheduler::{MADE_MAX, Made, StreamPriority, StreamScheduler};
 use crate::http::client::Client;
 
 /// Bytes of frames that are gathered for one write.
@@ -42,7 +42,7 @@ pub(crate) struct Conn {
     pub(super) terms: Terms,
     /// What was read of it before.
     early: RefCell<Vec<u8>>,
-    pub(super) turns: Turns,
+    pub(super) turns: StreamScheduler,
     /// Its place among the large bodies of the loop, which the stream of this number has while it is next.
     making: RefCell<(u32, BulkPlace)>,
     /// Its place to write what the socket has not taken before.
@@ -84,7 +84,7 @@ impl Conn {
             frames: terms.begin(),
             terms,
             early: RefCell::new(early),
-            turns: Turns::default(),
+            turns: StreamScheduler::default(),
             making: RefCell::default(),
             writing: RefCell::default(),
             is_behind: Cell::new(false),
@@ -140,7 +140,12 @@ impl Conn {
 
     /// Ready when it is the turn of a stream, among those of the connection, and of the connection among the large bodies of its
     /// loop. Who goes away before [leaves](Self::leave).
-    pub(super) fn poll_turn(&self, share: &Rc<Share>, size: BodySize, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_turn(
+        &self,
+        share: &Rc<StreamPriority>,
+        size: BodySize,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         if size == BodySize::Large {
             let (holder, place) = &mut *self.making.borrow_mut();
             if self.turns.is_next(share) {

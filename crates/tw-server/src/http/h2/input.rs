@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tw_http2::{Came, Cut};
 use tw_rt::Deadline;
 
-use super::Exchange;
+use super::StreamHandle;
 use crate::http::request_body::{InputError, Terms};
 
 /// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
@@ -21,7 +21,7 @@ const CONTINUE: u16 = 100;
 
 /// The body of a request, as far as it was not taken yet.
 pub struct Input {
-    exchange: Rc<Exchange>,
+    exchange: Rc<StreamHandle>,
     /// What came and was not taken.
     came: Bytes,
     /// What the head announces.
@@ -51,7 +51,7 @@ pub(super) enum Expects {
 
 impl Input {
     /// The body that follows a head, which announces so many bytes, or how many only its end will tell.
-    pub(super) fn new(exchange: &Rc<Exchange>, length: Option<u64>, expects: Expects) -> Self {
+    pub(super) fn new(exchange: &Rc<StreamHandle>, length: Option<u64>, expects: Expects) -> Self {
         let is_over = length.is_none_or(|length| length == 0) && exchange.has_ended();
         Self {
             exchange: exchange.clone(),
@@ -182,7 +182,7 @@ impl Input {
             }
             // Nobody wants them, but they may be wrong.
             Ok(Some(Came::Trailers(list))) => match list.fault() {
-                Some(fault) => Err(InputError::Trailers(fault)),
+                Some(failure) => Err(InputError::Trailers(failure)),
                 None => Ok(Some(Bytes::new())),
             },
             // A client sends no heads of responses.

@@ -9,22 +9,22 @@
 //! ```
 
 mod conn;
-mod exchange;
-mod head;
-mod head_out;
 mod input;
-mod other;
-mod payload;
+mod request_head;
+mod response_head;
 mod send;
 mod serve;
 mod stream;
-mod turns;
+mod stream_handle;
+mod stream_scheduler;
+mod stream_tunnel;
+mod write_buffer;
 
 pub(crate) use conn::Conn;
-pub use exchange::Exchange;
 pub use input::Input;
-pub use other::Other;
 pub(crate) use send::{inform, send};
 pub(crate) use serve::{LIMITS, serve};
+pub use stream_handle::StreamHandle;
+pub use stream_tunnel::StreamTunnel;
 /// What every client of HTTP/2 begins with.
 pub(crate) use tw_http2::PREFACE;

@@ -1,5 +1,5 @@
 //! A response as frames of its stream. The next piece of a body is asked for when the client may take some of it (its windows)
-//! and it is the turn of the stream ([`Turns`](super::turns::Turns)); it goes into frames as it is.
+//! and it is the turn of the stream ([`Turns`](super::stream_scheduler::StreamScheduler)); it goes into frames as it is.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,15 +14,15 @@ use tw_disk::Now;
 use tw_http::{Method, status};
 use tw_log::Level;
 
-use super::exchange::{Turn, Wish};
-use super::turns::WAITING_MAX;
-use super::{Exchange, Other, head_out, payload};
+use super::stream_handle::{Intent, Turn};
+use super::stream_scheduler::WAITING_MAX;
+use super::{StreamHandle, StreamTunnel, response_head, write_buffer};
 use crate::http::body::{Body, FileSpan};
-use crate::http::failure::Failure;
-use crate::http::pace::Pace;
+use crate::http::file_error::FileError;
 use crate::http::request::{After, Request};
-use crate::http::respond;
-use crate::http::side::Side;
+use crate::http::send_rate::SendRate;
+use crate::http::send_response;
+use crate::http::tunnel_end::TunnelEnd;
 
 /// Small pieces that are there at once are put together up to so many bytes.
 const GATHER_MAX: usize = 4 << 10;
@@ -33,31 +33,31 @@ const EARLY_HINTS: u16 = 103;
 const NOT_IMPLEMENTED: u16 = 501;
 
 /// Sends the response whose head is `r.out`.
-pub(crate) async fn send(exchange: &Rc<Exchange>, r: &mut Request, body: Body) {
+pub(crate) async fn send(exchange: &Rc<StreamHandle>, r: &mut Request, body: Body) {
     match Box::pin(Sending::new(exchange, r).all(r, body)).await {
         Ok(Sent::Whole) => r.costs.sent.complete = true,
         Ok(Sent::Tunnel) => {}
         Err(failure) => {
-            r.course.after = After::Abort;
+            r.state.after = After::Abort;
             failure.tell(r);
         }
     }
 }
 
 /// Sends early hints.
-pub(crate) fn inform(exchange: &Exchange, r: &Request) {
+pub(crate) fn inform(exchange: &StreamHandle, r: &Request) {
     let hints = &r.facts.upstream.answer.fields;
-    if head_out::has_any(hints) {
+    if response_head::has_any(hints) {
         exchange.inform(|written| {
             written.status(EARLY_HINTS);
-            head_out::push_all(written, hints);
+            response_head::push_all(written, hints);
         });
     }
 }
 
 /// How a response is sent.
 struct Sending {
-    exchange: Rc<Exchange>,
+    exchange: Rc<StreamHandle>,
     /// How long the client may take nothing.
     timeout: Duration,
     /// Content of one frame.
@@ -67,7 +67,7 @@ struct Sending {
     /// What the head says of the length.
     promised: Option<u64>,
     sent: u64,
-    pace: Option<Pace>,
+    pace: Option<SendRate>,
     /// What went wrong with the body behind what was made of it.
     failed: Option<io::Error>,
 }
@@ -87,7 +87,7 @@ struct Piece {
 }
 
 impl Sending {
-    fn new(exchange: &Rc<Exchange>, r: &Request) -> Self {
+    fn new(exchange: &Rc<StreamHandle>, r: &Request) -> Self {
         let plan = r.plan();
         Self {
             exchange: exchange.clone(),
@@ -101,21 +101,21 @@ impl Sending {
         }
     }
 
-    async fn all(mut self, r: &mut Request, mut body: Body) -> Result<Sent, Failure> {
+    async fn all(mut self, r: &mut Request, mut body: Body) -> Result<Sent, FileError> {
         match (self.exchange.take_wish(), body) {
-            (Wish::Other, Body::Upgraded(upgraded)) => {
+            (Intent::Other, Body::Upgraded(upgraded)) => {
                 self.switch(r)?;
-                let other = Other::new(&self.exchange, self.chunk_size);
-                upgraded.run(r, Side::Stream(&other), Bytes::new()).await;
+                let other = StreamTunnel::new(&self.exchange, self.chunk_size);
+                upgraded.run(r, TunnelEnd::Stream(&other), Bytes::new()).await;
                 return Ok(Sent::Tunnel);
             }
-            (Wish::Answer, Body::Upgraded(_)) => {
+            (Intent::Answer, Body::Upgraded(_)) => {
                 // A stream becomes another protocol only if its client has asked for that (RFC 9113 section 8.6).
                 r.log(Level::Error, format_args!("protocols cannot be switched in HTTP/2"));
-                return Err(Failure::Body(io::Error::other(crate::http::body::Told)));
+                return Err(FileError::Body(io::Error::other(crate::http::body::AlreadyLogged)));
             }
             // To who has asked for another protocol, it would mean that this is one.
-            (Wish::Other, _) if (200..300).contains(&r.out.status) => {
+            (Intent::Other, _) if (200..300).contains(&r.out.status) => {
                 r.log(
                     Level::Info,
                     format_args!("nobody has switched to the protocol that the client has asked for"),
@@ -147,7 +147,7 @@ impl Sending {
         if ends {
             return Ok(Sent::Whole);
         }
-        self.pace = Pace::new(r);
+        self.pace = SendRate::new(r);
         let mut is_last = false;
         if let Some(piece) = first {
             is_last = piece.is_last;
@@ -167,15 +167,17 @@ impl Sending {
             self.piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {
-            return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
+            return Err(FileError::Body(io::ErrorKind::UnexpectedEof.into()));
         }
         if is_last && !has_trailers {
             return Ok(Sent::Whole);
         }
         if has_trailers {
-            respond::fill_trailers(r);
-            if let Some(trailers) = r.out.trailers.as_ref().filter(|trailers| head_out::has_any(trailers)) {
-                let size = self.exchange.trailers(|written| head_out::push_all(written, trailers))?;
+            send_response::fill_trailers(r);
+            if let Some(trailers) =
+                r.out.trailers.as_ref().filter(|trailers| response_head::has_any(trailers))
+            {
+                let size = self.exchange.trailers(|written| response_head::push_all(written, trailers))?;
                 r.costs.sent.head += size as u64;
                 r.count_sent(size);
                 return Ok(Sent::Whole);
@@ -186,16 +188,16 @@ impl Sending {
     }
 
     /// Sends a head, with which the response ends or does not.
-    fn head(&self, r: &mut Request, ends: bool) -> Result<(), Failure> {
+    fn head(&self, r: &mut Request, ends: bool) -> Result<(), FileError> {
         r.debug(format_args!("http2 response: {}, {:?}", r.out.status, r.out.content_length));
         if !matches!(r.out.status, 200..=999) {
             let wrong = format!("a response cannot have status {}", r.out.status);
-            return Err(Failure::Body(io::Error::other(wrong)));
+            return Err(FileError::Body(io::Error::other(wrong)));
         }
         if let Some(priority) = r.out.fields.get(b"Priority") {
             self.exchange.share().know_better(priority);
         }
-        let size = head_out::send(&self.exchange, r, ends)?;
+        let size = response_head::send(&self.exchange, r, ends)?;
         r.costs.sent.head = size as u64;
         r.count_sent(size);
         Ok(())
@@ -203,7 +205,7 @@ impl Sending {
 
     /// Sends bytes for which there is room, with which the response ends or does not. As in nginx, heads of frames belong to the
     /// head of the response.
-    fn data(&self, r: &mut Request, bytes: Bytes, ends: bool) -> Result<(), Failure> {
+    fn data(&self, r: &mut Request, bytes: Bytes, ends: bool) -> Result<(), FileError> {
         let size = bytes.len();
         let heads = self.exchange.data(bytes, self.chunk_size, ends)?;
         r.costs.sent.head += heads as u64;
@@ -212,18 +214,18 @@ impl Sending {
     }
 
     /// Says that the stream belongs to another protocol from now on: what HTTP/1.1 calls 101 is 200 here (RFC 8441 section 5).
-    fn switch(&self, r: &mut Request) -> Result<(), Failure> {
+    fn switch(&self, r: &mut Request) -> Result<(), FileError> {
         r.out.status = 200;
         r.out.content_length = None;
         for of_connection in [&b"Connection"[..], b"Upgrade", b"Sec-WebSocket-Accept"] {
             r.out.fields.remove(of_connection);
         }
-        r.course.after = After::Abort;
+        r.state.after = After::Abort;
         self.head(r, false)
     }
 
     /// The next piece, when it is the turn of this stream, and the permit to send it; `None` at the end.
-    async fn made(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<(Piece, Turn)>, Failure> {
+    async fn made(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<(Piece, Turn)>, FileError> {
         let turn = ahead(body, self.exchange.turn(self.size())).await?;
         if let Body::File(span) = body
             && let Some(bytes) = read_now(r, span, self.room_now())?
@@ -263,10 +265,10 @@ impl Sending {
         body: &mut Body,
         (mut bytes, turn): (Bytes, Turn),
         ends: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FileError> {
         self.sent += bytes.len() as u64;
         if self.promised.is_some_and(|length| self.sent > length) {
-            return Err(Failure::Body(io::Error::other("the response is longer than announced")));
+            return Err(FileError::Body(io::Error::other("the response is longer than announced")));
         }
         let is_cut = ends && self.promised.is_some_and(|length| self.sent < length);
         let mut turn = Some(turn);
@@ -293,12 +295,12 @@ impl Sending {
 
     /// The next piece of the body; `None` at the end. Small ones that are there at once are put together, and the end is told
     /// with the last one if it is known by then.
-    async fn next(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<Piece>, Failure> {
+    async fn next(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<Piece>, FileError> {
         if let Some(error) = self.failed.take() {
-            return Err(Failure::Body(error));
+            return Err(FileError::Body(error));
         }
         let mut bytes = loop {
-            match charged(body, self.want, r).await.map_err(Failure::Body)? {
+            match charged(body, self.want, r).await.map_err(FileError::Body)? {
                 None => return Ok(None),
                 Some(bytes) if bytes.is_empty() => tw_rt::yield_now().await,
                 Some(bytes) => break bytes,
@@ -336,10 +338,10 @@ impl Sending {
 
 /// The next piece of a file that is in memory, in a buffer of the loop's; `None` if the disk has to be waited for, or nothing is
 /// to be read.
-fn read_now(r: &Request, span: &mut FileSpan, want: usize) -> Result<Option<Bytes>, Failure> {
+fn read_now(r: &Request, span: &mut FileSpan, want: usize) -> Result<Option<Bytes>, FileError> {
     let want = want.min(usize::try_from(span.len).unwrap_or(usize::MAX));
     let Some(disk) = r.disk().filter(|_| want > 0 && span.content().is_none()) else { return Ok(None) };
-    let read = payload::filled(want, |room| {
+    let read = write_buffer::filled(want, |room| {
         let read = || disk.read_now(span.file.file(), span.offset, room);
         match tw_rt::watch::operation("reading a file", read) {
             Now::Ready(Ok(0)) => Err(Some(io::ErrorKind::UnexpectedEof.into())),
@@ -354,7 +356,7 @@ fn read_now(r: &Request, span: &mut FileSpan, want: usize) -> Result<Option<Byte
             Ok(Some(bytes))
         }
         Err(None) => Ok(None),
-        Err(Some(error)) => Err(Failure::Body(error)),
+        Err(Some(error)) => Err(FileError::Body(error)),
     }
 }
 

@@ -29,13 +29,13 @@ use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::conn::{Abuse, FLOOD_ALLOWANCE, OUT_MAX, RESETS_MAX};
 use super::input::WANTED_WINDOW;
-use super::turns::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
-use super::{Conn, Exchange, stream};
-use crate::core::location::KeepAlive;
+use super::stream_scheduler::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
+use super::{Conn, StreamHandle, stream};
+use crate::config::location::KeepAlive;
 use crate::http::client::Client;
 use crate::http::generation::ServerId;
 use crate::http::h1::LAST_WAIT;
-use crate::http::linger::linger_close;
+use crate::http::lingering_close::linger_close;
 
 /// Bytes of all bodies of a connection that its client may send before some are taken.
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -355,7 +355,7 @@ impl<'c> Life<'c> {
         if is_last {
             self.leave();
         }
-        let exchange = Exchange::new(conn.clone(), stream);
+        let exchange = StreamHandle::new(conn.clone(), stream);
         let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::answer(exchange, list));
         // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {

@@ -5,37 +5,37 @@ use std::rc::Rc;
 use tw_http::Framing;
 use tw_http2::List;
 
-use super::exchange::Wish;
-use super::head::BAD_REQUEST;
 use super::input::Expects;
-use super::{Exchange, Input, head};
-use crate::http::entry;
-use crate::http::greet;
+use super::request_head::BAD_REQUEST;
+use super::stream_handle::Intent;
+use super::{Input, StreamHandle, request_head};
+use crate::http::accept;
+use crate::http::connection_request::ConnectionRequest;
 use crate::http::phases;
 use crate::http::post_action;
 use crate::http::request::Request;
 use crate::http::request_body::{self, Source};
-use crate::http::respond;
-use crate::http::served::Served;
+use crate::http::send_response;
+use crate::http::start;
 use crate::http::wire::Wire;
 
 /// Answers a request.
-pub(super) async fn answer(exchange: Rc<Exchange>, list: List) {
+pub(super) async fn answer(exchange: Rc<StreamHandle>, list: List) {
     let client = exchange.conn.client.clone();
     let home = &client.home;
-    let mut served = Served::take(&home.app);
+    let mut served = ConnectionRequest::take(&home.app);
     let r = served.request();
     r.bind(&client, Wire::H2(exchange.clone()));
     r.begin();
-    r.course.is_log_due = true;
+    r.state.is_log_due = true;
     run(&exchange, r, list).await;
     exchange.end(r.costs.sent.complete, r.out.status);
     served.give_back(&home.app);
 }
 
-async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
-    let taken = head::take(r, &list);
-    let wish = head::wish(&list);
+async fn run(exchange: &Rc<StreamHandle>, r: &mut Request, list: List) {
+    let taken = request_head::take(r, &list);
+    let wish = request_head::wish(&list);
     drop(list);
     if let Some(priority) = r.head.field("Priority") {
         exchange.share().ask(priority);
@@ -43,11 +43,11 @@ async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
     let body = match taken {
         Ok(()) => {
             match wish {
-                Wish::Answer => begin_body(exchange, r),
-                Wish::Other => exchange.set_wish(wish),
+                Intent::Answer => begin_body(exchange, r),
+                Intent::Other => exchange.set_wish(wish),
             }
-            entry::take_over(r);
-            let admitted = match greet::refusal(r) {
+            start::take_over(r);
+            let admitted = match accept::refusal(r) {
                 None => request_body::read_early(r).await,
                 Some(status) => Err(status),
             };
@@ -63,7 +63,7 @@ async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
             phases::fail(r, status).await
         }
     };
-    respond::send(r, body).await;
+    send_response::send(r, body).await;
     if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
         Box::pin(post_action::run(r)).await;
     }
@@ -71,7 +71,7 @@ async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
 }
 
 /// Begins the body that follows the head.
-fn begin_body(exchange: &Rc<Exchange>, r: &mut Request) {
+fn begin_body(exchange: &Rc<StreamHandle>, r: &mut Request) {
     let length = match r.head.framing() {
         Framing::None => return,
         Framing::Length(length) => Some(length),

@@ -1,0 +1,340 @@
+//! Certificates that come by themselves (nginx: ngx_http_acme_module): what is written, and what handshakes and requests have of
+//! it. Post-read phase, for authorities that ask over HTTP.
+//!
+//! ```text
+//! acme_issuer ─► Declared ─┐
+//! acme_certificate ────────┴► Wanted, with a Slot ─► Job, for the agent of the process (tw_acme)
+//!                                          └► ssl_certificate $acme_certificate
+//! ```
+
+mod issuer;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_acme::{Answers, HTTP_PREFIX, Identifier, Job, KeyType, KeyWord, Slot, Wanted, Work, file_id};
+use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Span, Word, record, units};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::Method;
+
+use self::issuer::{Declared, RawIssuer};
+use crate::config::location::{Location, Resolving, resolver};
+use crate::http::Http;
+use crate::http::body::Body;
+use crate::http::generation::Generation;
+use crate::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use crate::http::request::Request;
+use crate::http::route::ServerName;
+use crate::load::Resolve;
+use crate::vars::{Template, Value, VarDef};
+
+pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives};
+
+/// In `ssl_certificate`: the certificate of the server that comes by itself.
+const CERTIFICATE: &str = "$acme_certificate";
+/// In `ssl_certificate_key`: its key.
+const KEY: &str = "$acme_certificate_key";
+
+/// Least bytes of the zone, as in nginx: eight pages.
+const ZONE_MIN: u64 = 8 * 4096;
+
+/// What a block has of it.
+pub struct Acme {
+    issuers: Arc<Issuers>,
+    /// The certificate of the server.
+    ordered: Option<Ordered>,
+    place: Place,
+}
+
+/// All that are declared in `http`.
+struct Issuers {
+    all: Vec<Declared>,
+    answers: Arc<Answers>,
+}
+
+/// A certificate that a server wants.
+struct Ordered {
+    slot: Arc<Slot>,
+    state: Option<Template>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Http,
+    Server,
+}
+
+/// What is gathered while blocks are resolved.
+#[derive(Default)]
+pub(crate) struct CollectedCertificates {
+    issuers: Option<Arc<Issuers>>,
+    /// By index of the issuer.
+    wanted: Vec<(usize, Wanted)>,
+    /// That of the server that is being resolved.
+    pub(crate) slot: Option<Arc<Slot>>,
+}
+
+/// The directives as written.
+#[derive(Default)]
+pub struct Raw {
+    issuers: Vec<RawIssuer>,
+    zone: Setting<()>,
+    certificate: Setting<RawCertificate>,
+}
+
+/// `acme_certificate`
+struct RawCertificate {
+    issuer: Word,
+    identifiers: Vec<Identifier>,
+    key: KeyType,
+    span: Span,
+}
+
+/// A place that outlives configurations.
+struct Kept(Arc<Slot>);
+
+impl Settings<Http> for Acme {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("acme_issuer", "name { … }", HTTP, Args::exact(1).block())
+            .doc("An authority that issues certificates by itself, and the account there: uri, account_key, challenge, contact, state_path and more, see docs/acme.md.")
+            .set(|raw, node, cx| {
+                let issuer = RawIssuer::read(node, cx)?;
+                if raw.issuers.iter().any(|known| known.name.bytes == issuer.name.bytes) {
+                    return Err(node.error("is duplicate"));
+                }
+                raw.issuers.push(issuer);
+                Ok(())
+            }),
+        // DIFF(nginx): there is no zone: what is issued takes the memory that it needs.
+        record::new("acme_shared_zone", "zone=name:size", HTTP, Args::exact(1))
+            .default("zone=ngx_acme_shared:256k")
+            .doc("Size of the memory for certificates that were issued; without effect, they have as much as they need.")
+            .set(|raw, node, _| raw.zone.set_with(node, zone)),
+        record::new("acme_certificate", "issuer [identifier …] [key=alg[:size]]", SERVER, Args::at_least(1))
+            .doc("A certificate for these names, or those of server_name, ordered of the issuer and replaced in time.")
+            .set(|raw, node, _| raw.certificate.set_with(node, certificate)),
+    ];
+
+    const VARIABLES: &'static [VarDef] = &[
+        VarDef::one(
+            "acme_certificate",
+            |r, out| match slot_of(r).and_then(|slot| slot.chain()) {
+                Some(chain) => {
+                    out.extend_from_slice(b"data:");
+                    out.extend_from_slice(chain.as_bytes());
+                    Value::Found
+                }
+                None => Value::Missing,
+            },
+            "The certificate of the server that has come by itself, with its chain, in PEM behind \"data:\"; for ssl_certificate.",
+        ),
+        // DIFF(nginx): a private key is for `ssl_certificate_key` and never becomes text of a response or a log.
+        VarDef::one(
+            "acme_certificate_key",
+            |_, _| Value::Missing,
+            "The private key of $acme_certificate, in ssl_certificate_key; empty elsewhere.",
+        ),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let Some(outer) = outer else {
+            let all =
+                raw.issuers.into_iter().map(|issuer| issuer.resolve(cx)).collect::<Result<Vec<_>, _>>()?;
+            if let Some(twice) = issuer::same_state(&all) {
+                return Err(twice);
+            }
+            let answers = cx.keep(b"acme answers", |_| true, Answers::default);
+            let issuers = Arc::new(Issuers { all, answers });
+            cx.block.acme.issuers = Some(issuers.clone());
+            return Ok(Self { issuers, ordered: None, place: Place::Http });
+        };
+        let issuers = outer.issuers.clone();
+        let ordered = raw.certificate.take().map(|raw| order(raw, &issuers, cx)).transpose()?;
+        cx.block.acme.slot = ordered.as_ref().map(|ordered| ordered.slot.clone());
+        Ok(Self { issuers, ordered, place: Place::Server })
+    }
+
+    fn are_shared(&self) -> bool {
+        // Locations have what their server has; servers without a certificate of that kind must say so.
+        self.place == Place::Server || self.issuers.all.is_empty()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        // It runs before the location is chosen.
+        if !self.issuers.all.is_empty() && plan.written.is_none() {
+            plan.add(Phase::PostRead, self.clone());
+        }
+    }
+
+    fn reach(&self, _: &Location, reach: &mut Reach) {
+        let Some(ordered) = &self.ordered else { return };
+        reach.connects();
+        resolver::reach(reach);
+        if let Some(state) = &ordered.state {
+            reach.changes(state, None);
+        }
+    }
+}
+
+/// Authorities ask for the answer to a challenge (RFC 8555, section 8.3), on any name and whatever else is configured.
+impl Handler for Acme {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !r.uri.path.starts_with(HTTP_PREFIX) || !matches!(r.method(), Method::Get | Method::Head) {
+            return Step::PASS;
+        }
+        let Some(answer) = self.issuers.answers.http(&r.uri.path) else { return Step::PASS };
+        r.out.status = 200;
+        r.out.content_type = Bytes::from_static(b"text/plain");
+        Step::Now(Outcome::Respond(Body::Bytes(answer)))
+    }
+}
+
+impl Acme {
+    /// The certificate of the server that comes by itself.
+    pub fn slot(&self) -> Option<&Arc<Slot>> {
+        self.ordered.as_ref().map(|ordered| &ordered.slot)
+    }
+}
+
+fn slot_of(r: &Request) -> Option<Arc<Slot>> {
+    r.generation().server(r.route.server).acme.slot().cloned()
+}
+
+/// What loops say to authorities.
+pub(crate) fn answers(generation: &Generation) -> &Answers {
+    &generation.acme.answers
+}
+
+/// Whether either of two words names the certificate that comes by itself, or its key.
+pub(crate) fn is_coming(certificate: &Word, key: &Word) -> bool {
+    certificate.is(CERTIFICATE) || key.is(KEY)
+}
+
+// DIFF(nginx): these words are known when the configuration is loaded: there is no handshake that fails for want of them.
+/// The place that `ssl_certificate` and its key name, if they name the certificate that comes by itself.
+pub(crate) fn coming(
+    certificate: &Word,
+    key: &Word,
+    cx: &Resolve<'_>,
+) -> Result<Option<Arc<Slot>>, ConfError> {
+    let fail = |word: &Word, what: String| Err(ConfError::new(what).at(word.span));
+    match (certificate.is(CERTIFICATE), key.is(KEY)) {
+        (false, false) => Ok(None),
+        (true, true) => match &cx.block.acme.slot {
+            Some(slot) => Ok(Some(slot.clone())),
+            None => fail(certificate, format!("no \"acme_certificate\" is defined for \"{CERTIFICATE}\"")),
+        },
+        (true, false) => fail(key, format!("\"{CERTIFICATE}\" takes the key \"{KEY}\"")),
+        (false, true) => fail(certificate, format!("\"{KEY}\" takes the certificate \"{CERTIFICATE}\"")),
+    }
+}
+
+impl CollectedCertificates {
+    /// What is to be done in the end.
+    pub(crate) fn job(self, resolving: Option<&Resolving>) -> Job {
+        let (Some(issuers), Some(resolving)) = (self.issuers, resolving) else { return Job::default() };
+        let mut works = Vec::new();
+        for (at, declared) in issuers.all.iter().enumerate() {
+            let mut wanted: Vec<Wanted> = Vec::new();
+            for (_, order) in self.wanted.iter().filter(|(issuer, _)| *issuer == at) {
+                // Servers with the same names have the same certificate.
+                if !wanted.iter().any(|known| Arc::ptr_eq(&known.slot, &order.slot)) {
+                    wanted.push(order.clone());
+                }
+            }
+            if !wanted.is_empty() {
+                works.push(Work {
+                    issuer: declared.issuer.clone(),
+                    tls: declared.tls.clone(),
+                    resolver: resolving.resolver.clone(),
+                    resolver_timeout: resolving.timeout,
+                    wanted,
+                });
+            }
+        }
+        Job { works, answers: issuers.answers.clone() }
+    }
+}
+
+/// Finds the issuer of a certificate, and its place.
+fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result<Ordered, ConfError> {
+    let RawCertificate { issuer: name, mut identifiers, key, span } = raw;
+    let at = issuers.all.iter().position(|issuer| issuer.issuer.name.as_bytes() == &*name.bytes);
+    let (at, declared) = at
+        .and_then(|at| Some((at, issuers.all.get(at)?)))
+        .ok_or_else(|| ConfError::new(format!("issuer \"{name}\" is missing")).at(name.span))?;
+    let fail = |what: String| ConfError::new(format!("\"acme_certificate\": {what}")).at(span);
+    if identifiers.is_empty() {
+        let mut skipped = Vec::new();
+        for server_name in cx.block.server_names() {
+            let written = server_name.written();
+            let word = String::from_utf8_lossy(&written);
+            match server_name {
+                ServerName::Regex(_) => skipped.push(word.into_owned()),
+                ServerName::Host(_) if word.is_empty() => {}
+                ServerName::Host(_) => {
+                    Identifier::add(&word, &mut identifiers).map_err(|error| fail(error.to_string()))?;
+                }
+            }
+        }
+        for word in skipped {
+            cx.warn(
+                span,
+                format!("\"acme_certificate\": unsupported regular expression in server_name: {word}"),
+            );
+        }
+        if identifiers.is_empty() {
+            return Err(fail("no identifiers found in \"server_name\"".into()));
+        }
+    }
+    if let Some(wildcard) = identifiers.iter().find(|id| id.is_wildcard())
+        && !declared.can_wildcards()
+    {
+        return Err(fail(format!("\"{wildcard}\" takes an issuer with \"challenge dns-01\"")));
+    }
+    let kept = format!("acme {name} {}", file_id(&identifiers, key));
+    let slot = match cx.previous::<Kept>(kept.as_bytes()) {
+        Some(known) => known.0.clone(),
+        None => Arc::new(Slot::new(&identifiers).map_err(|error| fail(error.to_string()))?),
+    };
+    let slot = cx.keep(kept.as_bytes(), |_| true, || Kept(slot)).0.clone();
+    cx.block.acme.wanted.push((at, Wanted { identifiers: identifiers.into(), key, slot: slot.clone() }));
+    Ok(Ordered { slot, state: declared.state.clone() })
+}
+
+fn certificate(node: &Node) -> Result<RawCertificate, ConfError> {
+    let issuer = node.arg(0)?.clone();
+    if issuer.bytes.is_empty() {
+        return Err(node.error("\"issuer\" is missing"));
+    }
+    let (mut identifiers, mut key) = (Vec::new(), KeyType::default());
+    for word in node.args.iter().skip(1) {
+        if let Some(value) = word.param("key") {
+            key = match KeyType::parse(value) {
+                KeyWord::Type(key) => key,
+                KeyWord::Unsupported(why) => return Err(node.fail(format!("acme_certificate: {why}"))),
+                KeyWord::Other => return Err(node.error("invalid \"key\" value")),
+            };
+            continue;
+        }
+        let text = word.as_str().filter(|text| !text.is_empty()).ok_or_else(|| node.invalid_value(word))?;
+        Identifier::add(text, &mut identifiers)
+            .map_err(|error| node.fail(format!("acme_certificate: {error}")))?;
+    }
+    Ok(RawCertificate { issuer, identifiers, key, span: node.span })
+}
+
+fn zone(node: &Node) -> Result<(), ConfError> {
+    let word = node.arg(0)?;
+    let value =
+        word.param("zone").ok_or_else(|| node.fail("\"acme_shared_zone\" must have \"zone\" parameter"))?;
+    let invalid = || node.fail(format!("invalid zone size \"{word}\""));
+    let colon = value.iter().position(|byte| *byte == b':').filter(|colon| *colon > 0).ok_or_else(invalid)?;
+    match units::size(&value[colon + 1..]).ok_or_else(invalid)? {
+        size if size < ZONE_MIN => Err(node.fail(format!("zone \"{word}\" is too small"))),
+        _ => Ok(()),
+    }
+}

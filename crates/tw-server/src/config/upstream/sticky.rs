@@ -1,0 +1,248 @@
+//! `sticky` and `queue` as they are written (nginx: ngx_http_upstream_sticky_module, and `queue` of its commercial edition).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_conf::{ConfError, Node, Span, Word, units};
+use tw_upstream::Sessions;
+
+use crate::http::proxy::queue::Queue;
+use crate::http::proxy::sticky::{Cookie, Expires, Learn, Sticky};
+use crate::load::Resolve;
+use crate::vars::Template;
+
+/// The smallest zone of `sticky learn`, in bytes: eight pages. Source: nginx.
+const ZONE_MIN: u64 = 8 * 4096;
+/// How long a session is remembered that nobody uses.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a request waits in the queue.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Words of `samesite=`.
+const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
+
+/// `sticky` as written.
+pub(super) enum Written {
+    Cookie(WrittenCookie),
+    Route(Vec<Word>),
+    Learn {
+        create: Vec<Word>,
+        lookup: Vec<Word>,
+        zone: (Box<[u8]>, u64, Span),
+        timeout: Duration,
+        in_head: bool,
+    },
+}
+
+#[derive(Default)]
+pub(super) struct WrittenCookie {
+    name: Box<[u8]>,
+    expires: Option<Expires>,
+    domain: Option<(Box<[u8]>, Span)>,
+    path: Option<Box<[u8]>>,
+    same_site: Option<(Box<[u8]>, Span)>,
+    http_only: bool,
+    secure: bool,
+}
+
+/// The sessions of a zone, and the group that they are for.
+struct Zone {
+    upstream: Box<str>,
+    size: u64,
+    sessions: Arc<Sessions>,
+}
+
+/// Reads `sticky`.
+pub(super) fn read(node: &Node) -> Result<Written, ConfError> {
+    let kind = node.arg(0)?;
+    match &*kind.bytes {
+        b"cookie" => cookie(node).map(Written::Cookie),
+        b"route" => {
+            let words = node.args.iter().skip(1);
+            let variable = |word: &Word| match word.bytes.first() {
+                Some(b'$') => Ok(word.clone()),
+                _ => Err(node.fail(format!("invalid variable name \"{word}\"")).at(word.span)),
+            };
+            words.map(variable).collect::<Result<_, _>>().map(Written::Route)
+        }
+        b"learn" => learn(node),
+        _ => Err(unknown(node, kind)),
+    }
+}
+
+fn unknown(node: &Node, word: &Word) -> ConfError {
+    node.fail(format!("unknown parameter \"{word}\"")).at(word.span)
+}
+
+fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
+    let name = node.arg(1)?.bytes.clone();
+    if name.is_empty() {
+        return Err(node.fail("empty cookie name"));
+    }
+    let mut written = WrittenCookie { name: (&*name).into(), ..WrittenCookie::default() };
+    for word in node.args.iter().skip(2) {
+        let once = |is_new: bool, name: &str| {
+            let duplicate = || node.fail(format!("parameter \"{name}\" is duplicate")).at(word.span);
+            if is_new { Ok(()) } else { Err(duplicate()) }
+        };
+        let filled = |value: &[u8], name: &str| {
+            let missing = || node.fail(format!("no value for \"{name}\"")).at(word.span);
+            if value.is_empty() { Err(missing()) } else { Ok(value.into()) }
+        };
+        let invalid = |name: &str| node.fail(format!("invalid \"{name}\" parameter value")).at(word.span);
+        if let Some(value) = word.param("domain") {
+            once(written.domain.is_none(), "domain")?;
+            written.domain = Some((filled(value, "domain")?, word.span));
+        } else if let Some(value) = word.param("path") {
+            once(written.path.is_none(), "path")?;
+            written.path = Some(filled(value, "path")?);
+        } else if let Some(value) = word.param("expires") {
+            once(written.expires.is_none(), "expires")?;
+            written.expires = Some(match value {
+                b"max" => Expires::Max,
+                value => Expires::After(units::sec(value).ok_or_else(|| invalid("expires"))?),
+            });
+        } else if let Some(value) = word.param("samesite") {
+            once(written.same_site.is_none(), "samesite")?;
+            if !value.contains(&b'$') && !is_same_site(value) {
+                return Err(invalid("samesite"));
+            }
+            written.same_site = Some((value.into(), word.span));
+        } else {
+            let flag = match &*word.bytes {
+                b"httponly" => &mut written.http_only,
+                b"secure" => &mut written.secure,
+                _ => return Err(unknown(node, word)),
+            };
+            once(!*flag, &word.lossy())?;
+            *flag = true;
+        }
+    }
+    Ok(written)
+}
+
+/// Whether this is a value of `SameSite`.
+pub(crate) fn is_same_site(value: &[u8]) -> bool {
+    SAME_SITE.iter().any(|known| known.eq_ignore_ascii_case(value))
+}
+
+fn learn(node: &Node) -> Result<Written, ConfError> {
+    let (mut create, mut lookup, mut zone, mut timeout, mut in_head) = (vec![], vec![], None, None, false);
+    for word in node.args.iter().skip(1) {
+        let fail = |text: &str| node.fail(text).at(word.span);
+        let variable = |value: &[u8], name: &str| match value.first() {
+            Some(b'$') => Ok(Word { bytes: value.into(), ..word.clone() }),
+            _ => Err(node.fail(format!("missing variable in the \"{name}\" parameter")).at(word.span)),
+        };
+        if let Some(value) = word.param("zone") {
+            if zone.is_some() {
+                return Err(fail("duplicate zone"));
+            }
+            let colon = value.iter().position(|byte| *byte == b':');
+            let (name, size) = value.split_at(colon.ok_or_else(|| fail("zone size is not specified"))?);
+            if name.is_empty() {
+                return Err(fail("zone name is not specified"));
+            }
+            let size = units::size(&size[1..]).ok_or_else(|| fail("invalid zone size"))?;
+            if size < ZONE_MIN {
+                return Err(fail("zone is too small"));
+            }
+            zone = Some((name.into(), size, word.span));
+        } else if let Some(value) = word.param("timeout") {
+            if timeout.is_some() {
+                return Err(fail("duplicate timeout"));
+            }
+            let value = units::msec(value).filter(|value| !value.is_zero());
+            timeout = Some(value.ok_or_else(|| fail("invalid timeout"))?);
+        } else if let Some(value) = word.param("create") {
+            create.push(variable(value, "create")?);
+        } else if let Some(value) = word.param("lookup") {
+            lookup.push(variable(value, "lookup")?);
+        } else if &*word.bytes == b"header" {
+            in_head = true;
+        } else {
+            return Err(unknown(node, word));
+        }
+    }
+    let missing = |name: &str| node.fail(format!("\"{name}\" parameter is not specified"));
+    if lookup.is_empty() {
+        return Err(missing("lookup"));
+    }
+    if create.is_empty() {
+        return Err(missing("create"));
+    }
+    let zone = zone.ok_or_else(|| missing("zone"))?;
+    Ok(Written::Learn { create, lookup, zone, timeout: timeout.unwrap_or(SESSION_TIMEOUT), in_head })
+}
+
+/// Makes what requests of the group `upstream` use.
+pub(super) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) -> Result<Sticky, ConfError> {
+    match written {
+        Written::Cookie(cookie) => {
+            let mut template = |text: Option<(Box<[u8]>, Span)>| {
+                text.map(|(text, at)| cx.template_text(&text, Some(at))).transpose()
+            };
+            Ok(Sticky::Cookie(Cookie {
+                name: cookie.name,
+                expires: cookie.expires,
+                domain: template(cookie.domain)?,
+                path: cookie.path,
+                same_site: template(cookie.same_site)?,
+                http_only: cookie.http_only,
+                secure: cookie.secure,
+            }))
+        }
+        Written::Route(words) => Ok(Sticky::Route(templates(&words, cx)?)),
+        Written::Learn { create, lookup, zone, timeout, in_head } => {
+            let sessions = sessions(zone, timeout, upstream, cx)?;
+            let (create, lookup) = (templates(&create, cx)?, templates(&lookup, cx)?);
+            Ok(Sticky::Learn(Learn { create, lookup, sessions, in_head }))
+        }
+    }
+}
+
+fn templates(words: &[Word], cx: &mut Resolve<'_>) -> Result<Vec<Template>, ConfError> {
+    words.iter().map(|word| cx.template(word)).collect()
+}
+
+/// The sessions of a zone, with those that were learned before.
+fn sessions(
+    (name, size, at): (Box<[u8]>, u64, Span),
+    timeout: Duration,
+    upstream: &str,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<Sessions>, ConfError> {
+    let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let before = cx.previous::<Zone>(&name).filter(|zone| zone.size == size && &*zone.upstream == upstream);
+    let mut is_new = false;
+    let zone = cx.keep(
+        &name,
+        |_| false,
+        || {
+            is_new = true;
+            let sessions = match before {
+                Some(before) => before.sessions.with_timeout(timeout),
+                None => Sessions::new(usize::try_from(size).unwrap_or(usize::MAX), timeout),
+            };
+            Zone { upstream: upstream.into(), size, sessions: Arc::new(sessions) }
+        },
+    );
+    if !is_new {
+        let (name, upstream) = (tw_log::Text(&name), &zone.upstream);
+        let message = format!("sticky zone \"{name}\" is already used in upstream \"{upstream}\"");
+        return Err(ConfError::new(message).at(at));
+    }
+    Ok(zone.sessions.clone())
+}
+
+/// Reads `queue`.
+pub(super) fn queue(node: &Node) -> Result<Queue, ConfError> {
+    let word = node.arg(0)?;
+    let most = word.number().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
+    let most = most.ok_or_else(|| node.fail(format!("invalid value \"{word}\"")).at(word.span))?;
+    let timeout = match node.args.get(1) {
+        None => Some(QUEUE_TIMEOUT),
+        Some(word) => word.param("timeout").and_then(units::msec),
+    };
+    let invalid = || node.fail(format!("invalid parameter \"{}\"", node.args[1]));
+    Ok(Queue { most, timeout: timeout.ok_or_else(invalid)? })
+}

@@ -1,0 +1,221 @@
+//! HTTP as the kernel sees it: what runs on its loops, and what it keeps on each.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_base::{Limit, WholeCell};
+use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
+use tw_core::event_loop::{Application, Connected, Newcomer, Room};
+use tw_core::module::Protocol;
+use tw_disk::Errno;
+use tw_http::date::Written;
+use tw_rt::TaskSet;
+use tw_rt::watch::Subject;
+use tw_upstream::Rng;
+
+use super::accept;
+use super::background_subrequest::BackgroundSubrequests;
+use super::cache;
+use super::cache::open_entries::OpenEntries;
+use super::client::Client;
+use super::files::{FILES_MAX, FileTable};
+use super::generation::{Config, Generation};
+use super::history;
+use super::ocsp_stapling;
+use super::plan::Plan;
+use super::proxy::h2_pool::H2Pool;
+use super::proxy::keepalive_pool::KeepalivePool;
+use super::proxy::{health, resolve};
+use super::request::Request;
+use crate::config::location::Location;
+use crate::config::ssl;
+use crate::event_loop::Loop;
+use crate::load::Block;
+
+/// Requests a loop keeps for the next use.
+const SPARE_REQUESTS: usize = 64;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "SPARE_REQUESTS",
+    SPARE_REQUESTS as u64,
+    "Requests a loop keeps in memory for the next use",
+    "what is more is freed",
+)];
+
+/// Bytes read of a body or a response at once, where they go on without being copied.
+pub(crate) const INPUT_SIZE: usize = 64 << 10;
+
+/// HTTP on one loop.
+pub struct Http {
+    /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
+    files_max: usize,
+    /// Files it knows.
+    pub files: WholeCell<FileTable>,
+    #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
+    requests: RefCell<Vec<Box<Request>>>,
+    /// Requests that run beside others.
+    pub(crate) background: BackgroundSubrequests,
+    /// Connections to upstream servers that wait.
+    pub(crate) idle: KeepalivePool,
+    /// Connections to upstream servers that many requests use.
+    pub(crate) h2_pool: H2Pool,
+    /// Entries of caches that are open.
+    pub(crate) cached: WholeCell<OpenEntries>,
+    /// Room for what is read next of a body or a response, if the last reader has given it back.
+    input: Cell<Vec<u8>>,
+    /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
+    pub(crate) made: Cell<usize>,
+    /// Which upstream server is next, where that is left to chance.
+    pub(crate) random: RefCell<Rng>,
+    /// Dates of heads, written as they are asked for.
+    pub(crate) dates: Written,
+}
+
+impl Http {
+    /// An empty buffer to read at most [`INPUT_SIZE`] bytes into. As long as it comes back, it is the same one, which the
+    /// processor still has in its caches.
+    pub(crate) fn take_input(&self) -> Vec<u8> {
+        let mut buffer = self.input.take();
+        buffer.reserve(INPUT_SIZE);
+        buffer
+    }
+
+    /// Takes back what [`take_input`](Self::take_input) gave.
+    pub(crate) fn give_back_input(&self, mut buffer: Vec<u8>) {
+        if (INPUT_SIZE..=2 * INPUT_SIZE).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.input.set(buffer);
+        }
+    }
+
+    /// Takes it back as it went on, unless somebody else has some of it.
+    pub(crate) fn give_back_bytes(&self, bytes: Bytes) {
+        if bytes.is_unique() {
+            self.give_back_input(bytes.into());
+        }
+    }
+
+    pub(crate) fn take_request(&self) -> Box<Request> {
+        self.requests.borrow_mut().pop().unwrap_or_else(|| Box::new(Request::new()))
+    }
+
+    pub(crate) fn give_back(&self, mut r: Box<Request>) {
+        r.unbind();
+        let mut spare = self.requests.borrow_mut();
+        if spare.len() < SPARE_REQUESTS {
+            spare.push(r);
+        }
+    }
+}
+
+impl Application for Http {
+    type Config = Config;
+    type Client = Client;
+
+    fn new(generation: &Generation) -> Self {
+        let memory = &generation.memory;
+        if generation.is_secured {
+            ssl::warm_up();
+        }
+        // The limit is the process's, and every loop has a table.
+        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
+        let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
+        Self {
+            files_max,
+            files: WholeCell::new(files),
+            requests: RefCell::new(Vec::new()),
+            background: BackgroundSubrequests::default(),
+            idle: KeepalivePool::default(),
+            h2_pool: H2Pool::default(),
+            cached: WholeCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
+            input: Cell::default(),
+            made: Cell::default(),
+            random: RefCell::new(Rng::seeded(seed())),
+            dates: Written::default(),
+        }
+    }
+
+    fn serve(newcomer: Newcomer, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
+        let Newcomer { id, socket, peer, listen } = newcomer;
+        let client = Client::new(id, peer, listen, home);
+        client.debug(format_args!("accept: {}", client.peer()));
+        accept::serve(client, socket)
+    }
+
+    async fn accompany(home: Rc<Loop>) {
+        let mut company = TaskSet::default();
+        let beside = |kind| Subject { kind, id: home.index as u64 };
+        company.spawn((), beside("names"), resolve::follow(home.clone()));
+        company.spawn((), beside("health checks"), health::run(home.clone()));
+        company.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
+        company.spawn((), beside("history"), history::keep(home.clone()));
+        company.spawn((), beside("caches"), cache::manage(home.clone()));
+        while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
+    }
+
+    fn sweep(&self, generation: &Generation) -> Duration {
+        self.cached.borrow_mut().sweep(generation.memory.open_files_inactive);
+        self.files.borrow_mut().sweep(generation.disks.default_disk())
+    }
+
+    /// A few each turn: whoever wants to unmount a file system, or to have the blocks of what was removed, need not wait.
+    fn close_files(&self, generation: &Generation) {
+        let memory = &generation.memory;
+        let files = (self.files_max, memory.open_files_inactive);
+        self.cached.borrow_mut().clear();
+        let mut forgotten = self.files.borrow_mut().forget(memory.hot_files_size, files);
+        tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+            while forgotten.close_some() {
+                tw_rt::yield_now().await;
+            }
+        });
+    }
+
+    fn close_idle_upstream(&self) -> Room {
+        if self.idle.close_oldest() || self.h2_pool.close_oldest() { Room::Made } else { Room::None }
+    }
+
+    fn free_descriptor(&self) -> Room {
+        let has_closed = self.close_idle_upstream() == Room::Made
+            || self.cached.borrow_mut().close_one()
+            || self.files.borrow_mut().made_room(Errno::MFILE);
+        if has_closed { Room::Made } else { Room::None }
+    }
+}
+
+impl Protocol for Http {
+    const NAME: &'static str = "http";
+    const CONTEXTS: Contexts =
+        HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM;
+    type Session = Request;
+    type Plan = Plan;
+    type Core = Location;
+    type Block = Block;
+}
+
+impl Connected for Client {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn address(&self) -> &str {
+        self.peer_text()
+    }
+}
+
+/// A number that no other loop begins with; the time, should the system have no random bytes.
+fn seed() -> u64 {
+    let mut random = [0; 8];
+    match rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK) {
+        Ok(_) => u64::from_ne_bytes(random),
+        Err(_) => tw_rt::clock::unix().secs.unsigned_abs(),
+    }
+}
+
+fn descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,307 @@
+//! `proxy_cache_path` and its kin: where a cache is, and what it may hold. Written once, for any prefix.
+
+use std::ffi::CString;
+use std::time::Duration;
+
+use tw_cache::{Key, Policy};
+use tw_conf::{ConfError, Node, Span, Word, units};
+
+/// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
+const KEYS_MIN: u64 = 8 * 4096;
+/// Directory levels that a name may be spread over, and digits of the name that each may take.
+const LEVELS_MAX: usize = 3;
+
+/// A cache as it is written.
+pub struct RawCachePath {
+    path: Word,
+    place: CachePath,
+    name: Box<[u8]>,
+    pool_at: Span,
+    /// Where it is written.
+    pub(super) span: Span,
+}
+
+/// Where a cache is, and what it may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachePath {
+    /// Its directory.
+    pub dir: CString,
+    /// Digits of a name that each level of directories takes, from its end; 0 ends the list.
+    pub levels: [u8; LEVELS_MAX],
+    /// Bytes of memory for the names of what it holds.
+    pub keys_size: u64,
+    /// How long what nobody asks for stays.
+    pub inactive: Duration,
+    /// Bytes it may hold; `u64::MAX` is no limit.
+    pub max_size: u64,
+    /// Bytes that must stay free on its file system; 0 is no limit.
+    pub min_free: u64,
+    /// How it makes room.
+    pub manager: Steps,
+    /// How it learns at the start what it holds.
+    pub loader: Steps,
+    /// What becomes of files that nginx has written.
+    pub of_nginx: OfNginx,
+    /// Which entry goes when there is no room.
+    pub policy: Policy,
+    /// The pool whose threads wait for its disk; none is `default`.
+    pub pool: Option<Box<[u8]>>,
+}
+
+/// What becomes of files that nginx has written into the directory of a cache. They take their room in both cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfNginx {
+    /// They stay, and answer nothing, until a response takes the place of one, or there is no room for it.
+    Left,
+    /// They are entries (`loader=nginx`).
+    TakenOver,
+}
+
+/// How work that may take long is cut into steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// Files of one step.
+    pub files: u64,
+    /// Rest between two steps.
+    pub sleep: Duration,
+    /// How long one step may take.
+    pub threshold: Duration,
+}
+
+impl Steps {
+    /// nginx's defaults.
+    const USUAL: Self =
+        Self { files: 100, sleep: Duration::from_millis(50), threshold: Duration::from_millis(200) };
+
+    /// Reads a parameter behind `manager_` or `loader_`; `None` if there is no such one.
+    fn read(&mut self, what: &[u8], value: &[u8]) -> Option<Result<(), ()>> {
+        let span = || units::msec(value).ok_or(());
+        Some(match what {
+            b"files" => units::number(value).map(|files| self.files = files).ok_or(()),
+            b"sleep" => span().map(|sleep| self.sleep = sleep),
+            b"threshold" => span().map(|threshold| self.threshold = threshold),
+            _ => return None,
+        })
+    }
+}
+
+impl RawCachePath {
+    /// Reads the directive.
+    ///
+    /// # Errors
+    /// nginx's words.
+    pub fn read(node: &Node) -> Result<Self, ConfError> {
+        let mut place = CachePath {
+            dir: CString::default(),
+            levels: [0; LEVELS_MAX],
+            keys_size: 0,
+            inactive: Duration::from_secs(600),
+            max_size: u64::MAX,
+            min_free: 0,
+            manager: Steps::USUAL,
+            loader: Steps::USUAL,
+            of_nginx: OfNginx::Left,
+            policy: Policy::Lru,
+            pool: None,
+        };
+        let (mut name, mut pool_at) = (None, node.span);
+        for word in node.args.iter().skip(1) {
+            let text = &*word.bytes;
+            let fail = |message: String| node.fail(message).at(word.span);
+            let equals = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
+            let (parameter, value) = (&text[..equals], text.get(equals + 1..).unwrap_or_default());
+            match parameter {
+                b"levels" => {
+                    place.levels =
+                        levels(value).ok_or_else(|| fail(format!("invalid \"levels\" \"{word}\"")))?;
+                }
+                b"use_temp_path" => {
+                    // DIFF(nginx): what is not complete yet is always beside the place where it belongs.
+                    if units::flag(value).is_none() {
+                        let shown = tw_log::Text(value);
+                        return Err(fail(format!(
+                            "invalid use_temp_path value \"{shown}\", it must be \"on\" or \"off\""
+                        )));
+                    }
+                }
+                b"keys_zone" => {
+                    let invalid = || fail(format!("invalid keys zone size \"{word}\""));
+                    let colon = value.iter().rposition(|byte| *byte == b':').ok_or_else(invalid)?;
+                    place.keys_size = units::size(&value[colon + 1..]).ok_or_else(invalid)?;
+                    if place.keys_size < KEYS_MIN {
+                        return Err(fail(format!("keys zone \"{word}\" is too small")));
+                    }
+                    name = (colon > 0).then(|| Box::from(&value[..colon]));
+                }
+                // DIFF(nginx): files of nginx are read where that is asked for.
+                b"loader" => match value {
+                    b"nginx" => place.of_nginx = OfNginx::TakenOver,
+                    _ => {
+                        let shown = tw_log::Text(value);
+                        return Err(fail(format!("invalid loader value \"{shown}\", it must be \"nginx\"")));
+                    }
+                },
+                // DIFF(nginx): what is asked for only once need not push out what is asked for again.
+                b"policy" => {
+                    place.policy = match value {
+                        b"lru" => Policy::Lru,
+                        b"s3fifo" => Policy::S3Fifo,
+                        _ => {
+                            let shown = tw_log::Text(value);
+                            return Err(fail(format!(
+                                "invalid policy value \"{shown}\", it must be \"lru\" or \"s3fifo\""
+                            )));
+                        }
+                    };
+                }
+                // DIFF(nginx): a cache has a thread pool of its own, for all it does.
+                b"thread_pool" => {
+                    if value.is_empty() {
+                        return Err(fail(format!("invalid thread_pool value \"{word}\"")));
+                    }
+                    (place.pool, pool_at) = (Some(value.into()), word.span);
+                }
+                b"inactive" => {
+                    place.inactive = units::sec(value)
+                        .ok_or_else(|| fail(format!("invalid inactive value \"{word}\"")))?;
+                }
+                b"max_size" => {
+                    place.max_size = units::offset(value)
+                        .ok_or_else(|| fail(format!("invalid max_size value \"{word}\"")))?;
+                }
+                b"min_free" => {
+                    place.min_free = units::offset(value)
+                        .ok_or_else(|| fail(format!("invalid min_free value \"{word}\"")))?;
+                }
+                _ => {
+                    let steps = match parameter.iter().position(|byte| *byte == b'_') {
+                        Some(7) if parameter.starts_with(b"manager_") => {
+                            place.manager.read(&parameter[8..], value)
+                        }
+                        Some(6) if parameter.starts_with(b"loader_") => {
+                            place.loader.read(&parameter[7..], value)
+                        }
+                        _ => None,
+                    };
+                    let shown = tw_log::Text(parameter);
+                    match steps {
+                        Some(Ok(())) => {}
+                        Some(Err(())) => return Err(fail(format!("invalid {shown} value \"{word}\""))),
+                        None => return Err(fail(format!("invalid parameter \"{word}\""))),
+                    }
+                }
+            }
+        }
+        let name =
+            name.ok_or_else(|| node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)))?;
+        Ok(Self { path: node.arg(0)?.clone(), place, name, pool_at, span: node.span })
+    }
+
+    /// The name of its zone.
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The name of its thread pool, and where that is written.
+    pub(super) fn pool(&self) -> Option<(&[u8], Span)> {
+        self.place.pool.as_deref().map(|name| (name, self.pool_at))
+    }
+
+    /// The place, of which `full` makes the path whole.
+    ///
+    /// # Errors
+    /// A path that no file has.
+    pub(super) fn resolve(self, full: impl FnOnce(&[u8]) -> CString) -> CachePath {
+        let mut dir = full(&self.path.bytes).into_bytes();
+        while dir.len() > 1 && dir.last() == Some(&b'/') {
+            dir.pop();
+        }
+        CachePath { dir: CString::new(dir).unwrap_or_default(), ..self.place }
+    }
+}
+
+/// `1:2:2`: one to three levels of one or two digits.
+fn levels(text: &[u8]) -> Option<[u8; LEVELS_MAX]> {
+    let mut levels = [0; LEVELS_MAX];
+    let mut given = text.split(|byte| *byte == b':');
+    for level in &mut levels {
+        match given.next() {
+            Some(b"1") => *level = 1,
+            Some(b"2") => *level = 2,
+            Some(_) => return None,
+            None => break,
+        }
+    }
+    given.next().is_none().then_some(levels)
+}
+
+impl CachePath {
+    /// The file of the entry with this key: `DIR/c/29/b7f54b2df7773722d382f4809d65029c`, the levels from the end of the name.
+    pub fn path(&self, key: Key) -> CString {
+        let name = key.hex();
+        let mut path = Vec::with_capacity(self.dir.to_bytes().len() + 48);
+        path.extend_from_slice(self.dir.to_bytes());
+        let mut end = name.len();
+        for digits in self.levels.into_iter().map(usize::from).take_while(|digits| *digits > 0) {
+            path.push(b'/');
+            path.extend_from_slice(&name[end - digits..end]);
+            end -= digits;
+        }
+        path.push(b'/');
+        path.extend_from_slice(&name);
+        // Digits and a path that came from a C string.
+        CString::new(path).unwrap_or_default()
+    }
+
+    /// How much of a path is the directory of the cache, which nobody makes while requests are served.
+    pub(super) fn dir_len(&self) -> u32 {
+        u32::try_from(self.dir.to_bytes().len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the same files belong to both.
+    pub(super) fn is_where(&self, other: &Self) -> bool {
+        self.dir == other.dir && self.levels == other.levels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(levels: [u8; 3]) -> CachePath {
+        CachePath {
+            dir: c"/data".to_owned(),
+            levels,
+            keys_size: 0,
+            inactive: Duration::ZERO,
+            max_size: 0,
+            min_free: 0,
+            manager: Steps::USUAL,
+            loader: Steps::USUAL,
+            of_nginx: OfNginx::Left,
+            policy: Policy::Lru,
+            pool: None,
+        }
+    }
+
+    #[test]
+    fn files_are_where_nginx_has_them() {
+        let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c").unwrap();
+        for (levels, expected) in [
+            ([0, 0, 0], c"/data/b7f54b2df7773722d382f4809d65029c"),
+            ([1, 2, 0], c"/data/c/29/b7f54b2df7773722d382f4809d65029c"),
+            ([2, 2, 2], c"/data/9c/02/65/b7f54b2df7773722d382f4809d65029c"),
+        ] {
+            assert_eq!(place(levels).path(key).as_c_str(), expected);
+        }
+    }
+
+    #[test]
+    fn levels_are_one_or_two_digits() {
+        assert_eq!(levels(b"1"), Some([1, 0, 0]));
+        assert_eq!(levels(b"1:2:2"), Some([1, 2, 2]));
+        for bad in [&b""[..], b"3", b"0", b"1:", b":1", b"1:2:2:1", b"12", b"1;2"] {
+            assert_eq!(levels(bad), None, "{}", String::from_utf8_lossy(bad));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A file on its way into a cache. The disk takes it as it comes, in windows, so that there is never much in memory that the disk
+//! has yet to take: else everybody who needs memory would have to wait for that sometime, loops too.
+//!
+//! ```text
+//! 0 ── needless ──── settled ───────── begun ───────── written
+//!   dropped │ the disk has it │ it is taking it │ it will, with the next window
+//! ```
+//! A window is waited for when the next one has begun. What nobody needs any more leaves memory, because what is written once
+//! and never asked for again would take the place of what is.
+
+use tw_base::Limit;
+use tw_disk::{Account, Disk, DiskError, TempFile, WriteBack};
+
+/// Bytes of a file that the disk takes together; shorter files are left to the kernel.
+pub(super) const WRITE_BACK_SIZE: u64 = 1 << 20;
+/// Bytes of a page of most machines: the page in which a window ends is one of the next window.
+const PAGE: u64 = 4096;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "WRITE_BACK_SIZE",
+    WRITE_BACK_SIZE,
+    "Bytes of a response on its way into a cache that the disk takes together, or more if more was written at once; it may have two such parts to take",
+    "the next write waits for the disk",
+)];
+
+/// A file on its way.
+pub(super) struct FillFile {
+    pub(super) temp: TempFile,
+    /// Bytes of a window.
+    window: u64,
+    /// Where the next window begins.
+    begun: u64,
+    settled: u64,
+}
+
+impl FillFile {
+    /// One that has nothing yet; `window` is how much the disk takes together.
+    pub(super) fn new(temp: TempFile, window: u64) -> Self {
+        Self { temp, window, begun: 0, settled: 0 }
+    }
+
+    /// So many bytes of it are on the disk, whatever becomes of the others.
+    pub(super) fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// It has been written up to `written`, and nobody needs in memory what lies before `needless_to`: begins with a window if
+    /// there is one, and waits for the one before.
+    ///
+    /// # Errors
+    /// The disk has not taken it; what is not settled may be something else now.
+    pub(super) async fn advance(
+        &mut self,
+        disk: &Disk,
+        by: &mut Account,
+        written: u64,
+        needless_to: u64,
+    ) -> Result<(), DiskError> {
+        let end = written / PAGE * PAGE;
+        if end.saturating_sub(self.begun) < self.window {
+            return Ok(());
+        }
+        self.write_back(disk, by, self.begun, end, needless_to).await
+    }
+
+    /// The same with all of it, at its end: waits until the disk has it.
+    ///
+    /// # Errors
+    /// As [`FillFile::advance`].
+    pub(super) async fn finish(
+        &mut self,
+        disk: &Disk,
+        by: &mut Account,
+        written: u64,
+        needless_to: u64,
+    ) -> Result<(), DiskError> {
+        if written < self.window {
+            return Ok(());
+        }
+        self.write_back(disk, by, written, written, needless_to).await
+    }
+
+    /// Waits for what lies before `until`, and begins with what lies behind the last window up to `end`.
+    async fn write_back(
+        &mut self,
+        disk: &Disk,
+        by: &mut Account,
+        until: u64,
+        end: u64,
+        needless_to: u64,
+    ) -> Result<(), DiskError> {
+        let how = WriteBack {
+            begin: self.begun.max(until)..end,
+            finish: self.settled..until,
+            needless_to: needless_to.min(until),
+        };
+        disk.write_back(by, self.temp.file(), how).await?;
+        (self.settled, self.begun) = (until, end);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tw_disk::sim::{Faults, Sim};
+    use tw_disk::{Aio, Class, Errno, Op, Pool, Source};
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    async fn temp_file(disk: &Disk, by: &mut Account) -> FillFile {
+        FillFile::new(disk.create_beside(by, c"/cache/a", 1).await.unwrap(), 3 * PAGE)
+    }
+
+    fn disk() -> (Arc<Sim>, Disk, Account) {
+        let sim = Sim::new(1);
+        let disk = Disk::simulated(Pool::new("sim", 1, 100).unwrap(), Aio::Off, sim.clone());
+        (sim, disk, Account::new(Class::Fill, Source::NONE))
+    }
+
+    #[test]
+    fn each_window_is_waited_for_when_the_next_one_has_begun() {
+        let (sim, disk, mut by) = disk();
+        block_on(async {
+            let mut temp_file = temp_file(&disk, &mut by).await;
+            let before = sim.calls();
+            // Written up to, operations in all, settled, begun; in pages.
+            for (written, calls, settled, begun) in [
+                (1.0, 0, 0, 0),
+                (2.9, 0, 0, 0),
+                (3.5, 1, 0, 3),
+                (5.9, 1, 0, 3),
+                (7.2, 2, 3, 7),
+                (7.2, 2, 3, 7),
+                (20.0, 3, 7, 20),
+            ] {
+                let written = (written * PAGE as f64) as u64;
+                temp_file.advance(&disk, &mut by, written, 0).await.unwrap();
+                let so_far = (sim.calls() - before, temp_file.settled() / PAGE, temp_file.begun / PAGE);
+                assert_eq!(so_far, (calls, settled, begun), "{written}");
+            }
+            temp_file.finish(&disk, &mut by, 20 * PAGE + 1, 0).await.unwrap();
+            assert_eq!((sim.calls() - before, temp_file.settled()), (4, 20 * PAGE + 1));
+        });
+    }
+
+    #[test]
+    fn what_is_short_is_left_to_the_kernel() {
+        let (sim, disk, mut by) = disk();
+        block_on(async {
+            let mut temp_file = temp_file(&disk, &mut by).await;
+            let before = sim.calls();
+            temp_file.advance(&disk, &mut by, 3 * PAGE - 1, u64::MAX).await.unwrap();
+            temp_file.finish(&disk, &mut by, 3 * PAGE - 1, u64::MAX).await.unwrap();
+            assert_eq!(sim.calls(), before);
+            // One window, which no other one follows.
+            temp_file.finish(&disk, &mut by, 3 * PAGE, u64::MAX).await.unwrap();
+            assert_eq!((sim.calls(), temp_file.settled()), (before + 1, 3 * PAGE));
+        });
+    }
+
+    #[test]
+    fn what_the_disk_has_not_taken_is_not_settled() {
+        let (sim, disk, mut by) = disk();
+        block_on(async {
+            let mut temp_file = temp_file(&disk, &mut by).await;
+            let content = vec![7; 8 * PAGE as usize];
+            disk.write(&mut by, temp_file.temp.file(), 0, content.clone()).await.unwrap();
+            temp_file.advance(&disk, &mut by, 3 * PAGE, 0).await.unwrap();
+            temp_file.advance(&disk, &mut by, 6 * PAGE, 0).await.unwrap();
+            sim.set_faults(Faults { io: 1000, ..Faults::NONE });
+            let error = temp_file.finish(&disk, &mut by, 8 * PAGE, 0).await.unwrap_err();
+            assert_eq!((error.op(), error.errno()), (Some(Op::WriteBack), Some(Errno::IO)));
+            assert_eq!(temp_file.settled(), 3 * PAGE);
+            let left = sim.content(temp_file.temp.path().unwrap()).unwrap();
+            let settled = 3 * PAGE as usize;
+            assert!(left[..settled] == content[..settled] && left[settled..] != content[settled..]);
+        });
+    }
+}

@@ -1,0 +1,207 @@
+//! Who asks: facts about a client's connection, whatever protocol it speaks. No I/O: variables, limits and logs read them.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tw_core::event_loop::Place;
+use tw_core::generation::{DebugLines, ListenAddress};
+use tw_log::{ErrorLog, Level};
+use tw_net::{Addr, proxy_protocol};
+
+use crate::event_loop::Loop;
+use crate::http::accept::TlsInfo;
+use crate::http::generation::{ListenGroup, LoopGeneration};
+
+/// A client, from accept to close.
+pub struct Client {
+    /// Number of its connection: `*id` in log lines.
+    pub id: u64,
+    /// The loop it is served by.
+    pub home: Rc<Loop>,
+    /// The listening address it came by.
+    pub listen: Rc<Addr>,
+    /// When it was accepted.
+    pub accepted: Instant,
+    /// Requests begun on its connection.
+    pub requests: Cell<u64>,
+    /// What was agreed on by TLS, if that secures the connection.
+    pub tls: OnceCell<Box<TlsInfo>>,
+    /// Whether it speaks plain HTTP where TLS is expected.
+    pub(crate) is_plain_on_tls: Cell<bool>,
+    /// What a PROXY protocol header said.
+    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
+    /// Where it stands among the clients of its loop.
+    pub(crate) place: Place,
+    verbosity: Verbosity,
+    peer: Addr,
+    peer_text: OnceCell<Box<str>>,
+    local: OnceCell<Box<Addr>>,
+    /// The listening address in a generation: number of that, index there.
+    group: Cell<(u64, usize)>,
+}
+
+/// What a client's URLs begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`
+    Http,
+    /// `https`
+    Https,
+}
+
+impl Scheme {
+    /// The scheme in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port a URL need not say.
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// Whether the connection is secured by TLS.
+    pub fn is_secure(self) -> bool {
+        self == Self::Https
+    }
+}
+
+/// How much of a client is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verbosity {
+    /// What the levels of the error logs admit.
+    AsLogsSay,
+    /// Everything, in every log (`debug_connection`).
+    Everything,
+    /// The same as the first, but nothing is louder than `info`.
+    Quiet,
+}
+
+impl Client {
+    /// A client whose connection was just accepted.
+    pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
+        let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
+        Self::make(id, peer, listen, home, verbosity)
+    }
+
+    /// The same client as one of whom only that much is known: for variables that are wanted before a handshake is over.
+    pub(crate) fn introduced(&self, secured: TlsInfo) -> Rc<Self> {
+        let (peer, listen) = (self.peer.clone(), self.listen.clone());
+        let client = Self::make(self.id, peer, listen, self.home.clone(), self.verbosity);
+        // Both are new, and nobody has set them.
+        let _ = client.tls.set(Box::new(secured));
+        if let Some(header) = self.proxy.get() {
+            let _ = client.proxy.set(header.clone());
+        }
+        client
+    }
+
+    /// Nobody: the server asks something of its own accord, again and again, and what is not as usual is no news.
+    pub(crate) fn nobody(home: Rc<Loop>) -> Rc<Self> {
+        let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
+        Self::make(id, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
+    }
+
+    fn make(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>, verbosity: Verbosity) -> Rc<Self> {
+        Rc::new_cyclic(|client| Self {
+            id,
+            place: home.connections.enter(client.clone()),
+            home,
+            listen,
+            accepted: tw_rt::clock::now(),
+            requests: Cell::new(0),
+            tls: OnceCell::new(),
+            is_plain_on_tls: Cell::new(false),
+            proxy: OnceCell::new(),
+            verbosity,
+            peer,
+            peer_text: OnceCell::new(),
+            local: OnceCell::new(),
+            group: Cell::new((0, 0)),
+        })
+    }
+
+    /// What its URLs begin with.
+    pub fn scheme(&self) -> Scheme {
+        if self.tls.get().is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// The peer's address.
+    pub fn peer(&self) -> &Addr {
+        &self.peer
+    }
+
+    /// The peer's address as text without port.
+    pub fn peer_text(&self) -> &str {
+        self.peer_text.get_or_init(|| self.peer.client_text())
+    }
+
+    /// Our address, once `ask` has told it.
+    pub(crate) fn local_or(&self, ask: impl FnOnce() -> Option<Addr>) -> &Addr {
+        self.local.get_or_init(|| Box::new(ask().unwrap_or_else(|| (*self.listen).clone())))
+    }
+
+    /// The listening address in `generation`; `None` if a reload took it away meanwhile.
+    pub(crate) fn group<'g>(&self, generation: &'g LoopGeneration) -> Option<&'g ListenGroup> {
+        let (id, at) = self.group.get();
+        if id == generation.id {
+            return generation.groups.get(at);
+        }
+        // A reload seldom moves it.
+        let is_ours = |listening: &ListenAddress| listening.address == *self.listen;
+        let at = match generation.listens.get(at) {
+            Some(listening) if is_ours(listening) => at,
+            _ => generation.listens.iter().position(is_ours)?,
+        };
+        self.group.set((generation.id, at));
+        generation.groups.get(at)
+    }
+
+    /// Writes a line into the main error log.
+    pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        let generation = self.home.generation();
+        let message = format_args!("{message}{}", Whence(self));
+        self.write(&generation.error_log, level, message);
+    }
+
+    /// Writes a step into the main error log, if somebody wants to know steps.
+    pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
+        let generation = self.home.generation();
+        if generation.debug_lines == DebugLines::Perhaps {
+            self.write(&generation.error_log, Level::Debug, message);
+        }
+    }
+
+    /// Writes a line into a log that admits it, or into any for a client of `debug_connection`.
+    pub(crate) fn write(&self, log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
+        match self.verbosity {
+            Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
+            Verbosity::Quiet => log.write(level.max(Level::Info), Some(self.id), message),
+            Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.home.connections.leave(&self.place);
+    }
+}
+
+/// The end of a line of the main error log: `, client: …, server: …`.
+struct Whence<'a>(&'a Client);
+
+impl fmt::Display for Whence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", client: {}, server: {}", self.0.peer_text(), self.0.listen)
+    }
+}

@@ -1,0 +1,44 @@
+//! Waiting for a client whose connection can be spared: it is closed if its place is wanted.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tw_core::event_loop::Expendable;
+use tw_rt::Deadline;
+
+use super::client::Client;
+
+/// Why such a wait ended without the client being ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitError {
+    /// The time was over.
+    Timeout,
+    /// Its place is wanted.
+    Called,
+    /// It failed.
+    Failed,
+}
+
+/// Waits for `ready`, at most `time`, or until the connection is asked to close.
+pub(crate) async fn ready_or_called(
+    client: &Client,
+    deadline: &RefCell<Deadline>,
+    time: Duration,
+    mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+) -> Result<(), WaitError> {
+    let mut expendable = Expendable::new(&client.home.connections, &client.place);
+    deadline.borrow_mut().set(time);
+    poll_fn(|cx| {
+        if let Poll::Ready(ready) = ready(cx) {
+            return Poll::Ready(ready.map_err(|_| WaitError::Failed));
+        }
+        if expendable.poll_called(cx).is_ready() {
+            return Poll::Ready(Err(WaitError::Called));
+        }
+        deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(WaitError::Timeout))
+    })
+    .await
+}

@@ -1,0 +1,320 @@
+//! The files of one loop: looking them up, keeping them, and letting them go.
+
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tw_disk::{Disk, Errno, File, Kind, Links, Meta, Now, Open};
+
+use super::OpenFile;
+use super::content_cache::ContentCache;
+use super::table::{Entry, Found, Look, Setting, Table, Way, setting_of};
+use crate::config::location::OpenFileCache;
+
+/// The most entries that one sweep looks at: some 100 µs, should all of them be closed.
+const SWEEP_MAX: usize = 256;
+/// Every entry is looked at this often, and so stays at most this much longer than it should.
+const SWEEP_ROUND: Duration = Duration::from_secs(2);
+/// Files that are closed when the process has no descriptor left.
+const EXHAUSTED_CLOSE: usize = 32;
+
+/// For the first look at a path: it fails with `ELOOP` where there is a link.
+const WITHOUT_LINKS: Open = Open { links: Links::Refuse { from: 0 }, ..Open::PATH };
+
+/// Whether a request may let others go first to share a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It may.
+    First,
+    /// It has.
+    Waited,
+}
+
+/// For whom a path is looked up.
+pub(super) struct FileUser<'a> {
+    pub(super) disk: &'a Disk,
+    pub(super) how: &'a Open,
+    pub(super) cache: Option<&'a OpenFileCache>,
+    /// When its request had been read, in ticks.
+    pub(super) read: u64,
+    pub(super) turn: Turn,
+}
+
+/// What is known of a path.
+pub(super) enum Known {
+    /// It is valid.
+    Valid(Result<Rc<OpenFile>, Errno>),
+    /// It has to be looked up.
+    Unknown,
+    /// Whether it is still valid is not in memory.
+    Cold,
+    /// A look of this turn came too early for the request: others that are ready should be read first.
+    Shared,
+}
+
+/// A look-up that may be answered without waiting.
+pub type Lookup = Now<Rc<OpenFile>>;
+
+/// The files of one loop.
+pub struct FileTable {
+    /// The first is for those without `open_file_cache`.
+    pub(super) tables: Vec<Table>,
+    pub(super) hot: ContentCache,
+    /// Files that stay open without `open_file_cache`, and for how long.
+    default: (usize, Duration),
+    /// Counts requests read and looks taken, so that their order is known.
+    ticks: u64,
+}
+
+impl FileTable {
+    /// Knows nothing yet; may keep `hot_max` bytes of contents, and without `open_file_cache` so many files open, for so long.
+    pub fn new(hot_max: usize, default: (usize, Duration)) -> Self {
+        Self { tables: vec![Table::new(None, default)], hot: ContentCache::new(hot_max), default, ticks: 0 }
+    }
+
+    /// Forgets every file, and goes by these settings from now on; see [`new`](Self::new). Looks that go on may still bring
+    /// one back.
+    #[must_use = "files are closed when this is dropped, which takes long for many of them"]
+    pub(crate) fn forget(&mut self, hot_max: usize, default: (usize, Duration)) -> Forgotten {
+        let Self { tables, hot, .. } = self;
+        let mut entries: Vec<_> = tables.iter_mut().flat_map(Table::empty).collect();
+        entries.retain(|entry| matches!(entry.found, Found::File(_)));
+        for entry in &entries {
+            let_go(hot, entry);
+        }
+        (self.tables, self.hot, self.default) =
+            (vec![Table::new(None, default)], ContentCache::new(hot_max), default);
+        Forgotten(entries)
+    }
+
+    /// Bytes of contents kept in memory, without those that only a response still holds.
+    pub fn hot_bytes(&self) -> usize {
+        self.hot.bytes()
+    }
+
+    /// Paths of which something is known.
+    pub fn len(&self) -> usize {
+        self.tables.iter().map(Table::len).sum()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Notes that a request has been read; what is looked at from now on is as new as it needs.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
+    }
+
+    /// Notes that a look begins. Every look is noted before it is taken, however long it lasts.
+    pub(super) fn look(&mut self) -> Look {
+        Look { tick: self.tick(), at: tw_rt::clock::now() }
+    }
+
+    /// Opens `path` if that needs no waiting.
+    pub(super) fn open_now(&mut self, path: &CStr, by: &FileUser<'_>) -> Lookup {
+        match self.known(path, by) {
+            Known::Valid(found) => return Now::Ready(found),
+            Known::Cold | Known::Shared => return Now::Cold,
+            Known::Unknown => {}
+        }
+        let look = self.look();
+        let mut opened = by.disk.open_now(path, by.how);
+        if let Now::Ready(Err(errno)) = opened
+            && self.made_room(errno)
+        {
+            opened = by.disk.open_now(path, by.how);
+        }
+        match opened {
+            Now::Cold => Now::Cold,
+            Now::Ready(Ok(file)) => Now::Ready(Ok(self.opened(path, file, by.how, by.cache, look))),
+            Now::Ready(Err(errno)) => {
+                self.failed(path, errno, by.cache, look);
+                Now::Ready(Err(errno))
+            }
+        }
+    }
+
+    /// What is known of a path, once it was checked that it is still so.
+    pub(super) fn known(&mut self, path: &CStr, by: &FileUser<'_>) -> Known {
+        let index = self.table(setting_of(by.cache));
+        let Some(at) = self.tables[index].find(path) else { return Known::Unknown };
+        let now = tw_rt::clock::now();
+        let is_inactive = self.tables[index].is_inactive(at, now);
+        let entry = self.tables[index].at(at);
+        let believed = match by.cache {
+            Some(cache) => now.saturating_duration_since(entry.look.at) < cache.valid,
+            // A look of another turn is not believed even where its request was read long ago.
+            None => entry.look.at == now && entry.look.tick > by.read,
+        };
+        let file = match &entry.found {
+            Found::File(file) if file.how == *by.how => file.clone(),
+            Found::Failed(errno) if believed => return Known::Valid(Err(*errno)),
+            Found::Counting if !is_inactive => return Known::Unknown,
+            Found::File(_) | Found::Failed(_) | Found::Counting => {
+                self.remove(index, at);
+                return Known::Unknown;
+            }
+        };
+        if !believed {
+            if entry.look.at == now && by.turn == Turn::First && by.cache.is_none() {
+                return Known::Shared;
+            }
+            self.ticks += 1;
+            entry.look = match recheck(by.disk, path, &file.file, &mut entry.way) {
+                Now::Ready(Ok(meta)) if meta.is_same_version(file.meta()) => {
+                    Look { tick: self.ticks, at: now }
+                }
+                Now::Cold => return Known::Cold,
+                Now::Ready(_) => {
+                    self.remove(index, at);
+                    return Known::Unknown;
+                }
+            };
+        }
+        entry.used = now;
+        entry.recent = true;
+        self.hot.used(by.disk, &file, now);
+        Known::Valid(Ok(file))
+    }
+
+    /// Keeps a file that was opened, and returns it.
+    pub(super) fn opened(
+        &mut self,
+        path: &CStr,
+        file: File,
+        how: &Open,
+        cache: Option<&OpenFileCache>,
+        look: Look,
+    ) -> Rc<OpenFile> {
+        let file = Rc::new(OpenFile::new(file, *how));
+        if file.meta().kind == Kind::File || cache.is_some() {
+            let index = self.table(setting_of(cache));
+            let table = &mut self.tables[index];
+            let uses = 1 + table.find(path).map_or(0, |at| table.at(at).uses);
+            let is_enough = cache.is_none_or(|c| uses >= c.min_uses);
+            let found = if is_enough { Found::File(file.clone()) } else { Found::Counting };
+            self.insert(index, path, found, uses, look);
+        }
+        file
+    }
+
+    /// Keeps the failure to open a path, if the location wants that.
+    pub(super) fn failed(&mut self, path: &CStr, errno: Errno, cache: Option<&OpenFileCache>, look: Look) {
+        if cache.is_some_and(|c| c.errors) && !is_exhausted(errno) {
+            let index = self.table(setting_of(cache));
+            self.insert(index, path, Found::Failed(errno), 1, look);
+        }
+    }
+
+    /// The table of a setting: one of very few.
+    fn table(&mut self, setting: Setting) -> usize {
+        self.tables.iter().position(|table| table.setting == setting).unwrap_or_else(|| {
+            self.tables.push(Table::new(setting, self.default));
+            self.tables.len() - 1
+        })
+    }
+
+    fn insert(&mut self, index: usize, path: &CStr, found: Found, uses: u64, look: Look) {
+        if let Some(at) = self.tables[index].find(path) {
+            self.remove(index, at);
+        }
+        let used = tw_rt::clock::now();
+        let entry = Entry { path: path.into(), found, way: Way::Unknown, look, used, uses, recent: false };
+        let Self { tables, hot, .. } = self;
+        tables[index].insert(entry, |gone| let_go(hot, &gone));
+    }
+
+    fn remove(&mut self, index: usize, at: usize) {
+        let entry = self.tables[index].remove(at);
+        let_go(&mut self.hot, &entry);
+    }
+
+    /// Whether `errno` means that there are too many open files, and some of those kept here were closed for that.
+    pub(crate) fn made_room(&mut self, errno: Errno) -> bool {
+        if !is_exhausted(errno) {
+            return false;
+        }
+        let Self { tables, hot, .. } = self;
+        let mut closed = 0;
+        while closed < EXHAUSTED_CLOSE {
+            let largest = tables.iter_mut().max_by_key(|table| table.len());
+            let Some(entry) = largest.and_then(Table::evict) else { break };
+            // One that is being read stays open until that is done.
+            closed += usize::from(matches!(&entry.found, Found::File(file) if Rc::strong_count(file) == 1));
+            let_go(hot, &entry);
+        }
+        closed > 0
+    }
+
+    /// Closes some of the files that were not used for long or have lost their name, unlocks those that were changed, and says
+    /// when to come again.
+    pub fn sweep(&mut self, disk: &Disk) -> Duration {
+        let now = tw_rt::clock::now();
+        let steps = self.len().div_ceil(SWEEP_MAX).max(2);
+        let Self { tables, hot, .. } = self;
+        for table in &mut *tables {
+            // With `open_file_cache`, what was removed is believed to be there for `open_file_cache_valid`, as in nginx.
+            let is_cache = table.setting.is_some();
+            let is_over = |entry: &Entry| {
+                let Found::File(file) = &entry.found else { return false };
+                file.unlock_if_changed(disk);
+                !is_cache && is_nameless(disk, file)
+            };
+            // One more than its share, to notice the end of a round.
+            table.sweep(table.len().div_ceil(steps) + 1, now, is_over, |gone| let_go(hot, &gone));
+        }
+        tables.retain(|table| table.setting.is_none() || table.len() > 0);
+        SWEEP_ROUND / u32::try_from(steps).unwrap_or(u32::MAX)
+    }
+}
+
+/// Files that were forgotten, and are not closed yet.
+pub(crate) struct Forgotten(Vec<Entry>);
+
+impl Forgotten {
+    /// Closes some, and says whether there are more.
+    pub(crate) fn close_some(&mut self) -> bool {
+        self.0.truncate(self.0.len().saturating_sub(SWEEP_MAX));
+        !self.0.is_empty()
+    }
+}
+
+/// Whether somebody has removed the file and its blocks wait for being closed, as far as that is known without waiting.
+fn is_nameless(disk: &Disk, file: &OpenFile) -> bool {
+    matches!(disk.stat_now(&file.file), Now::Ready(Ok(meta)) if meta.nlink == 0)
+}
+
+/// The contents of a file go with its entry.
+fn let_go(hot: &mut ContentCache, entry: &Entry) {
+    if let Found::File(file) = &entry.found {
+        hot.forget(file);
+    }
+}
+
+pub(super) fn is_exhausted(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE)
+}
+
+/// What `path` leads to now, in the cheapest way that cannot wait: an open file keeps the names of its directories in
+/// memory, but not those of links.
+fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut Way) -> Now<Meta> {
+    match way {
+        Way::Plain => disk.recheck_now(path, file),
+        Way::Linked => disk.probe_now(path),
+        Way::Unknown => match disk.open_now(path, &WITHOUT_LINKS) {
+            Now::Ready(Ok(found)) => {
+                *way = Way::Plain;
+                Now::Ready(Ok(*found.meta()))
+            }
+            Now::Ready(Err(Errno::LOOP)) => {
+                *way = Way::Linked;
+                disk.probe_now(path)
+            }
+            Now::Ready(Err(errno)) => Now::Ready(Err(errno)),
+            Now::Cold => Now::Cold,
+        },
+    }
+}

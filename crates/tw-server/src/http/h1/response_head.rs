@@ -1,0 +1,103 @@
+//! The head of a response in HTTP/1, and how the end of its body is marked (RFC 9112 section 6).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
+
+use super::Conn;
+use crate::http::body::Body;
+use crate::http::error_response;
+use crate::http::request::{After, Request};
+use crate::http::send_response;
+use crate::http::user_agent;
+
+/// How the end of a response body is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delimiter {
+    /// There is no body.
+    None,
+    /// `Content-Length`
+    Length,
+    /// Chunked.
+    Chunked,
+    /// The connection ends with it.
+    Close,
+}
+
+/// Decides how the end of the body is marked.
+pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
+    // Only a chunked body can have trailers. A head alone says what it would say without them.
+    if r.out.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
+        r.out.content_length = None;
+    }
+    let delimiter = delimiter(r);
+    match delimiter {
+        Delimiter::None => {
+            r.out.content_length = None;
+            return (delimiter, Body::Empty);
+        }
+        Delimiter::Close => r.state.after = After::Close,
+        Delimiter::Length | Delimiter::Chunked => {}
+    }
+    if r.method() == Method::Head { (delimiter, Body::Empty) } else { (delimiter, body) }
+}
+
+/// How the end of a body of this length is marked.
+pub(crate) fn delimiter(r: &Request) -> Delimiter {
+    match r.out.content_length {
+        _ if matches!(r.out.status, 100..=199 | 204 | 304) => Delimiter::None,
+        Some(_) => Delimiter::Length,
+        // RFC 9112, section 6.1: may be left out, and as in nginx it is. What GET would say depends on what it finds.
+        None if r.method() == Method::Head => Delimiter::None,
+        None if may_be_chunked(r) => Delimiter::Chunked,
+        None => Delimiter::Close,
+    }
+}
+
+fn may_be_chunked(r: &Request) -> bool {
+    r.head.version() >= Version::HTTP_11 && r.plan().core.chunked_transfer_encoding
+}
+
+/// Writes the head into the loop's buffer and returns its length.
+pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usize {
+    let connection = connection_field(conn, r);
+    let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { error_response::server_name(r) };
+    let mut address = Vec::new();
+    let location_base = send_response::location_base(r, &mut address);
+    let context = EncodeContext {
+        now: tw_rt::clock::unix().secs,
+        dates: &conn.client.home.app.dates,
+        server: &server,
+        connection,
+        chunked: delimiter == Delimiter::Chunked,
+        location_base,
+        vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
+    };
+    let mut out = conn.client.home.buffers.head_out.borrow_mut();
+    out.clear();
+    r.out.encode_h1(&context, &mut out);
+    out.len()
+}
+
+/// Decides whether the connection stays, and says so.
+fn connection_field(conn: &Conn, r: &mut Request) -> ConnectionField {
+    if r.out.status == 101 {
+        return ConnectionField::Upgrade;
+    }
+    let keep = r.plan().core.keepalive;
+    let client = &conn.client;
+    let over = keep.timeout.is_zero()
+        || client.requests.get() >= keep.requests
+        || tw_rt::clock::now().saturating_duration_since(client.accepted) > keep.time
+        || client.home.connections.is_stopping() && keep.min_timeout.is_zero()
+        || r.body.may_not_come()
+        || user_agent::keepalive_is_disabled(r);
+    if over && r.state.after == After::KeepAlive {
+        r.state.after = After::Close;
+    }
+    match r.state.after {
+        After::KeepAlive => ConnectionField::KeepAlive(keep.header.as_ref().map(Duration::as_secs)),
+        After::Close | After::Abort => ConnectionField::Close,
+    }
+}

@@ -1,0 +1,173 @@
+//! A list of fields becomes the head of a request, within the limits of its server.
+
+use std::fmt;
+
+use tw_http::{Content, HeadError, HeadLimits, ListSize, Method, Pseudo, RequestHead, base64};
+use tw_http2::{Fault, List, Pseudo as Which};
+use tw_log::{Level, Text};
+
+use super::stream_handle::Intent;
+use crate::http::generation::ListenGroup;
+use crate::http::request::{After, Request};
+use crate::http::start::choose_server;
+use crate::http::variables::random_id;
+
+/// The server of the host does not speak HTTP/2 (RFC 9110, section 15.5.20).
+const MISDIRECTED_REQUEST: u16 = 421;
+/// Nobody here speaks what the client has asked for (RFC 9220 section 3).
+const NOT_IMPLEMENTED: u16 = 501;
+/// It is malformed (RFC 9113 section 8.1.1).
+pub(super) const BAD_REQUEST: u16 = 400;
+/// What a stream can become (RFC 8441).
+const WEBSOCKET: &[u8] = b"websocket";
+/// The line that has always asked for it (RFC 6455 section 4.1).
+const UPGRADE_METHOD: &[u8] = b"GET";
+
+// DIFF(nginx): a stream can become a tunnel (RFC 9113 section 8.5).
+/// What a list asks for.
+pub(super) fn wish(list: &List) -> Intent {
+    match list.pseudo(Which::Method).map(Method::of) {
+        Some(Method::Connect) => Intent::Other,
+        _ => Intent::Answer,
+    }
+}
+
+/// Takes a head over. The error is the status of a request that goes no further, which has been logged.
+pub(super) fn take(r: &mut Request, list: &List) -> Result<(), u16> {
+    let generation = r.generation().clone();
+    let Some(group) = r.client().group(&generation) else {
+        // A reload took the address away.
+        r.state.after = After::Abort;
+        return Err(503);
+    };
+    r.route.server = group.default_server;
+    r.route.plan = generation.server(r.route.server).plan;
+    let read = read(r, list, group);
+    r.head.came_as(list.block_len());
+    if let Err(wrong) = read {
+        let said = Said { head: &r.head, wrong };
+        r.log(Level::Info, format_args!("{said} while reading client request headers"));
+        // As far as the path was good, an error page may use it.
+        let Request { head, uri, .. } = &mut *r;
+        uri.path.extend_from_slice(head.path());
+        uri.args.extend_from_slice(head.args());
+        return Err(wrong.status());
+    }
+    if !group.speaks_http2(generation.server(r.route.server)) {
+        r.log(
+            Level::Info,
+            format_args!(
+                "client attempted to request the server name for which the negotiated protocol is disabled"
+            ),
+        );
+        return Err(MISDIRECTED_REQUEST);
+    }
+    match list.pseudo(Which::Protocol) {
+        Some(other) if other != WEBSOCKET => {
+            r.log(Level::Info, format_args!("client asked for the protocol \"{}\"", Text(other)));
+            Err(NOT_IMPLEMENTED)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> {
+    let generation = r.generation().clone();
+    let (authority, other) = (list.pseudo(Which::Authority), list.pseudo(Which::Protocol));
+    let pseudo = Pseudo {
+        method: if other.is_some() { UPGRADE_METHOD } else { list.pseudo(Which::Method).unwrap_or_default() },
+        target: list.pseudo(Which::Path).unwrap_or_default(),
+        authority,
+    };
+    let begun = r.head.begin_list(&pseudo, &generation.server(r.route.server).head);
+    if authority.is_some() && r.head.host().is_some() {
+        choose_server(r, group);
+    }
+    let limits = &generation.server(r.route.server).head;
+    if pseudo.method == b"CONNECT" && !limits.allow_connect {
+        return Err(HeadError::ConnectNotAllowed.into());
+    }
+    if let Some(failure) = list.fault() {
+        return Err(failure.into());
+    }
+    if list.is_cut() {
+        return Err(HeadError::TooLargeRequest.into());
+    }
+    let size = ListSize {
+        longest: list.longest(),
+        all: list.text_len(),
+        target: list.pseudo(Which::Path).map_or(0, <[u8]>::len),
+    };
+    size.judge(limits)?;
+    begun?;
+    for (name, value) in list.iter() {
+        r.head.push_listed(name, value, limits)?;
+    }
+    if let Some(other) = other {
+        ask_to_switch(&mut r.head, other, limits)?;
+    }
+    let content = match wish(list) {
+        Intent::Answer if !list.ends() => Content::Follows,
+        // What follows is said in the other protocol.
+        Intent::Answer | Intent::Other => Content::None,
+    };
+    let ended = r.head.end_list(content, limits);
+    if authority.is_none() {
+        choose_server(r, group);
+    }
+    Ok(ended?)
+}
+
+// DIFF(nginx): it knows no `CONNECT` with a `:protocol`.
+/// Asks for another protocol in the words of HTTP/1.1, which configurations and the servers behind this one know: a stream of
+/// this client cannot be told by its key, so that is made here (RFC 8441 section 5).
+fn ask_to_switch(head: &mut RequestHead, other: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+    head.push_listed(b"upgrade", other, limits)?;
+    head.push_listed(b"connection", b"Upgrade", limits)?;
+    head.push_listed(b"sec-websocket-key", &base64::encode(&random_id()), limits)
+}
+
+/// Why a list is no request that could be answered.
+#[derive(Clone, Copy)]
+enum Wrong {
+    /// It breaks the rules of the protocol.
+    Malformed(Fault),
+    /// Or those of every head.
+    Head(HeadError),
+}
+
+impl From<Fault> for Wrong {
+    fn from(failure: Fault) -> Self {
+        Self::Malformed(failure)
+    }
+}
+
+impl From<HeadError> for Wrong {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl Wrong {
+    fn status(self) -> u16 {
+        match self {
+            Self::Malformed(_) => BAD_REQUEST,
+            Self::Head(error) => error.status(),
+        }
+    }
+}
+
+/// What the log says of it.
+struct Said<'a> {
+    head: &'a RequestHead,
+    wrong: Wrong,
+}
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.wrong {
+            Wrong::Malformed(failure) => write!(f, "client {failure}"),
+            Wrong::Head(error) => self.head.error_text(error).fmt(f),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The head of a response as HTTP/2 sends it: each field goes straight into the frame.
+
+use std::borrow::Cow;
+
+use tw_http::response::list_fields;
+use tw_http::{ConnectionField, EncodeContext, Fields};
+use tw_http2::Fields as Written;
+
+use super::StreamHandle;
+use crate::http::error_response;
+use crate::http::file_error::FileError;
+use crate::http::request::Request;
+use crate::http::send_response;
+
+/// Sends the head of the response to `r`, with which it ends or does not, and says how many bytes that are on the wire.
+pub(super) fn send(exchange: &StreamHandle, r: &Request, ends: bool) -> Result<usize, FileError> {
+    let server = error_response::server_name(r);
+    let mut address = Vec::new();
+    let context = EncodeContext {
+        now: tw_rt::clock::unix().secs,
+        dates: &r.client().home.app.dates,
+        server: &server,
+        connection: ConnectionField::Close,
+        chunked: false,
+        location_base: send_response::location_base(r, &mut address),
+        vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
+    };
+    let write = |written: &mut Written<'_>| {
+        written.status(r.out.status);
+        r.out.list(&context, &mut |name, value| push(written, name, value));
+    };
+    exchange.begin(write, ends)
+}
+
+/// Writes these fields alone, of a head before the response or of trailers.
+pub(super) fn push_all(written: &mut Written<'_>, fields: &Fields) {
+    list_fields(fields, &mut |name, value| push(written, name, value));
+}
+
+/// Whether there is any that can be written.
+pub(super) fn has_any(fields: &Fields) -> bool {
+    let mut has_any = false;
+    list_fields(fields, &mut |name, _| has_any |= is_name(name));
+    has_any
+}
+
+fn push(written: &mut Written<'_>, name: &[u8], value: &[u8]) {
+    // What is no name has no way to be said.
+    if is_name(name) {
+        written.push(name, &harmless(value));
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_name(name: &[u8]) -> bool {
+    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_usual)
+}
+
+// DIFF(nginx): CR, LF and other control characters of a value become spaces, as RFC 9110 section 5.5 has it; none stands at its
+// ends.
+fn harmless(value: &[u8]) -> Cow<'_, [u8]> {
+    let is_harmless = |byte: u8| byte == b'\t' || byte >= b' ' && byte != 0x7f;
+    if value.iter().all(|&byte| is_harmless(byte)) {
+        return value.trim_ascii().into();
+    }
+    let value: Vec<u8> = value.iter().map(|&byte| if is_harmless(byte) { byte } else { b' ' }).collect();
+    value.trim_ascii().to_vec().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_cannot_become_two() {
+        for (value, expected) in [
+            (&b"as it is"[..], &b"as it is"[..]),
+            (b" a\tb ", b"a\tb"),
+            (b"a\r\nb: c", b"a  b: c"),
+            (b"\0a\x7f\x1fb\n", b"a  b"),
+            (b"caf\xe9", b"caf\xe9"),
+            (b"", b""),
+        ] {
+            assert_eq!(&*harmless(value), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_none() {
+        for (name, expected) in
+            [("X-One", true), ("a~1", true), ("", false), ("a b", false), ("a:", false), ("\u{e9}", false)]
+        {
+            assert_eq!(is_name(name.as_bytes()), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The last of a connection: nothing more is sent, and what the client still sends is read and ignored, so that the kernel
+//! does not reset what the client has not read yet (`lingering_close`).
+
+use std::cell::RefCell;
+use std::io;
+use std::time::Duration;
+
+use tw_net::Transport;
+use tw_rt::Deadline;
+
+use super::client::Client;
+use super::client_wait::ready_or_called;
+
+/// Bytes read at once.
+const LINGER_READ: usize = 16 << 10;
+
+/// Says that nothing more will be sent, then reads and ignores what the client still sends: for `time` in all, at most
+/// `timeout` between two reads.
+pub(crate) async fn linger_close(client: &Client, transport: &Transport, time: Duration, timeout: Duration) {
+    let deadline = RefCell::new(Deadline::new());
+    let until = tw_rt::clock::now() + time;
+    if transport.shutdown_write().is_err() {
+        return;
+    }
+    loop {
+        let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
+        if left.is_zero() {
+            return;
+        }
+        // A client that makes us wait holds no buffer.
+        let read = transport.try_read(&mut Vec::with_capacity(LINGER_READ));
+        match read {
+            Ok(0) => return,
+            Ok(_) => tw_rt::yield_now().await,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if ready_or_called(client, &deadline, left, |cx| transport.poll_readable(cx)).await.is_err() {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! No language: what goes to and fro is nobody's business but the client's and the server's (CONNECT, RFC 9110 section 9.3.6).
+
+use bytes::Bytes;
+
+use super::{Codec, Event, UpstreamResponse};
+use crate::http::proxy::failure::UpstreamFailure;
+
+/// Reads nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectTunnel;
+
+impl Codec for ConnectTunnel {
+    fn read(&mut self, input: &mut Bytes, _: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+        let piece = std::mem::take(input);
+        Ok(if piece.is_empty() { Event::NeedMore } else { Event::Body(piece) })
+    }
+
+    fn closed(&mut self) -> Result<(), UpstreamFailure> {
+        Ok(())
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        None
+    }
+
+    fn keeps_alive(&self) -> bool {
+        false
+    }
+
+    fn opens_at_once(&self) -> bool {
+        true
+    }
+
+    fn is_tunnel(&self) -> bool {
+        true
+    }
+}

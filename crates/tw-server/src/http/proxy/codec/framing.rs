@@ -1,0 +1,115 @@
+//! How the body of a request is marked for an upstream server.
+
+use bytes::Bytes;
+use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
+
+use super::fastcgi::{RECORD_MAX, STDIN_END, record_head, record_padding};
+
+/// How the body of a request is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// The head told its length.
+    Plain,
+    /// Chunks.
+    Chunked,
+    /// Records of FastCGI, also of a body that is empty.
+    Records,
+}
+
+impl Framing {
+    /// Adds `pieces` of a body, `size` bytes in all and more than none, to what is sent.
+    pub(in crate::http::proxy) fn push(self, pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
+        match self {
+            Self::Plain => parts.extend(pieces),
+            Self::Chunked => {
+                parts.push(Bytes::copy_from_slice(ChunkHead::new(size as u64).as_bytes()));
+                parts.extend(pieces);
+                parts.push(Bytes::from_static(CHUNK_END));
+            }
+            Self::Records => push_records(pieces, size, parts),
+        }
+    }
+
+    /// What ends the body, also one that is empty.
+    pub fn end(self) -> Bytes {
+        match self {
+            Self::Plain => Bytes::new(),
+            Self::Chunked => Bytes::from_static(BODY_END),
+            Self::Records => Bytes::from_static(STDIN_END),
+        }
+    }
+}
+
+fn push_records(pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
+    let mut left = size;
+    // What the record that is being filled may still have.
+    let mut room = 0;
+    let mut padding = Bytes::new();
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            if room == 0 {
+                room = left.min(RECORD_MAX);
+                left -= room;
+                if !padding.is_empty() {
+                    parts.push(padding);
+                }
+                parts.push(record_head(room));
+                padding = record_padding(room);
+            }
+            let taken = piece.split_to(room.min(piece.len()));
+            room -= taken.len();
+            parts.push(taken);
+        }
+    }
+    if !padding.is_empty() {
+        parts.push(padding);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(framing: Framing, pieces: &[usize]) -> Vec<u8> {
+        let mut parts = Vec::new();
+        let bytes = pieces.iter().map(|size| vec![b'x'; *size].into()).collect();
+        framing.push(bytes, pieces.iter().sum(), &mut parts);
+        parts.push(framing.end());
+        parts.concat()
+    }
+
+    #[test]
+    fn bodies_are_marked() {
+        assert_eq!(framed(Framing::Plain, &[2, 1]), b"xxx");
+        assert_eq!(framed(Framing::Chunked, &[2, 1]), b"3\r\nxxx\r\n0\r\n\r\n");
+        let expected = b"\x01\x05\0\x01\0\x03\x05\0xxx\0\0\0\0\0\x01\x05\0\x01\0\0\0\0";
+        assert_eq!(framed(Framing::Records, &[2, 1]), expected);
+    }
+
+    /// The content of records, each with its length and that of its padding.
+    fn records(mut bytes: &[u8]) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        while let [1, 5, 0, 1, high, low, padding, 0, rest @ ..] = bytes {
+            let (len, padding) = (usize::from(u16::from_be_bytes([*high, *low])), usize::from(*padding));
+            assert!(rest[..len].iter().all(|byte| *byte == b'x'));
+            assert!(rest[len..len + padding].iter().all(|byte| *byte == 0));
+            found.push((len, padding));
+            bytes = &rest[len + padding..];
+        }
+        assert_eq!(bytes, b"");
+        found
+    }
+
+    #[test]
+    fn a_body_of_any_size_becomes_records() {
+        for (pieces, expected) in [
+            (&[8][..], &[(8, 0), (0, 0)][..]),
+            (&[RECORD_MAX], &[(RECORD_MAX, 0), (0, 0)]),
+            (&[RECORD_MAX, 1], &[(RECORD_MAX, 0), (1, 7), (0, 0)]),
+            (&[RECORD_MAX - 1, 2, 9], &[(RECORD_MAX, 0), (10, 6), (0, 0)]),
+            (&[2 * RECORD_MAX + 3], &[(RECORD_MAX, 0), (RECORD_MAX, 0), (3, 5), (0, 0)]),
+        ] {
+            assert_eq!(records(&framed(Framing::Records, pieces)), expected, "{pieces:?}");
+        }
+    }
+}

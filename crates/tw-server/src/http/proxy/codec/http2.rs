@@ -1,0 +1,342 @@
+//! HTTP/2 as an upstream server speaks it (RFC 9113). Frames were taken apart before: content comes as bytes, everything else as news
+//! of the stream.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_http::fields::{Name, Value};
+use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
+use tw_http::{Fields, Known, Method, hop, num};
+use tw_http2::List;
+use tw_log::Text;
+
+use super::{Codec, Event, UpstreamResponse, Warning};
+use crate::http::proxy::failure::UpstreamFailure;
+use crate::http::proxy::h2_pool::{Stream, StreamEvent};
+
+/// Bytes of a body that are gathered to see whether it is all there.
+const WHOLE_MAX: usize = 64 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "WHOLE_MAX",
+    WHOLE_MAX as u64,
+    "Bytes of a response in HTTP/2 of an upstream server that are gathered to see whether it is all there",
+    "the response goes on as it comes",
+)];
+
+/// Reads one response.
+pub struct Http2 {
+    /// The method of the request as it was sent.
+    method: Method,
+    head_size: usize,
+    trailers: Trailers,
+    stream: Option<Rc<Stream>>,
+    /// Heads in front of the one that counts.
+    interims: u32,
+    /// Bytes of the body that were announced and did not come yet.
+    left: Option<u64>,
+    /// Content that came and nobody has.
+    held: VecDeque<Bytes>,
+    /// What is wrong behind it.
+    failure: Option<UpstreamFailure>,
+    stage: Stage,
+}
+
+/// What becomes of fields behind the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trailers {
+    /// The client gets them.
+    Passed,
+    /// Nobody does.
+    Dropped,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Head,
+    Body,
+    Over,
+}
+
+impl Http2 {
+    /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
+    pub fn new(method: Method, head_size: usize, trailers: Trailers) -> Self {
+        Self {
+            method,
+            head_size,
+            trailers,
+            stream: None,
+            interims: 0,
+            left: None,
+            held: VecDeque::new(),
+            failure: None,
+            stage: Stage::Head,
+        }
+    }
+
+    fn head(&mut self, list: &List, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+        self.tell(list, answer)?;
+        answer.content_length = length(&answer.fields)?;
+        let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
+        if !list.ends() {
+            (self.stage, self.left) = (Stage::Body, answer.content_length.filter(|_| has_body));
+            return Ok(Event::Head);
+        }
+        if has_body && answer.content_length.is_some_and(|length| length > 0) {
+            return Err(cut_short());
+        }
+        if has_body {
+            // As nginx: nothing comes, and that is known.
+            answer.content_length = Some(0);
+        }
+        (self.stage, self.left) = (Stage::Over, Some(0));
+        Ok(Event::Head)
+    }
+
+    fn interim(&mut self, list: &List, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+        self.interims += 1;
+        if self.interims > INTERIM_MAX {
+            return Err(UpstreamFailure::Invalid("upstream sent too many interim responses".into()));
+        }
+        self.tell(list, answer)?;
+        if list.ends() {
+            return Err(cut_short());
+        }
+        // There are no other protocols in HTTP/2 (RFC 9113 section 8.6).
+        if answer.status == 101 {
+            return Err(UpstreamFailure::Invalid("upstream sent unexpected :status \"101\"".into()));
+        }
+        Ok(Event::Interim)
+    }
+
+    /// Copies a head into the answer.
+    fn tell(&self, list: &List, answer: &mut UpstreamResponse) -> Result<(), UpstreamFailure> {
+        answer.clear();
+        check(list, "header")?;
+        answer.status = list.status();
+        let (mut count, mut size) = (0, 0);
+        for (name, value) in list.iter() {
+            (count, size) = (count + 1, size + name.len() + value.len());
+            if count > FIELDS_MAX {
+                return Err(UpstreamFailure::Invalid("upstream sent too many headers".into()));
+            }
+            if size > self.head_size {
+                return Err(UpstreamFailure::Invalid("upstream sent too big header".into()));
+            }
+            let known = Known::find(name);
+            if let Some(known) = known
+                && is_single(known)
+                && answer.fields.has(known)
+            {
+                let first = answer.fields.get_known(known).unwrap_or_default();
+                let line = format!("{}, ignored", duplicate(name, value, first));
+                answer.warnings.push(Warning::odd(line));
+                continue;
+            }
+            answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+        }
+        Ok(())
+    }
+
+    fn end(
+        &mut self,
+        trailers: Option<Box<List>>,
+        answer: &mut UpstreamResponse,
+    ) -> Result<Event, UpstreamFailure> {
+        self.stage = Stage::Over;
+        if self.left.is_some_and(|left| left > 0) {
+            return Err(cut_short());
+        }
+        if let Some(trailers) = trailers {
+            check(&trailers, "trailer")?;
+            if self.trailers == Trailers::Passed {
+                answer.trailers = trailing(&trailers);
+            }
+        }
+        Ok(Event::End)
+    }
+
+    /// Counts content that came.
+    fn count(&mut self, content: &Bytes) -> Result<(), UpstreamFailure> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(content.len() as u64).ok_or_else(|| {
+                UpstreamFailure::Invalid(
+                    "upstream sent response body larger than indicated content length".into(),
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    fn held_len(&self) -> usize {
+        self.held.iter().map(Bytes::len).sum()
+    }
+
+    /// Takes what is there while that is at most about `max` bytes, to see whether the end is. What is wrong is said once what came
+    /// before has been read.
+    fn look_ahead(&mut self, max: usize, answer: &mut UpstreamResponse) {
+        while self.stage == Stage::Body && self.failure.is_none() && self.held_len() <= max {
+            match self.take(answer) {
+                Ok(Taken::Something) => {}
+                Ok(Taken::Nothing) => return,
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
+    }
+
+    fn take(&mut self, answer: &mut UpstreamResponse) -> Result<Taken, UpstreamFailure> {
+        let Some(stream) = &self.stream else { return Ok(Taken::Nothing) };
+        let Some(content) = stream.take()? else { return Ok(Taken::Nothing) };
+        if let Some(StreamEvent::End(trailers)) = stream.news() {
+            self.end(trailers, answer)?;
+        } else {
+            self.count(&content)?;
+            self.held.push_back(content);
+        }
+        Ok(Taken::Something)
+    }
+}
+
+/// Whether there was something to be taken.
+enum Taken {
+    Something,
+    Nothing,
+}
+
+/// Whether a list is what a server may send and we take.
+fn check(list: &List, what: &str) -> Result<(), UpstreamFailure> {
+    if list.is_cut() {
+        return Err(UpstreamFailure::Invalid(format!("upstream sent too big {what}").into()));
+    }
+    match list.fault() {
+        Some(failure) => Err(UpstreamFailure::Invalid(format!("upstream {failure}").into())),
+        None => Ok(()),
+    }
+}
+
+/// What the head says of the length of the body (RFC 9113 section 8.1.1).
+fn length(fields: &Fields) -> Result<Option<u64>, UpstreamFailure> {
+    const NAME: &[u8] = b"content-length";
+    if !fields.has(Known::ContentLength) {
+        return Ok(None);
+    }
+    let mut values = fields.get_all(NAME);
+    let first = values.next().unwrap_or_default();
+    if let Some(second) = values.next() {
+        return Err(UpstreamFailure::Invalid(duplicate(NAME, second, first).into()));
+    }
+    match num::parse_length(first) {
+        Some(length) => Ok(Some(length)),
+        None => {
+            let (name, value) = (Text(NAME), Text(first));
+            let text = format!("upstream sent invalid \"Content-Length\" header: \"{name}: {value}\"");
+            Err(UpstreamFailure::Invalid(text.into()))
+        }
+    }
+}
+
+fn duplicate(name: &[u8], value: &[u8], first: &[u8]) -> String {
+    let (name, value, first) = (Text(name), Text(value), Text(first));
+    format!("upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\"")
+}
+
+/// The response has ended in front of what it has announced.
+fn cut_short() -> UpstreamFailure {
+    UpstreamFailure::Invalid("upstream prematurely closed stream".into())
+}
+
+/// Fields behind a body that may be there.
+fn trailing(trailers: &List) -> Fields {
+    let mut fields = Fields::default();
+    for (name, value) in trailers.iter() {
+        let known = Known::find(name);
+        if hop::may_be_trailer(name, known) {
+            fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+        }
+    }
+    fields
+}
+
+/// For another server: nothing of what was read.
+impl Clone for Http2 {
+    fn clone(&self) -> Self {
+        Self::new(self.method, self.head_size, self.trailers)
+    }
+}
+
+impl Codec for Http2 {
+    fn is_carried(&self) -> bool {
+        true
+    }
+
+    fn follow(&mut self, stream: &Rc<Stream>) {
+        self.stream = Some(stream.clone());
+    }
+
+    fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+        if let Some(content) = self.held.pop_front() {
+            return Ok(Event::Body(content));
+        }
+        if let Some(failure) = self.failure.take() {
+            self.stage = Stage::Over;
+            return Err(failure);
+        }
+        if self.stage == Stage::Over {
+            return Ok(Event::End);
+        }
+        if !input.is_empty() {
+            let content = std::mem::take(input);
+            self.count(&content)?;
+            return Ok(Event::Body(content));
+        }
+        match self.stream.as_ref().and_then(|stream| stream.news()) {
+            None => Ok(Event::NeedMore),
+            Some(StreamEvent::Interim(list)) => self.interim(&list, answer),
+            Some(StreamEvent::Head(list)) => self.head(&list, answer),
+            Some(StreamEvent::End(trailers)) => self.end(trailers, answer),
+        }
+    }
+
+    fn closed(&mut self) -> Result<(), UpstreamFailure> {
+        Err(UpstreamFailure::Closed)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.left.map(|left| left + self.held_len() as u64)
+    }
+
+    fn ends(&mut self, _: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
+        self.look_ahead(0, answer);
+        self.stage == Stage::Over && self.held.is_empty() && self.failure.is_none()
+    }
+
+    fn whole(
+        &mut self,
+        _: &mut Bytes,
+        answer: &mut UpstreamResponse,
+    ) -> Result<Option<Bytes>, UpstreamFailure> {
+        self.look_ahead(WHOLE_MAX, answer);
+        if self.stage != Stage::Over || self.failure.is_some() {
+            return Ok(None);
+        }
+        let first = self.held.pop_front().unwrap_or_default();
+        if self.held.is_empty() {
+            return Ok(Some(first));
+        }
+        let mut whole = Vec::with_capacity(first.len() + self.held_len());
+        whole.extend_from_slice(&first);
+        self.held.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
+        Ok(Some(whole.into()))
+    }
+
+    /// The trunk is kept by itself.
+    fn keeps_alive(&self) -> bool {
+        false
+    }
+
+    fn passes_trailers(&self) -> bool {
+        self.trailers == Trailers::Passed && self.stage != Stage::Over
+    }
+}

@@ -1,0 +1,434 @@
+//! The directives of gateways, and their limits: written once, for any prefix.
+//!
+//! | group | who has it |
+//! |---|---|
+//! | `connection_directives` | everybody |
+//! | `next_upstream_directive` | everybody, each with its own words |
+//! | `socket_size_directives` | everybody whose connections may carry much |
+//! | `response_directives` | those whose servers make responses to requests |
+//! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
+//! | `gateway_tls_directives` | those that may reach their servers over TLS |
+
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Node, Word};
+
+use crate::config::ssl::{CertificateCache, common};
+
+/// How many of [`gateway_limits`](crate::gateway_limits) are about connections, which come first: every gateway has these.
+pub const CONNECTION_LIMITS: usize = 5;
+
+/// The limits of a gateway, with a prefix.
+#[macro_export]
+macro_rules! gateway_limits {
+    ($prefix:literal) => {
+        &[
+            tw_base::Limit::directive(
+                concat!($prefix, "buffer_size"),
+                "Bytes of the head of a response",
+                "502",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "connect_timeout"),
+                "Time until a connection is there",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "send_timeout"),
+                "Time between two writes of a request",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "read_timeout"),
+                "Time between two reads of a response",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "next_upstream_tries"),
+                "Servers that one request is sent to",
+                "the last one's answer",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "buffers"),
+                "Bytes of a response's body in memory",
+                "the rest goes to a temporary file, or waits",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "max_temp_file_size"),
+                "Bytes of a response's body in a temporary file",
+                "the upstream server waits",
+            ),
+            tw_base::Limit::parameter(
+                concat!($prefix, "cache_path"),
+                "keys_zone=",
+                "a size that must be given",
+                "Bytes of memory for what a cache knows of its entries",
+                "those nobody has asked for longest are removed",
+            ),
+            tw_base::Limit::parameter(
+                concat!($prefix, "cache_path"),
+                "max_size=",
+                "none",
+                "Bytes of a cache on its disk",
+                "those nobody has asked for longest are removed",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "cache_lock_timeout"),
+                "Time for which a request waits for another one's response",
+                "it asks for itself, and its response is not kept",
+            ),
+        ]
+    };
+}
+
+/// The records of what every gateway has, whatever its servers speak, with a prefix; `$size` and `$doc` are how large its buffer
+/// is by default, and what that is for.
+#[macro_export]
+macro_rules! connection_directives {
+    ($prefix:literal) => {
+        $crate::connection_directives!($prefix, "4k|8k", "Bytes of the head of a response.")
+    };
+    ($prefix:literal, $size:literal, $doc:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::bind::read_bind;
+        use $crate::http::proxy::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::time(concat!($prefix, "connect_timeout"), ALL)
+                .default("60s")
+                .doc("Time until a connection to an upstream server is there.")
+                .set(|raw, node, _| raw.settings().connect_timeout.set_msec(node)),
+            record::time(concat!($prefix, "send_timeout"), ALL)
+                .default("60s")
+                .doc("Time between two writes of a request to an upstream server.")
+                .set(|raw, node, _| raw.settings().send_timeout.set_msec(node)),
+            record::time(concat!($prefix, "read_timeout"), ALL)
+                .default("60s")
+                .doc("Time between two reads of a response of an upstream server.")
+                .set(|raw, node, _| raw.settings().read_timeout.set_msec(node)),
+            record::number(concat!($prefix, "next_upstream_tries"), ALL)
+                .default("0")
+                .since("1.7.5")
+                .doc("Servers that a request is sent to at most; 0 means all.")
+                .set(|raw, node, _| raw.settings().next_tries.set_number(node)),
+            record::time(concat!($prefix, "next_upstream_timeout"), ALL)
+                .default("0")
+                .since("1.7.5")
+                .doc("Time in which a request may go to a next server; 0 means no limit.")
+                .set(|raw, node, _| raw.settings().next_timeout.set_msec(node)),
+            record::size(concat!($prefix, "buffer_size"), ALL)
+                .default($size)
+                .doc($doc)
+                .set(|raw, node, _| raw.settings().buffer_size.set_size(node)),
+            record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
+                .since("0.8.22")
+                .doc("Where connections to upstream servers come from; may hold variables.")
+                .set(|raw, node, _| {
+                    let bind = read_bind(node)?;
+                    raw.settings().bind.set_once(node, bind)
+                }),
+            record::flag(concat!($prefix, "bind_dynamic"), ALL)
+                .default("off")
+                .since("1.29.3")
+                .doc("Whether that address is computed for each connection, and not once for a request.")
+                .set(|raw, node, _| raw.settings().bind_dynamic.set_flag(node)),
+            record::flag(concat!($prefix, "socket_keepalive"), ALL)
+                .default("off")
+                .since("1.15.6")
+                .doc("Sets SO_KEEPALIVE on connections to upstream servers.")
+                .set(|raw, node, _| raw.settings().socket_keepalive.set_flag(node)),
+            record::new(concat!($prefix, "allow_upstream"), "string …", ALL, Args::at_least(1))
+                .since("1.29.3")
+                .doc("When a server is asked: if no string is empty or 0.")
+                .set(|raw, node, _| {
+                    node.args.iter().for_each(|word| raw.settings().allow.push(node, word.clone()));
+                    Ok(())
+                }),
+        ]
+    }};
+}
+
+/// The records of the buffers of sockets, with a prefix.
+#[macro_export]
+macro_rules! socket_size_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::size(concat!($prefix, "socket_rcvbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_RCVBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.settings().socket_rcvbuf.set_size(node)),
+            record::size(concat!($prefix, "socket_sndbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_SNDBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.settings().socket_sndbuf.set_size(node)),
+        ]
+    }};
+}
+
+/// The record of `next_upstream`, with a prefix and the words it has there.
+#[macro_export]
+macro_rules! next_upstream_directive {
+    ($prefix:literal, $syntax:literal, $words:expr) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::settings::HasGateway;
+        &[record::new(
+            concat!($prefix, "next_upstream"),
+            $syntax,
+            HTTP | SERVER | LOCATION,
+            Args::at_least(1),
+        )
+        .default("error timeout")
+        .doc("After which failures a request goes to the next server.")
+        .set(|raw, node, cx| raw.settings().next.add_bits(node, $words, cx))]
+    }};
+}
+
+/// The records of gateways whose servers make responses to requests, with a prefix: besides those of
+/// [`connection_directives`](crate::connection_directives), [`socket_size_directives`](crate::socket_size_directives) and
+/// [`next_upstream_directive`](crate::next_upstream_directive).
+#[macro_export]
+macro_rules! response_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::retry_conditions::IgnoredHeaders;
+        use $crate::http::proxy::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::flag(concat!($prefix, "intercept_errors"), ALL)
+                .default("off")
+                .doc("Whether error_page applies to the statuses of upstream servers.")
+                .set(|raw, node, _| raw.settings().intercept_errors.set_flag(node)),
+            record::new(concat!($prefix, "ignore_headers"), "field …", ALL, Args::at_least(1))
+                .doc("Fields of responses that have no meaning here.")
+                .set(|raw, node, cx| raw.settings().ignored.add_bits(node, IgnoredHeaders::WORDS, cx)),
+            record::new(concat!($prefix, "hide_header"), "field", ALL, Args::exact(1))
+                .doc("A field of responses that is not passed on.")
+                .set(|raw, node, _| {
+                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
+                    raw.settings().hide.push(node, name.into());
+                    Ok(())
+                }),
+            record::new(concat!($prefix, "pass_header"), "field", ALL, Args::exact(1))
+                .doc("A field of responses that is passed on although it usually is not.")
+                .set(|raw, node, _| {
+                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
+                    raw.settings().pass.push(node, name.into());
+                    Ok(())
+                }),
+            record::flag(concat!($prefix, "request_dynamic"), ALL)
+                .default("off")
+                .since("1.29.3")
+                .doc("Whether a request is made anew for each server that it is sent to.")
+                .set(|raw, node, _| raw.settings().request_dynamic.set_flag(node)),
+        ]
+    }};
+}
+
+/// The records of gateways that keep bodies, with a prefix: besides those of
+/// [`response_directives`](crate::response_directives).
+#[macro_export]
+macro_rules! gateway_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::directives::read_rate;
+        use $crate::http::proxy::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::buffers(concat!($prefix, "buffers"), ALL)
+                .default("8 4k|8k")
+                .doc("What is kept of the body of a response in memory while the client is slower than the upstream server.")
+                .set(|raw, node, _| raw.settings().buffers.set_buffers(node)),
+            record::size(concat!($prefix, "busy_buffers_size"), ALL)
+                .default("8k|16k")
+                .doc("Checked as nginx does, and without effect: what the client has not taken yet is not held in buffers of its own.")
+                .set(|raw, node, _| raw.settings().busy_buffers_size.set_size(node)),
+            record::size(concat!($prefix, "max_temp_file_size"), ALL)
+                .default("1024m")
+                .doc("Bytes of the body of a response in a temporary file; 0 means none.")
+                .set(|raw, node, _| raw.settings().max_temp_file_size.set_offset(node)),
+            record::size(concat!($prefix, "temp_file_write_size"), ALL)
+                .default("8k|16k")
+                .doc("Checked as nginx does, and without effect: what is in memory is written at once.")
+                .set(|raw, node, _| raw.settings().temp_file_write_size.set_size(node)),
+            record::new(concat!($prefix, "temp_path"), "path [level1 [level2 [level3]]]", ALL, Args::range(1, 4))
+                .doc("Directory of temporary files of responses.")
+                .set(|raw, node, cx| {
+                    let path = $crate::config::location::TempPath::parse(node, cx)?;
+                    raw.settings().temp_path.set_once(node, path)
+                }),
+            record::flag(concat!($prefix, "buffering"), ALL)
+                .default("on")
+                .doc("Whether a response is read ahead of a slow client.")
+                .set(|raw, node, _| raw.settings().buffering.set_flag(node)),
+            record::flag(concat!($prefix, "request_buffering"), ALL)
+                .default("on")
+                .since("1.7.11")
+                .doc("Whether the body of a request is read before an upstream server is asked.")
+                .set(|raw, node, _| raw.settings().request_buffering.set_flag(node)),
+            record::flag(concat!($prefix, "pass_request_headers"), ALL)
+                .default("on")
+                .doc("Whether fields of the request are passed on.")
+                .set(|raw, node, _| raw.settings().pass_request_headers.set_flag(node)),
+            record::flag(concat!($prefix, "pass_request_body"), ALL)
+                .default("on")
+                .doc("Whether the body of the request is passed on.")
+                .set(|raw, node, _| raw.settings().pass_request_body.set_flag(node)),
+            record::flag(concat!($prefix, "ignore_client_abort"), ALL)
+                .default("off")
+                .doc("Whether a request goes on when its client has gone.")
+                .set(|raw, node, _| raw.settings().ignore_client_abort.set_flag(node)),
+            record::flag(concat!($prefix, "force_ranges"), ALL)
+                .default("off")
+                .since("1.7.7")
+                .doc("Whether ranges are answered whatever the upstream server says.")
+                .set(|raw, node, _| raw.settings().force_ranges.set_flag(node)),
+            record::new(concat!($prefix, "limit_rate"), "rate", ALL, Args::exact(1))
+                .default("0")
+                .since("1.7.7")
+                .doc("Bytes per second that are read of a response; may hold variables. 0 means no limit.")
+                .set(|raw, node, _| {
+                    let word = read_rate(node)?;
+                    raw.settings().limit_rate.set_once(node, word)
+                }),
+            record::new(concat!($prefix, "store"), "on | off | path", ALL, Args::exact(1))
+                .default("off")
+                .doc("Whether a copy of a response becomes a file, and which one; may hold variables.")
+                .set(|raw, node, _| {
+                    let store = $crate::http::proxy::store::RawStore::read(node)?;
+                    raw.settings().store.set_once(node, store)
+                }),
+            record::new(concat!($prefix, "store_access"), "users:permissions …", ALL, Args::range(1, 3))
+                .default("user:rw")
+                .doc("Permissions of such files.")
+                .set(|raw, node, _| raw.settings().store_access.set_with(node, $crate::config::permissions::read)),
+        ]
+    }};
+}
+
+/// The records of the directives of gateways that may reach their servers over TLS, with a prefix, of this module;
+/// `name` is what `ssl_name` is by default, in words.
+#[macro_export]
+macro_rules! gateway_tls_directives {
+    ($prefix:literal, $module:literal, $name:expr) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::directives::{read_certificate_cache, read_file_of_tls};
+        use $crate::http::proxy::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::new(concat!($prefix, "ssl_name"), "name", ALL, Args::exact(1))
+                .default($name)
+                .since("1.7.0")
+                .doc("The name that an upstream server's certificate must be for, and that it is told; may hold variables.")
+                .set(|raw, node, _| raw.settings().ssl.name.set_once(node, node.arg(0)?.clone())),
+            record::flag(concat!($prefix, "ssl_server_name"), ALL)
+                .default("off")
+                .since("1.7.0")
+                .doc("Whether an upstream server is told the name (SNI).")
+                .set(|raw, node, _| raw.settings().ssl.server_name.set_flag(node)),
+            record::flag(concat!($prefix, "ssl_verify"), ALL)
+                .default("off")
+                .since("1.7.0")
+                .doc("Whether the certificates of upstream servers are verified.")
+                .set(|raw, node, _| raw.settings().ssl.verify.set_flag(node)),
+            record::number(concat!($prefix, "ssl_verify_depth"), ALL)
+                .default("1")
+                .since("1.7.0")
+                .doc("How many certificates may stand between an upstream server's and one that is trusted.")
+                .set(|raw, node, _| raw.settings().ssl.verify_depth.set_number(node)),
+            record::new(concat!($prefix, "ssl_trusted_certificate"), "file", ALL, Args::exact(1))
+                .since("1.7.0")
+                .doc("Authorities that are trusted with the certificates of upstream servers, in PEM.")
+                .set(|raw, node, _| raw.settings().ssl.trusted_certificate.set_once(node, node.arg(0)?.clone())),
+            record::new(concat!($prefix, "ssl_crl"), "file", ALL, Args::exact(1))
+                .since("1.7.0")
+                .doc("Lists of certificates of upstream servers that were revoked, in PEM: one of each authority on the way.")
+                .set(|raw, node, _| raw.settings().ssl.crl.set_once(node, node.arg(0)?.clone())),
+            record::new(concat!($prefix, "ssl_certificate"), "file | data:certificate", ALL, Args::exact(1))
+                .since("1.7.8")
+                .doc("The certificate that upstream servers are shown, and those between it and an authority, in PEM.")
+                .set(|raw, node, _| {
+                    let word = read_file_of_tls(node, $module)?;
+                    raw.settings().ssl.certificate.set_once(node, word)
+                }),
+            record::new(concat!($prefix, "ssl_certificate_key"), "file | data:key", ALL, Args::exact(1))
+                .since("1.7.8")
+                .doc("The private key of the certificate, in PEM: PKCS#8, PKCS#1 or SEC1.")
+                .set(|raw, node, _| {
+                    let word = read_file_of_tls(node, $module)?;
+                    raw.settings().ssl.certificate_key.set_once(node, word)
+                }),
+            record::new(
+                concat!($prefix, "ssl_certificate_cache"),
+                "off | max=number [inactive=time] [valid=time]",
+                ALL,
+                Args::range(1, 3),
+            )
+                .default("off")
+                .since("1.27.4")
+                .doc("How many certificates that variables name are kept in memory, how long unused, and for how long at most.")
+                .set(|raw, node, _| {
+                    let cache = read_certificate_cache(node)?;
+                    raw.settings().ssl.certificate_cache.set_once(node, cache)
+                }),
+            record::new(concat!($prefix, "ssl_password_file"), "file", ALL, Args::exact(1))
+                .since("1.7.8")
+                .doc("Pass phrases of the private key, one a line, tried in turn.")
+                .set(|raw, node, _| raw.settings().ssl.password_file.set_once(node, node.arg(0)?.clone())),
+            record::new(
+                concat!($prefix, "ssl_protocols"),
+                "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
+                ALL,
+                Args::at_least(1),
+            )
+            .default("TLSv1.2 TLSv1.3")
+            .since("1.5.6")
+            .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
+            .set(|raw, node, _| raw.settings().ssl.protocols.set_once(node, node.args.clone())),
+            record::new(concat!($prefix, "ssl_ciphers"), "ciphers", ALL, Args::exact(1))
+                .default("DEFAULT")
+                .since("1.5.6")
+                .doc("Cipher suites of TLSv1.2 in OpenSSL's words, which select among those that keep what was sent secret for good.")
+                .set(|raw, node, _| raw.settings().ssl.ciphers.set_once(node, node.arg(0)?.clone())),
+            record::flag(concat!($prefix, "ssl_session_reuse"), ALL)
+                .default("on")
+                .doc("Whether sessions with upstream servers are taken up again.")
+                .set(|raw, node, _| raw.settings().ssl.session_reuse.set_flag(node)),
+            record::new(concat!($prefix, "ssl_key_log"), "path", ALL, Args::exact(1))
+                .since("1.27.2")
+                .doc("Secrets of connections to upstream servers go to this file, so that somebody can read what was sent: not for production.")
+                .set(|raw, node, _| raw.settings().ssl.key_log.set_once(node, node.arg(0)?.clone())),
+            record::new(concat!($prefix, "ssl_conf_command"), "name value", ALL, Args::exact(2))
+                .since("1.19.4")
+                .doc("A command of OpenSSL: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
+                .set(|raw, node, _| {
+                    let [name, value] = node.words()?;
+                    raw.settings().ssl.conf_command.push(node, (name.clone(), value.clone()));
+                    Ok(())
+                }),
+        ]
+    }};
+}
+
+/// Reads the name of a certificate or a key for a directive of `module`.
+pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfError> {
+    let word = node.arg(0)?;
+    common::check_name(node, word, module)?;
+    Ok(word.clone())
+}
+
+/// Reads how many certificates are kept, and how long.
+pub fn read_certificate_cache(node: &Node) -> Result<Option<Arc<CertificateCache>>, ConfError> {
+    CertificateCache::parse(node)
+}
+
+/// Reads a rate, which may hold variables: checked now if it does not.
+pub fn read_rate(node: &Node) -> Result<Word, ConfError> {
+    let word = node.arg(0)?;
+    if !word.bytes.contains(&b'$') && word.size().is_none() {
+        return Err(node.error("invalid value"));
+    }
+    Ok(word.clone())
+}

@@ -1,0 +1,288 @@
+//! What goes wrong with an upstream server: what is logged of it, what the client gets, and which word of
+//! `proxy_next_upstream` it is.
+
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+
+use tw_base::Errno;
+use tw_core::event_loop::ConnectionsExhausted;
+use tw_log::Level;
+use tw_net::tls::Failure;
+use tw_tls::UpstreamError;
+
+use super::retry_conditions::RetryOn;
+
+/// Why an attempt has failed.
+#[derive(Debug)]
+pub enum UpstreamFailure {
+    /// There is no connection.
+    Connect(io::Error),
+    /// None may be opened: all `worker_connections` are in use.
+    ConnectionLimit(ConnectionsExhausted),
+    /// There is none in time.
+    ConnectTimeout,
+    /// There is a connection, and TLS came to nothing.
+    Handshake(Box<Failure>),
+    /// The certificate that is to be shown cannot be read; the text says why.
+    Identity(Box<str>),
+    /// The request could not be sent.
+    Send(io::Error),
+    /// The server does not take the request.
+    SendTimeout,
+    /// The response could not be read.
+    Receive(io::Error),
+    /// The server says nothing.
+    ReceiveTimeout,
+    /// The server closed the connection before the response was complete.
+    Closed,
+    /// What it sent is no response; the text says why.
+    Invalid(Box<str>),
+    /// The body of the request cannot be sent to its end, while the response comes: that is said where the body is given back.
+    Unsent,
+    /// The server says that it did not look at the request; the text says how.
+    Refused(Box<str>),
+    /// The server does not choose HTTP/2 in the handshake of TLS.
+    Alpn,
+    /// The request cannot be said in the language of the server; the text says why.
+    Unsayable(Box<str>),
+    /// The same of a connection that several requests were waiting for.
+    Shared(Rc<UpstreamFailure>),
+    /// Its status is one that `proxy_next_upstream` names.
+    Status(u16),
+    /// This server may not be asked by this request (`proxy_allow_upstream`).
+    Denied,
+    /// No server may be asked.
+    NoPeer,
+    /// No server may be asked, and nobody more may wait for one.
+    QueueFull,
+    /// No server could be asked for as long as the request may wait.
+    QueueTimeout,
+    /// The name of the server is not known; the text says why.
+    NoName(Box<str>),
+}
+
+/// What was being done when it went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// A connection was opened.
+    Connecting,
+    /// TLS was agreed on.
+    Handshaking,
+    /// The request was sent.
+    Sending,
+    /// The head of the response was awaited.
+    ReadingHead,
+    /// The body of the response was awaited.
+    ReadingBody,
+}
+
+/// The end of a line of the error log.
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "while connecting to upstream",
+            Self::Handshaking => "while SSL handshaking to upstream",
+            Self::Sending => "while sending request to upstream",
+            Self::ReadingHead => "while reading response header from upstream",
+            Self::ReadingBody => "while reading upstream",
+        })
+    }
+}
+
+impl UpstreamFailure {
+    /// The word of `proxy_next_upstream` that it is.
+    pub fn next(&self) -> RetryOn {
+        match self {
+            // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
+            Self::Connect(_)
+            | Self::Handshake(_)
+            | Self::Alpn
+            | Self::Send(_)
+            | Self::Receive(_)
+            | Self::Refused(_)
+            | Self::Closed => RetryOn::ERROR,
+            Self::NoPeer
+            | Self::QueueFull
+            | Self::QueueTimeout
+            | Self::NoName(_)
+            | Self::Identity(_)
+            | Self::ConnectionLimit(_)
+            | Self::Unsent
+            | Self::Unsayable(_) => RetryOn::NONE,
+            Self::Shared(failure) => failure.next(),
+            Self::Denied => RetryOn::DENIED,
+            Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => RetryOn::TIMEOUT,
+            Self::Invalid(_) => RetryOn::INVALID_HEADER,
+            Self::Status(status) => RetryOn::of_status(*status),
+        }
+    }
+
+    /// Returns true if it is no fault of the server.
+    pub(super) fn is_local(&self) -> bool {
+        match self {
+            Self::Shared(failure) => failure.is_local(),
+            failure => matches!(failure, Self::Unsayable(_) | Self::Unsent | Self::ConnectionLimit(_)),
+        }
+    }
+
+    /// The word of `cache_use_stale` that it is.
+    pub fn stale(&self) -> RetryOn {
+        match self {
+            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => RetryOn::ERROR,
+            _ => self.next(),
+        }
+    }
+
+    /// The status that the client gets if no other server is asked.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
+            Self::Denied => 403,
+            Self::Identity(_) | Self::ConnectionLimit(_) => 500,
+            Self::Unsayable(_) | Self::Unsent => 400,
+            Self::Status(status) => *status,
+            Self::Shared(failure) => failure.status(),
+            _ => 502,
+        }
+    }
+
+    /// How loud it is in the error log; `None` if nothing is written.
+    pub fn level(&self) -> Option<Level> {
+        match self {
+            Self::Status(_) | Self::Unsent => None,
+            Self::Shared(failure) => failure.level(),
+            Self::ConnectionLimit(_) => Some(Level::Alert),
+            Self::Connect(error) if error.raw_os_error().is_some_and(is_crit) => Some(Level::Crit),
+            _ => Some(Level::Error),
+        }
+    }
+
+    /// What is wrong with the server, in some words: `connection refused`. `None` if it has answered.
+    pub fn cause(&self) -> Option<impl fmt::Display + '_> {
+        (!matches!(self, Self::Status(_))).then_some(Cause(self))
+    }
+
+    /// Its line, without who asked for what.
+    pub fn line(&self, stage: Stage) -> impl fmt::Display + '_ {
+        Line { failure: self, stage }
+    }
+}
+
+/// What nginx takes for a fault of this machine and not of the server.
+fn is_crit(errno: i32) -> bool {
+    use rustix::io::Errno as E;
+    let known = [
+        E::CONNREFUSED,
+        E::NETDOWN,
+        E::NETUNREACH,
+        E::HOSTDOWN,
+        E::HOSTUNREACH,
+        E::CONNRESET,
+        E::CONNABORTED,
+        E::TIMEDOUT,
+    ];
+    !known.iter().any(|known| known.raw_os_error() == errno)
+}
+
+struct Cause<'a>(&'a UpstreamFailure);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |error: &io::Error| Errno::from(error).words();
+        match self.0 {
+            UpstreamFailure::Receive(error) if let Some(inner) = error.get_ref() => {
+                write!(f, "TLS failed: {inner}")
+            }
+            UpstreamFailure::Handshake(failure) => match &**failure {
+                Failure::Closed => f.write_str("connection closed in the handshake of TLS"),
+                Failure::Io(error) => write!(f, "{} in the handshake of TLS", words(error)),
+                Failure::Tls(error) => match UpstreamError::of(error) {
+                    Some(error) => write!(f, "{error}"),
+                    None => write!(f, "no handshake of TLS: {error}"),
+                },
+            },
+            UpstreamFailure::Connect(error) | UpstreamFailure::Receive(error) => {
+                write!(f, "{}", words(error))
+            }
+            UpstreamFailure::Send(error) => write!(f, "request not taken: {}", words(error)),
+            UpstreamFailure::ConnectionLimit(exhausted) => write!(f, "{exhausted}"),
+            UpstreamFailure::ConnectTimeout => f.write_str("no connection in time"),
+            UpstreamFailure::SendTimeout => f.write_str("request not taken in time"),
+            UpstreamFailure::ReceiveTimeout => f.write_str("no answer in time"),
+            UpstreamFailure::Unsent => f.write_str("the body of the request broke off"),
+            UpstreamFailure::Closed => f.write_str("connection closed before the answer was complete"),
+            UpstreamFailure::Invalid(what)
+            | UpstreamFailure::Identity(what)
+            | UpstreamFailure::Refused(what)
+            | UpstreamFailure::Unsayable(what) => f.write_str(what),
+            UpstreamFailure::Alpn => f.write_str("HTTP/2 was not chosen in the handshake of TLS"),
+            UpstreamFailure::Shared(failure) => write!(f, "{}", Cause(failure)),
+            UpstreamFailure::Status(status) => write!(f, "status {status}"),
+            UpstreamFailure::Denied => f.write_str("the request may not be passed to this server"),
+            UpstreamFailure::NoPeer => {
+                f.write_str("no server may be asked, because all are down or have failed lately")
+            }
+            UpstreamFailure::QueueFull => f.write_str("no server is free, and as many requests wait as may"),
+            UpstreamFailure::QueueTimeout => {
+                f.write_str("no server was free for as long as the request may wait")
+            }
+            UpstreamFailure::NoName(why) => f.write_str(why),
+        }
+    }
+}
+
+struct Line<'a> {
+    failure: &'a UpstreamFailure,
+    stage: Stage,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or_default());
+        match self.failure {
+            UpstreamFailure::Connect(error) => write!(f, "connect() failed ({})", errno(error))?,
+            UpstreamFailure::Handshake(failure) => write_handshake(f, failure)?,
+            UpstreamFailure::Receive(error) if let Some(inner) = error.get_ref() => {
+                write!(f, "SSL_read() failed (SSL: {inner})")?;
+            }
+            UpstreamFailure::Send(error) => write!(f, "send() failed ({})", errno(error))?,
+            UpstreamFailure::Receive(error) => write!(f, "recv() failed ({})", errno(error))?,
+            UpstreamFailure::ConnectionLimit(exhausted) => write!(f, "{exhausted}")?,
+            UpstreamFailure::ConnectTimeout
+            | UpstreamFailure::SendTimeout
+            | UpstreamFailure::ReceiveTimeout => {
+                f.write_str("upstream timed out (110: Connection timed out)")?;
+            }
+            UpstreamFailure::Unsent => f.write_str("request body broke off")?,
+            UpstreamFailure::Closed => f.write_str("upstream prematurely closed connection")?,
+            UpstreamFailure::Invalid(what)
+            | UpstreamFailure::Identity(what)
+            | UpstreamFailure::Refused(what)
+            | UpstreamFailure::Unsayable(what) => f.write_str(what)?,
+            UpstreamFailure::Alpn => f.write_str("upstream did not select \"h2\" by ALPN")?,
+            UpstreamFailure::Shared(failure) => return Line { failure, stage: self.stage }.fmt(f),
+            UpstreamFailure::Status(status) => write!(f, "upstream answered {status}")?,
+            UpstreamFailure::Denied => f.write_str("access to upstream denied")?,
+            UpstreamFailure::NoPeer => f.write_str("no live upstreams")?,
+            UpstreamFailure::QueueFull => f.write_str("upstream queue is full")?,
+            UpstreamFailure::QueueTimeout => f.write_str("upstream queue timed out")?,
+            UpstreamFailure::NoName(why) => return f.write_str(why),
+        }
+        write!(f, " {}", self.stage)
+    }
+}
+
+fn write_handshake(f: &mut fmt::Formatter<'_>, failure: &Failure) -> fmt::Result {
+    match failure {
+        Failure::Closed => f.write_str("peer closed connection in SSL handshake"),
+        Failure::Io(error) => match error.raw_os_error() {
+            Some(errno) => write!(f, "peer closed connection in SSL handshake ({})", Errno(errno)),
+            None => write!(f, "SSL_do_handshake() failed ({error})"),
+        },
+        Failure::Tls(error) => match UpstreamError::of(error) {
+            Some(error) => write!(f, "upstream SSL {error}"),
+            None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),
+        },
+    }
+}

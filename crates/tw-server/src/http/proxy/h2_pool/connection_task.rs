@@ -1,0 +1,216 @@
+//! The task of a trunk.
+//!
+//! ```text
+//! opening ─► open: frames come and go ─┬─ no request for too long, one trunk too many ─► GOAWAY ─► closed
+//!    └─► failed                        ├─ its server ends it, breaks the protocol, floods ─────────► closed
+//!                                      └─ nothing can be written ─► what came before is read ──────► closed
+//! ```
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tw_core::event_loop::ConnectionPermit;
+use tw_http2::{Broken, Connection, Reason, Terms};
+use tw_net::Transport;
+use tw_rt::Deadline;
+
+use super::io::{Fatal, Io};
+use super::{Fate, GATHERED_MAX, H2Connection, LIST_FACTOR, STREAM_WINDOW, State, TRUNK_WINDOW};
+use crate::event_loop::Loop;
+use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::upstream_connection::UpstreamConnection;
+use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
+
+/// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// How a trunk is opened.
+pub(super) struct Opening {
+    /// Time for the connection and the handshake.
+    pub(super) timeout: Duration,
+    /// How it is secured, if it is.
+    pub(super) secured: Option<(UpstreamTls, TlsPools)>,
+}
+
+/// Opens `h2_connection` and keeps it for as long as it is of use.
+pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening: Opening) {
+    let guard = Unlisted { home: home.clone(), h2_connection: h2_connection.clone() };
+    let (transport, permit) = match open(&home, &h2_connection, opening).await {
+        Ok(opened) => opened,
+        Err((failure, stage)) => return h2_connection.settle(State::Failed(Rc::new(failure), stage)),
+    };
+    let connection = Rc::new(Connection::client(terms(&h2_connection)));
+    h2_connection.settle(State::Open(connection.clone()));
+    let io = Io::new(transport, home.clone(), h2_connection.clone());
+    let mut life = Life {
+        home,
+        h2_connection,
+        io,
+        _permit: permit,
+        connection,
+        stage: LifeStage::Open,
+        deadline: Deadline::new(),
+        unsent: None,
+    };
+    poll_fn(|cx| life.poll(cx)).await;
+    life.io.end();
+    drop(guard);
+}
+
+async fn open(
+    home: &Loop,
+    h2_connection: &H2Connection,
+    opening: Opening,
+) -> Result<(Transport, ConnectionPermit), (UpstreamFailure, Stage)> {
+    let Opening { timeout, secured } = opening;
+    let secured = secured.as_ref().map(|(secured, by)| (secured, by));
+    UpstreamConnection::carry(home, &h2_connection.to, &h2_connection.options, timeout, secured).await
+}
+
+/// What a server is told.
+fn terms(h2_connection: &H2Connection) -> Terms {
+    Terms {
+        // A server begins none.
+        streams_max: 0,
+        window: STREAM_WINDOW,
+        connection_window: TRUNK_WINDOW,
+        list_max: h2_connection.list_size.saturating_mul(LIST_FACTOR),
+        out_max: GATHERED_MAX,
+    }
+}
+
+/// A trunk whose task has ended is nobody's, however it has ended.
+struct Unlisted {
+    home: Rc<Loop>,
+    h2_connection: Rc<H2Connection>,
+}
+
+impl Drop for Unlisted {
+    fn drop(&mut self) {
+        self.home.app.h2_pool.remove(&self.h2_connection);
+        self.h2_connection.close(None);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LifeStage {
+    Open,
+    /// No request is under way; the time until it is closed runs.
+    Idle,
+    /// Its server hears that nothing more comes.
+    Closing,
+    /// Nothing more can be written; what came before is read.
+    Unwritable,
+}
+
+/// A trunk that is open.
+struct Life {
+    home: Rc<Loop>,
+    h2_connection: Rc<H2Connection>,
+    io: Io,
+    _permit: ConnectionPermit,
+    connection: Rc<Connection>,
+    stage: LifeStage,
+    deadline: Deadline,
+    /// Why nothing more can be written.
+    unsent: Option<io::Error>,
+}
+
+impl Life {
+    /// Goes on; ready when the trunk is of no use any more.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Whatever is said meanwhile is heard without being told of.
+        self.connection.set_driver(None);
+        self.h2_connection.is_driven_by(cx.waker());
+        ready!(self.drive(cx));
+        // What it has still to say, as far as the socket takes it.
+        let _ = self.io.poll_write(&self.connection, cx);
+        Poll::Ready(())
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Poll::Ready(fatal) = self.io.poll_read(&self.connection, cx) {
+                self.end(fatal);
+                return Poll::Ready(());
+            }
+            if self.stage == LifeStage::Unwritable {
+                if self.io.is_deaf() || self.deadline.poll_elapsed(cx).is_ready() {
+                    self.connection.fail(self.unsent.take().map_or(Broken::Closed, Into::into));
+                    return Poll::Ready(());
+                }
+                return Poll::Pending;
+            }
+            let has_left = match self.io.poll_write(&self.connection, cx) {
+                Poll::Ready(Err(error)) => {
+                    // Its server may have said something before, of which the loop has not heard yet. It hears of the end, too.
+                    self.unsent = Some(error);
+                    self.stage = LifeStage::Unwritable;
+                    self.deadline.set(LAST_WAIT);
+                    self.home.app.h2_pool.remove(&self.h2_connection);
+                    continue;
+                }
+                polled => polled.is_ready(),
+            };
+            if self.connection.is_over() && has_left {
+                return Poll::Ready(());
+            }
+            if self.rest(cx) {
+                continue;
+            }
+            if self.stage == LifeStage::Closing && (has_left || self.deadline.poll_elapsed(cx).is_ready()) {
+                return Poll::Ready(());
+            }
+            self.connection.set_driver(Some(cx.waker()));
+            return Poll::Pending;
+        }
+    }
+
+    /// Ends it for what its server has done.
+    fn end(&self, fatal: Fatal) {
+        match fatal {
+            Fatal::Broken(broken) => self.connection.fail(broken),
+            Fatal::Flooded => {
+                // Its streams are asked why.
+                self.h2_connection.close(Some("upstream sent too many frames without content"));
+                self.connection.close(Reason::ENHANCE_YOUR_CALM);
+            }
+        }
+    }
+
+    /// Rests while no request is under way. Whether there is something to say now.
+    fn rest(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.stage == LifeStage::Closing {
+            return false;
+        }
+        if !self.h2_connection.is_idle() {
+            self.stage = LifeStage::Open;
+            return false;
+        }
+        if self.stage == LifeStage::Open {
+            self.stage = LifeStage::Idle;
+            self.deadline.set(self.h2_connection.keepalive.timeout);
+        }
+        let is_over = self.h2_connection.fate.get() == Fate::Retired
+            || self.home.app.h2_pool.has_too_many_idle(&self.h2_connection)
+            || self.deadline.poll_elapsed(cx).is_ready();
+        if is_over {
+            self.stage = LifeStage::Closing;
+            self.deadline.set(LAST_WAIT);
+            self.home.app.h2_pool.remove(&self.h2_connection);
+            self.h2_connection.settle(State::Closed(None));
+            self.connection.leave();
+        }
+        is_over
+    }
+}
+
+/// Whoever has a stream learns of it, be it that the loop has ended.
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.connection.fail(Broken::Closed);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a trunk runs over: what its transport brings goes to its connection of HTTP/2, and what that has to say leaves when the trunk
+//! has nothing more to do for now: frames of many streams in one call.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tw_base::Limit;
+use tw_http2::{Broken, Connection};
+use tw_net::Transport;
+use tw_rt::watch;
+
+use super::H2Connection;
+use crate::event_loop::Loop;
+
+/// Bytes of answers to frames of a server (settings, pings) that wait for it.
+const ANSWERS_MAX: usize = 1 << 20;
+/// Bytes that a server may spend on frames beyond what its responses are worth.
+const IDLE_TALK_MAX: u64 = 128 << 10;
+/// So many bytes may come for one of a head or a body.
+const TALK_FACTOR: u64 = 8;
+
+pub(super) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "ANSWERS_MAX",
+        ANSWERS_MAX as u64,
+        "Bytes of answers to settings and pings that an upstream server of HTTP/2 does not take",
+        "nothing more is read of it until they have left",
+    ),
+    Limit::bytes(
+        "IDLE_TALK_MAX",
+        IDLE_TALK_MAX,
+        "Bytes of frames of an upstream server beyond eight times those of heads and bodies: settings, pings, empty frames",
+        "the connection is closed, and its requests fail (502)",
+    ),
+];
+
+/// The bytes of a trunk.
+pub(super) struct Io {
+    transport: Transport,
+    home: Rc<Loop>,
+    h2_connection: Rc<H2Connection>,
+    /// Bytes that came.
+    came: u64,
+    /// Bytes that the connection had to say to what came, since the last time that all had left.
+    answers: usize,
+}
+
+/// Why a trunk is of no use any more.
+pub(super) enum Fatal {
+    /// Its connection has ended.
+    Broken(Broken),
+    /// More came than heads and bodies can be the reason for.
+    Flooded,
+}
+
+impl Io {
+    pub(super) fn new(transport: Transport, home: Rc<Loop>, h2_connection: Rc<H2Connection>) -> Self {
+        Self { transport, home, h2_connection, came: 0, answers: 0 }
+    }
+
+    /// Whether more came than `worth` bytes of heads and bodies can be the reason for, and what still came of those that nobody wants.
+    fn is_flooded(&self, worth: u64) -> bool {
+        self.came.saturating_sub(self.h2_connection.unwanted.get()) / TALK_FACTOR > worth + IDLE_TALK_MAX
+    }
+
+    /// Tells that nothing is read until answers have left.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.answers >= ANSWERS_MAX
+    }
+
+    /// Hands on what is there; ready when nothing more may come.
+    pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<Fatal> {
+        // Who does not listen need not speak.
+        while !self.is_deaf() {
+            // A server that sends faster than we read does not keep the loop.
+            if !self.home.budget.may_copy(0) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let mut scratch = self.home.buffers.scratch.borrow_mut();
+            let read = || self.transport.try_read_into(&mut scratch);
+            match watch::operation("reading from an upstream server", read) {
+                Ok(0) => return Poll::Ready(Fatal::Broken(Broken::Closed)),
+                Ok(n) => {
+                    let _ = self.home.budget.may_copy(n);
+                    self.came += n as u64;
+                    let before = connection.out_len();
+                    let received = connection.receive(scratch.get(..n).unwrap_or_default());
+                    self.answers += connection.out_len().saturating_sub(before);
+                    if let Err(broken) = received {
+                        return Poll::Ready(Fatal::Broken(broken));
+                    }
+                    if self.is_flooded(connection.worth()) {
+                        return Poll::Ready(Fatal::Flooded);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if let Err(e) = ready!(self.transport.poll_readable(cx)) {
+                        return Poll::Ready(Fatal::Broken(e.into()));
+                    }
+                }
+                Err(e) => return Poll::Ready(Fatal::Broken(e.into())),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Writes what waits; ready when all of it has left.
+    pub(super) fn poll_write(
+        &mut self,
+        connection: &Connection,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while connection.out_len() > 0 {
+            let write = || connection.write(|parts| self.transport.try_write_vectored(parts));
+            match watch::operation("writing to an upstream server", write) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(self.transport.poll_writable(cx))?,
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+        self.answers = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Nothing more is written. A server that was faster has ended it already.
+    pub(super) fn end(&self) {
+        let _ = self.transport.shutdown_write();
+    }
+}

@@ -1,0 +1,264 @@
+//! One request on a trunk, and its response: what there is of both, and what is wrong with it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_http2::{Broken, Came, Cut, List, Reason};
+use tw_rt::Deadline;
+
+use super::head::Request;
+use super::{STREAM_WINDOW, State, StreamPermit};
+use crate::http::proxy::failure::UpstreamFailure;
+
+/// One request on a trunk. Dropped before its end, it is taken back; the trunk goes on.
+pub struct Stream {
+    /// What carries it, once it was asked.
+    carrier: OnceCell<tw_http2::Stream>,
+    response: Cell<Response>,
+    /// What came and was not taken.
+    came: RefCell<Option<Result<Item, UpstreamFailure>>>,
+    /// What was taken and is no content, for the codec.
+    news: RefCell<Option<StreamEvent>>,
+    write: RefCell<Deadline>,
+    permit: StreamPermit,
+}
+
+/// How far the response is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Response {
+    Coming,
+    Over,
+}
+
+/// Something that came.
+enum Item {
+    Content(Bytes),
+    StreamEvent(StreamEvent),
+}
+
+/// What came and is no content.
+pub(in crate::http::proxy) enum StreamEvent {
+    /// A head in front of the one that counts.
+    Interim(List),
+    /// The head.
+    Head(List),
+    /// The end, and the fields there.
+    End(Option<Box<List>>),
+}
+
+/// Whether a message has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::http::proxy) enum End {
+    Here,
+    NotYet,
+}
+
+impl Stream {
+    pub(super) fn new(permit: StreamPermit) -> Self {
+        Self {
+            carrier: OnceCell::new(),
+            response: Cell::new(Response::Coming),
+            came: RefCell::new(None),
+            news: RefCell::new(None),
+            write: RefCell::new(Deadline::new()),
+            permit,
+        }
+    }
+
+    /// Where it leads.
+    pub(in crate::http::proxy) fn to(&self) -> &tw_net::Addr {
+        &self.permit.0.to
+    }
+
+    /// Whether its trunk has served others before.
+    pub(in crate::http::proxy) fn is_reused(&self) -> bool {
+        self.permit.0.answered.get() > 0
+    }
+
+    /// No other requests go where this one went.
+    pub(in crate::http::proxy) fn retire_trunk(&self) {
+        self.permit.0.retire();
+    }
+
+    /// Asks, with a request that ends with its head or does not. The head is written in lines.
+    ///
+    /// # Errors
+    /// What HTTP/2 cannot say, or the trunk takes no more requests.
+    pub(in crate::http::proxy) fn ask(&self, head: &[u8], end: End) -> Result<(), UpstreamFailure> {
+        let h2_connection = &self.permit.0;
+        let request = Request::read(head, h2_connection.is_secured)?;
+        let State::Open(connection) = &*h2_connection.state.borrow() else { return Err(self.closed()) };
+        let asked = connection.ask(|list| request.write(list), end == End::Here);
+        let carrier = asked.map_err(|cut| self.failure(cut))?;
+        // Who asks twice is taken back the second time.
+        let _ = self.carrier.set(carrier);
+        Ok(())
+    }
+
+    /// Waits until the server may take at least one byte, and says how many, at most `want`.
+    ///
+    /// # Errors
+    /// It takes no more, or none in time.
+    pub(in crate::http::proxy) async fn room(
+        &self,
+        want: usize,
+        timeout: Duration,
+    ) -> Result<usize, UpstreamFailure> {
+        if let Poll::Ready(room) = self.poll_room(want, &mut Context::from_waker(Waker::noop())) {
+            return room;
+        }
+        self.write.borrow_mut().set(timeout);
+        poll_fn(|cx| match self.poll_room(want, cx) {
+            Poll::Ready(room) => Poll::Ready(room),
+            Poll::Pending => {
+                self.write.borrow_mut().poll_elapsed(cx).map(|()| Err(UpstreamFailure::SendTimeout))
+            }
+        })
+        .await
+    }
+
+    fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<Result<usize, UpstreamFailure>> {
+        let Some(carrier) = self.carrier.get() else { return Poll::Ready(Err(refused())) };
+        carrier.poll_room(cx).map(|room| room.map(|room| room.min(want)).map_err(|_| refused()))
+    }
+
+    /// Sends content for which there is room.
+    ///
+    /// # Errors
+    /// The server takes no more.
+    pub(in crate::http::proxy) fn send(&self, content: Bytes, end: End) -> Result<(), UpstreamFailure> {
+        let Some(carrier) = self.carrier.get() else { return Err(refused()) };
+        carrier.send_data(content, end == End::Here).map_err(|_| refused())
+    }
+
+    /// Ready when there is something to be taken.
+    pub(in crate::http::proxy) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut came = self.came.borrow_mut();
+        if came.is_none() {
+            *came = Some(ready!(self.poll_next(cx)));
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes what is there: content is returned, everything else is [news](Self::news). `None`: there is nothing.
+    ///
+    /// # Errors
+    /// What is wrong with the response.
+    pub(in crate::http::proxy) fn take(&self) -> Result<Option<Bytes>, UpstreamFailure> {
+        if self.poll_came(&mut Context::from_waker(Waker::noop())).is_pending() {
+            return Ok(None);
+        }
+        match self.came.take().transpose()? {
+            None => Ok(None),
+            Some(Item::Content(content)) => Ok(Some(content)),
+            Some(Item::StreamEvent(news)) => {
+                *self.news.borrow_mut() = Some(news);
+                Ok(Some(Bytes::new()))
+            }
+        }
+    }
+
+    /// What was taken last, if it was no content.
+    pub(in crate::http::proxy) fn news(&self) -> Option<StreamEvent> {
+        self.news.take()
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, UpstreamFailure>> {
+        let Some(carrier) = self.carrier.get() else { return Poll::Pending };
+        loop {
+            if self.response.get() == Response::Over {
+                return Poll::Pending;
+            }
+            let news = match ready!(carrier.poll_came(cx)) {
+                Ok(Some(Came::Data(content))) => {
+                    // Who is asked here has room for it.
+                    carrier.release(content.len());
+                    if content.is_empty() {
+                        continue;
+                    }
+                    return Poll::Ready(Ok(Item::Content(content)));
+                }
+                Ok(Some(Came::Head(list))) if is_interim(&list) => StreamEvent::Interim(list),
+                Ok(Some(Came::Head(list))) => {
+                    let answered = &self.permit.0.answered;
+                    answered.set(answered.get() + 1);
+                    if list.ends() {
+                        self.response.set(Response::Over);
+                    }
+                    StreamEvent::Head(list)
+                }
+                Ok(Some(Came::Trailers(list))) => {
+                    self.response.set(Response::Over);
+                    StreamEvent::End(Some(list))
+                }
+                // DIFF(nginx): whatever came behind the end.
+                Ok(None) => {
+                    self.response.set(Response::Over);
+                    StreamEvent::End(None)
+                }
+                Err(cut) => {
+                    self.response.set(Response::Over);
+                    return Poll::Ready(Err(self.failure(cut)));
+                }
+            };
+            return Poll::Ready(Ok(Item::StreamEvent(news)));
+        }
+    }
+
+    fn closed(&self) -> UpstreamFailure {
+        match self.permit.0.why_closed() {
+            Some(why) => UpstreamFailure::Invalid(why.into()),
+            None => UpstreamFailure::Closed,
+        }
+    }
+
+    /// Why there is no more of the response.
+    fn failure(&self, cut: Cut) -> UpstreamFailure {
+        match cut {
+            // It had no look at the request (RFC 9113 sections 6.8 and 8.7).
+            Cut::Refused(reason) => UpstreamFailure::Refused(
+                format!("upstream sent goaway with error {}", u32::from(reason)).into(),
+            ),
+            Cut::Reset(reason) => {
+                let text = format!("upstream rejected request with error {}", u32::from(reason)).into();
+                match reason {
+                    Reason::REFUSED_STREAM => UpstreamFailure::Refused(text),
+                    _ => UpstreamFailure::Invalid(text),
+                }
+            }
+            Cut::Ours(_, words) | Cut::Broken(Broken::Ours(_, words)) if !words.is_empty() => {
+                UpstreamFailure::Invalid(format!("upstream {words}").into())
+            }
+            Cut::Broken(Broken::Io(_, Some(errno))) => {
+                UpstreamFailure::Receive(io::Error::from_raw_os_error(errno.0))
+            }
+            Cut::Broken(Broken::Io(io::ErrorKind::InvalidData, None)) => {
+                UpstreamFailure::Invalid("upstream broke TLS".into())
+            }
+            Cut::Ours(..) | Cut::Broken(_) => self.closed(),
+        }
+    }
+}
+
+fn is_interim(head: &List) -> bool {
+    (100..200).contains(&head.status())
+}
+
+/// Its server may have sent as much of the response as it had room for, when it learns that nobody wants it.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.carrier.get().is_some() && self.response.get() == Response::Coming {
+            let unwanted = &self.permit.0.unwanted;
+            unwanted.set(unwanted.get() + u64::from(STREAM_WINDOW));
+        }
+    }
+}
+
+/// The server takes nothing more of a request; it may have said why.
+fn refused() -> UpstreamFailure {
+    UpstreamFailure::Send(io::Error::from_raw_os_error(rustix::io::Errno::PIPE.raw_os_error()))
+}

@@ -1,0 +1,42 @@
+//! Who gets a berth: a request on its way to a server that was chosen.
+
+use std::rc::Rc;
+
+use tw_net::ConnectOptions;
+use tw_upstream::Lease;
+
+use super::table::{Wanted, shared};
+use crate::event_loop::Loop;
+use crate::http::proxy::exchange::UpstreamRequest;
+use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::keepalive_pool::PoolKey;
+use crate::http::proxy::upstream_connection::UpstreamConnection;
+use crate::http::proxy::upstream_tls::TlsPools;
+use crate::http::request::Request;
+
+/// A stream to the server of `lease`, on a connection that others use, too, or will.
+pub(in crate::http::proxy) async fn acquire_stream<C>(
+    r: &Request,
+    order: &UpstreamRequest<'_, C>,
+    home: &Rc<Loop>,
+    owner: &PoolKey,
+    lease: &Lease,
+    options: ConnectOptions,
+) -> Result<Rc<UpstreamConnection>, (UpstreamFailure, Stage)> {
+    let settings = order.settings;
+    let mut keepalive = order.group.keepalive;
+    if !order.group.is_named {
+        // As in nginx: it ends with its last request.
+        keepalive.connections = 0;
+    }
+    let wanted = Wanted {
+        peer: lease.peer(),
+        to: lease.peer().addr(),
+        options,
+        keepalive,
+        head_size: settings.buffer_size,
+        timeout: settings.connect_timeout,
+    };
+    let stream = shared(home, owner, wanted, || TlsPools::of(r.generation())).await?;
+    Ok(Rc::new(UpstreamConnection::of_stream(stream)))
+}

@@ -1,0 +1,180 @@
+//! Health checks: servers of a group are asked in their turn whether they are well, and get no requests while they are not
+//! (nginx: ngx_http_upstream_hc_module).
+//!
+//! ```text
+//! keeper: one task for each group, on one loop ─► Checker (tw-upstream): who is due, what an answer means
+//!    └─► probe: one check, a task of its own ─► connect, send, read the head and what is wanted of the body ─► Criteria
+//! ```
+//! The checks of a generation end with it: the tasks belong to its company (`Application::accompany`).
+
+mod keeper;
+mod probe;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_http::RequestHead;
+pub use tw_upstream::CheckParams;
+
+use super::codec::Codec;
+use super::exchange::UpstreamGroup;
+use super::settings::ProxySettings;
+use super::upstream_tls::UpstreamTls;
+use crate::http::generation::{PlanId, Server, ServerId};
+use crate::http::plan::Plan;
+use crate::http::request::Request;
+use crate::http::synthetic_request;
+
+pub(crate) use keeper::run;
+
+/// Bytes of the body of an answer that are looked at (nginx: the same).
+pub const BODY_EXAMINED_MAX: usize = 256 << 10;
+/// Bytes that are read of an answer, whatever they are: interim responses, chunks of one byte.
+const ANSWER_MAX: u64 = 4 << 20;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "BODY_EXAMINED_MAX",
+        BODY_EXAMINED_MAX as u64,
+        "Bytes of the body of an answer to a health check that are looked at",
+        "what follows is not read",
+    ),
+    Limit::bytes("ANSWER_MAX", ANSWER_MAX, "Bytes of an answer to a health check", "the check has failed"),
+];
+
+/// What `health_check` says at one location.
+pub struct HealthCheck {
+    /// When, and what counts.
+    pub params: CheckParams,
+    /// How.
+    pub how: CheckProtocol,
+    /// `port=`: where checks go, if not to the port of the server.
+    pub port: Option<u16>,
+    /// The location, as its gateway knows it.
+    pub of: Arc<dyn Checkable>,
+}
+
+/// What a server has to do.
+pub enum CheckProtocol {
+    /// Take a connection: `type=tcp`.
+    Connect,
+    /// Answer a request, too.
+    Ask {
+        /// `uri=`
+        uri: Box<[u8]>,
+        /// `match=`; without it [`Checkable::is_well`] says which status will do.
+        criteria: Option<Arc<dyn Criteria>>,
+    },
+}
+
+/// What a module of a gateway tells of a location whose servers can be checked.
+pub trait Checkable: Send + Sync {
+    /// Whose servers they are.
+    fn group(&self) -> &Arc<UpstreamGroup>;
+
+    /// How they are asked.
+    fn settings(&self) -> &Arc<ProxySettings>;
+
+    /// How connections for `r` are secured, if they are.
+    fn secured(&self, r: &mut Request) -> Option<UpstreamTls>;
+
+    /// What is sent for `r`, which is a GET without a body.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    fn request(&self, r: &mut Request) -> Result<Bytes, String>;
+
+    /// What reads the answer to `r`.
+    fn codec(&self, r: &Request) -> Box<dyn Codec>;
+
+    /// Whether a server that answers with this status is well, where nothing is said of that.
+    fn is_well(&self, status: u16) -> bool {
+        (200..400).contains(&status)
+    }
+}
+
+/// Where the requests of a location go, as far as that is known before there is one.
+#[derive(Clone, Default)]
+pub enum Passing {
+    /// To no other server.
+    #[default]
+    Nowhere,
+    /// That depends on the request.
+    Anywhere,
+    /// There.
+    To(Arc<dyn Checkable>),
+}
+
+/// What an answer must be like.
+pub trait Criteria: Send + Sync {
+    /// Its name, for log lines.
+    fn name(&self) -> &str;
+
+    /// Whether it looks at the body.
+    fn wants_body(&self) -> bool;
+
+    /// What is wrong with the answer to `r`, whose body, as far as it was read, is `body`; `None` if nothing is.
+    fn failure(&self, r: &Request, body: &[u8]) -> Option<String>;
+}
+
+/// The health checks of one group.
+pub struct GroupChecks {
+    /// Whose servers are checked.
+    pub(super) group: Arc<UpstreamGroup>,
+    /// How; each server must pass all of them.
+    pub(super) tests: Vec<Located>,
+}
+
+/// A health check, and where it stands.
+pub(super) struct Located {
+    pub(super) check: Arc<HealthCheck>,
+    pub(super) server: ServerId,
+    pub(super) plan: PlanId,
+}
+
+impl GroupChecks {
+    /// The health checks of a configuration.
+    pub(crate) fn gather(plans: &[Plan], servers: &[Server]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (at, plan) in plans.iter().enumerate() {
+            let Some(check) = &plan.health_check else { continue };
+            let server = servers.iter().position(|server| Arc::ptr_eq(&server.settings, &plan.server));
+            let (server, plan) = (ServerId(server.unwrap_or_default() as u32), PlanId(at as u32));
+            let located = Located { check: check.clone(), server, plan };
+            let group = check.of.group();
+            match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, group)) {
+                Some(checks) => checks.tests.push(located),
+                None => all.push(Self { group: group.clone(), tests: vec![located] }),
+            }
+        }
+        all
+    }
+}
+
+/// Whether `uri` is a path, with or without arguments, that can be asked for.
+pub fn is_uri(uri: &[u8]) -> bool {
+    uri.first() == Some(&b'/') && synthetic_request::head(&mut RequestHead::new(), uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris() {
+        for (uri, expected) in [
+            ("/", true),
+            ("/health?deep=1", true),
+            ("/%41", true),
+            ("", false),
+            ("health", false),
+            ("http://a/", false),
+            ("/a b", false),
+            ("/a\r\nX: y", false),
+            ("/../..", false),
+        ] {
+            assert_eq!(is_uri(uri.as_bytes()), expected, "{uri}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One health check: a connection of its own, one request, and a look at the answer. Every wait has an end.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_net::Addr;
+use tw_upstream::Peer;
+
+use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, Located};
+use crate::event_loop::Loop;
+use crate::http::client::Client;
+use crate::http::proxy::attempts::AttemptPeer;
+use crate::http::proxy::codec::{Codec, Event};
+use crate::http::proxy::exchange::{READ_SIZE, connect_options, read_some};
+use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::h2_pool::{self, End, Wanted};
+use crate::http::proxy::upstream_connection::{Read, UpstreamConnection};
+use crate::http::proxy::upstream_tls::TlsPools;
+use crate::http::request::Request;
+use crate::http::synthetic_request;
+
+/// Why a check has failed.
+#[derive(Debug)]
+pub(super) enum Why {
+    /// There is no answer.
+    UpstreamFailure(UpstreamFailure, Stage),
+    /// The request cannot be written; the text says why.
+    Request(String),
+    /// The answer is not what it must be.
+    Answer(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UpstreamFailure(failure, stage) => write!(f, "{}", failure.line(*stage)),
+            Self::Request(what) | Self::Answer(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Checks a peer.
+pub(super) async fn probe(home: &Rc<Loop>, at: &Located, peer: &Arc<Peer>) -> Result<(), Why> {
+    let mut r = request(home, at);
+    r.facts.upstream.begin(AttemptPeer::Peer(peer.clone()), None);
+    let outcome = ask(home, &mut r, &at.check, peer).await;
+    home.app.give_back(r);
+    outcome
+}
+
+/// What is evaluated for a check is evaluated for it.
+fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
+    let uri: &[u8] = match &at.check.how {
+        CheckProtocol::Ask { uri, .. } => uri,
+        CheckProtocol::Connect => b"/",
+    };
+    // It was looked at when the configuration was loaded.
+    synthetic_request::request(&Client::nobody(home.clone()), (at.server, at.plan), uri)
+}
+
+async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<Peer>) -> Result<(), Why> {
+    let settings = check.of.settings();
+    let to = address(peer.addr(), check.port);
+    let options = connect_options(r, settings);
+    let secured = check.of.secured(r);
+    let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
+    let mut codec = check.of.codec(r);
+    let is_asked = matches!(check.how, CheckProtocol::Ask { .. });
+    let connection = if codec.is_carried() && is_asked {
+        let wanted = Wanted {
+            peer,
+            to: &to,
+            options,
+            keepalive: check.of.group().keepalive,
+            head_size: settings.buffer_size,
+            timeout: settings.connect_timeout,
+        };
+        let secured = secured.map(|(secured, by)| (secured.clone(), by));
+        h2_pool::dedicated(home, wanted, secured).await.map(UpstreamConnection::of_stream)
+    } else {
+        UpstreamConnection::open(home, &to, &options, settings.connect_timeout, secured).await
+    };
+    let connection = connection.map_err(|(failure, stage)| Why::UpstreamFailure(failure, stage))?;
+    let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };
+    let sent = check.of.request(r).map_err(Why::Request)?;
+    match connection.stream() {
+        Some(stream) => {
+            codec.follow(stream);
+            stream.ask(&sent, End::Here)
+        }
+        None => send(&connection, sent, check).await,
+    }
+    .map_err(|failure| Why::UpstreamFailure(failure, Stage::Sending))?;
+    // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
+    connection.begin_reading(settings.read_timeout);
+    let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
+    let mut stage = Stage::ReadingHead;
+    let body = read(home, r, &connection, &mut *codec, wants_body, &mut stage).await;
+    let body = body.map_err(|failure| Why::UpstreamFailure(failure, stage))?;
+    let status = r.facts.upstream.answer.status;
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.status = status;
+        (attempt.sent, attempt.received) = (connection.sent.get(), connection.received.get());
+        attempt.end();
+    }
+    let failure = match criteria {
+        Some(criteria) => criteria.failure(r, &body),
+        None => (!check.of.is_well(status)).then(|| format!("status {status}")),
+    };
+    failure.map_or(Ok(()), |failure| Err(Why::Answer(failure)))
+}
+
+/// Where a check of the peer at `addr` goes. A path has no port.
+fn address(addr: &Addr, port: Option<u16>) -> Addr {
+    match (addr, port) {
+        (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),
+        _ => addr.clone(),
+    }
+}
+
+async fn send(
+    connection: &UpstreamConnection,
+    mut bytes: Bytes,
+    check: &HealthCheck,
+) -> Result<(), UpstreamFailure> {
+    loop {
+        let written = connection.write_now(&bytes)?;
+        if written == bytes.len() {
+            return Ok(());
+        }
+        bytes = bytes.slice(written..);
+        connection.writable(check.of.settings().send_timeout).await?;
+    }
+}
+
+/// Reads the head into the answer of `r`, and of the body what is looked at; `stage` says what is being read.
+async fn read(
+    home: &Rc<Loop>,
+    r: &mut Request,
+    connection: &UpstreamConnection,
+    codec: &mut dyn Codec,
+    wants_body: bool,
+    stage: &mut Stage,
+) -> Result<Vec<u8>, UpstreamFailure> {
+    let mut body = Vec::new();
+    loop {
+        let (read, mut input) = read_some(home, connection, READ_SIZE)?;
+        match read {
+            Read::Some => {}
+            Read::Nothing => {
+                poll_fn(|cx| connection.poll_readable(cx)).await?;
+                continue;
+            }
+            Read::Closed => {
+                codec.closed()?;
+                return Ok(body);
+            }
+        }
+        loop {
+            match codec.read(&mut input, &mut r.facts.upstream.answer)? {
+                Event::NeedMore => break,
+                Event::Interim => {}
+                Event::Head if !wants_body => return Ok(body),
+                Event::Head => *stage = Stage::ReadingBody,
+                Event::Body(piece) => {
+                    let room = BODY_EXAMINED_MAX - body.len();
+                    body.extend_from_slice(&piece[..piece.len().min(room)]);
+                    if body.len() == BODY_EXAMINED_MAX {
+                        return Ok(body);
+                    }
+                }
+                Event::End => return Ok(body),
+            }
+        }
+        if connection.received.get() > ANSWER_MAX {
+            return Err(UpstreamFailure::Invalid("upstream sent too large an answer".into()));
+        }
+    }
+}

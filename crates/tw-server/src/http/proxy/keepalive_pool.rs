@@ -1,0 +1,172 @@
+//! Connections to upstream servers that wait for the next request, on one loop.
+//!
+//! Nobody waits for them: the loop notes by itself what the kernel says of them, and that is looked at when one is wanted,
+//! and once a second.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
+use tw_rt::watch::Subject;
+use tw_upstream::{Peer, PeerId};
+
+use super::upstream_connection::UpstreamConnection;
+use super::upstream_tls::UpstreamTls;
+use crate::event_loop::Loop;
+
+/// Between two looks at the connections that wait.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// `keepalive` of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Connections that wait on one loop at most; 0 is none.
+    pub connections: usize,
+    /// `local`: only requests of the same location use them.
+    pub is_local: bool,
+    /// `keepalive_requests`
+    pub requests: u64,
+    /// `keepalive_time`: how long a connection is used.
+    pub time: Duration,
+    /// `keepalive_timeout`: how long it waits.
+    pub timeout: Duration,
+}
+
+/// nginx's defaults.
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self {
+            connections: 32,
+            is_local: true,
+            requests: 1000,
+            time: Duration::from_secs(3600),
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Whose connections they are: a group's, or a location's in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct PoolKey {
+    pub(super) group: Arc<str>,
+    /// Number of the location's settings; 0 for all locations.
+    pub(super) location: u64,
+    /// How they are secured: nobody else may use them, and no request that wants it otherwise.
+    pub(super) secured: Option<UpstreamTls>,
+}
+
+/// The connections of one loop that wait.
+#[derive(Default)]
+pub struct KeepalivePool {
+    /// The last one to come is the first to go.
+    waiting: RefCell<HashMap<PoolKey, VecDeque<Waiting>>>,
+    sweeping: Cell<Sweeping>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Sweeping {
+    #[default]
+    No,
+    Yes,
+}
+
+struct Waiting {
+    peer: PeerId,
+    connection: Rc<UpstreamConnection>,
+    since: Instant,
+    until: Instant,
+}
+
+impl KeepalivePool {
+    /// A connection to `peer`, if one waits that the server has not closed.
+    pub(super) fn take(&self, owner: &PoolKey, peer: &Peer) -> Option<Rc<UpstreamConnection>> {
+        let mut waiting = self.waiting.borrow_mut();
+        let list = waiting.get_mut(owner)?;
+        loop {
+            // A group that was gone for a while has the same numbers for other servers.
+            let is_its =
+                |waiting: &Waiting| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
+            let at = list.iter().rposition(is_its)?;
+            let found = list.remove(at)?;
+            // Whatever is there to be read, nobody has asked for it.
+            if !found.connection.may_have_input() && found.until > tw_rt::clock::now() {
+                return Some(found.connection);
+            }
+        }
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub(super) fn put(
+        &self,
+        home: &Rc<Loop>,
+        owner: &PoolKey,
+        peer: PeerId,
+        connection: Rc<UpstreamConnection>,
+        keep: &KeepAlive,
+    ) {
+        let now = tw_rt::clock::now();
+        let is_old = now.saturating_duration_since(connection.opened) >= keep.time;
+        if keep.connections == 0
+            || connection.requests.get() >= keep.requests
+            || is_old
+            || connection.may_have_input()
+        {
+            return;
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        let list = match waiting.get_mut(owner) {
+            Some(list) => list,
+            None => waiting.entry(owner.clone()).or_default(),
+        };
+        if list.len() >= keep.connections {
+            list.pop_front();
+        }
+        list.push_back(Waiting { peer, connection, since: now, until: now + keep.timeout });
+        if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
+            let home = Rc::downgrade(home);
+            tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
+                loop {
+                    tokio::time::sleep(SWEEP).await;
+                    let Some(home) = home.upgrade() else { return };
+                    if home.app.idle.sweep() == Sweeping::No {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Closes what has waited long enough, and what the server has closed.
+    fn sweep(&self) -> Sweeping {
+        let now = tw_rt::clock::now();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|_, list| {
+            list.retain(|waiting| waiting.until > now && !waiting.connection.may_have_input());
+            !list.is_empty()
+        });
+        let sweeping = if waiting.is_empty() { Sweeping::No } else { Sweeping::Yes };
+        self.sweeping.set(sweeping);
+        sweeping
+    }
+
+    /// Closes the one that waits longest, for want of a descriptor or a connection. Returns whether there was one.
+    pub(crate) fn close_oldest(&self) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        let since = |list: &&mut VecDeque<Waiting>| list.front().map(|waiting| waiting.since);
+        let lists = waiting.values_mut().filter(|list| !list.is_empty());
+        lists.min_by_key(since).and_then(VecDeque::pop_front).is_some()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.borrow().values().map(VecDeque::len).sum()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,226 @@
+//! A question of our own to somebody by HTTP, such as whether a certificate was revoked: one request on a connection of its own,
+//! and the content of the response. Every wait has an end.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_http::{Method, base64};
+use tw_net::{Addr, ConnectOptions};
+
+use super::codec::http1::Http1;
+use super::codec::{Codec, Event, UpstreamResponse};
+use super::exchange::{READ_SIZE, read_some};
+use super::failure::{Stage, UpstreamFailure};
+use super::upstream_connection::{Read, UpstreamConnection};
+use crate::config::location::Resolving;
+use crate::event_loop::Loop;
+
+/// As in nginx.
+const INQUIRY_TIME: Duration = Duration::from_secs(60);
+/// Bytes of the head of an answer.
+const INQUIRY_HEAD_MAX: usize = 8 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::micros(
+        "INQUIRY_TIME",
+        INQUIRY_TIME.as_micros() as u64,
+        "Time for a question about a certificate (OCSP), from the name of the responder to its answer",
+        "the question has failed",
+    ),
+    Limit::bytes(
+        "INQUIRY_HEAD_MAX",
+        INQUIRY_HEAD_MAX as u64,
+        "Bytes of the head of its answer",
+        "the question has failed",
+    ),
+];
+
+/// `http://host[:port][/path]`
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Url {
+    /// With the port, if one is written.
+    authority: Box<str>,
+    host: Box<str>,
+    port: u16,
+    target: Box<str>,
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.target)
+    }
+}
+
+impl Url {
+    /// Takes one apart; `None` if it is no such one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("http://")?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !host.ends_with(':') && !port.contains(']') => (host, port.parse().ok()?),
+            _ => (authority, 80),
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        (!host.is_empty() && is_visible(rest)).then(|| Self {
+            authority: authority.into(),
+            host: host.into(),
+            port,
+            target: if path.is_empty() { "/".into() } else { path.into() },
+        })
+    }
+}
+
+/// Asks `url` a question, which is a part of it as RFC 6960 has it (appendix A.1), and returns what a 200 brings, if that is at most
+/// `answer_max` bytes. The error is in words of the log.
+pub(crate) async fn query(
+    home: &Rc<Loop>,
+    resolving: &Resolving,
+    url: &Url,
+    question: &[u8],
+    answer_max: usize,
+) -> Result<Vec<u8>, String> {
+    let asked = ask(home, resolving, url, question, answer_max);
+    match tokio::time::timeout(INQUIRY_TIME, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err("responder timed out (110: Connection timed out)".to_owned()),
+    }
+}
+
+async fn ask(
+    home: &Rc<Loop>,
+    resolving: &Resolving,
+    url: &Url,
+    question: &[u8],
+    answer_max: usize,
+) -> Result<Vec<u8>, String> {
+    let pool = home.generation().disks.default_disk().pool().clone();
+    let (service, timeout) = resolving.service(true, &pool).await;
+    let found = service.addresses(url.host.as_bytes(), timeout).await;
+    let found =
+        found.map_err(|error| tw_dns::NotResolved { name: url.host.as_bytes(), error }.to_string())?;
+    let request =
+        format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", target(&url.target, question), url.authority);
+    let request = Bytes::from(request);
+    let mut failed = "no address of the responder".to_owned();
+    for ip in found.iter() {
+        let to = Addr::Inet((ip, url.port).into());
+        match exchange(home, &to, request.clone(), answer_max).await {
+            Ok(answer) => return Ok(answer),
+            Err((failure, stage)) => failed = failure.line(stage).to_string(),
+        }
+    }
+    Err(failed)
+}
+
+/// The path with the question behind it, as text that a path can have.
+fn target(path: &str, question: &[u8]) -> String {
+    let mut target = path.to_owned();
+    if !target.ends_with('/') {
+        target.push('/');
+    }
+    for byte in base64::encode(question) {
+        match byte {
+            b'+' => target.push_str("%2B"),
+            b'/' => target.push_str("%2F"),
+            b'=' => target.push_str("%3D"),
+            byte => target.push(char::from(byte)),
+        }
+    }
+    target
+}
+
+async fn exchange(
+    home: &Rc<Loop>,
+    to: &Addr,
+    mut request: Bytes,
+    answer_max: usize,
+) -> Result<Vec<u8>, (UpstreamFailure, Stage)> {
+    let connection =
+        UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
+    let at = |stage| move |failure| (failure, stage);
+    while !request.is_empty() {
+        match connection.write_now(&request).map_err(at(Stage::Sending))? {
+            0 => connection.writable(INQUIRY_TIME).await.map_err(at(Stage::Sending))?,
+            written => request = request.slice(written..),
+        }
+    }
+    connection.begin_reading(INQUIRY_TIME);
+    let mut codec = Http1::new(Method::Get, INQUIRY_HEAD_MAX, false);
+    let (mut answer, mut body) = (UpstreamResponse::default(), Vec::new());
+    let mut stage = Stage::ReadingHead;
+    let invalid = |what: &str, stage| (UpstreamFailure::Invalid(what.into()), stage);
+    loop {
+        let (read, mut input) = read_some(home, &connection, READ_SIZE).map_err(at(stage))?;
+        match read {
+            Read::Some => {}
+            Read::Nothing => {
+                poll_fn(|cx| connection.poll_readable(cx)).await.map_err(at(stage))?;
+                continue;
+            }
+            Read::Closed => {
+                codec.closed().map_err(at(stage))?;
+                return Ok(body);
+            }
+        }
+        loop {
+            match codec.read(&mut input, &mut answer).map_err(at(stage))? {
+                Event::NeedMore => break,
+                Event::Interim => {}
+                Event::Head if answer.status != 200 => {
+                    return Err((UpstreamFailure::Status(answer.status), stage));
+                }
+                Event::Head => stage = Stage::ReadingBody,
+                Event::Body(piece) if body.len() + piece.len() > answer_max => {
+                    return Err(invalid("responder sent too large an answer", stage));
+                }
+                Event::Body(piece) => body.extend_from_slice(&piece),
+                Event::End => return Ok(body),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_in_paths() {
+        for (path, question, expected) in [
+            ("/", &b"ask"[..], "/YXNr"),
+            ("/a", b"a", "/a/YQ%3D%3D"),
+            ("/a/", b"\xfb\xef\xff", "/a/%2B%2B%2F%2F"),
+        ] {
+            assert_eq!(target(path, question), expected);
+        }
+    }
+
+    #[test]
+    fn urls() {
+        for (text, expected) in [
+            ("http://ocsp.example", Some(("ocsp.example", 80, "/"))),
+            ("http://ocsp.example/", Some(("ocsp.example", 80, "/"))),
+            ("http://ocsp.example:8080/a/b?c", Some(("ocsp.example", 8080, "/a/b?c"))),
+            ("http://127.0.0.1:1", Some(("127.0.0.1", 1, "/"))),
+            ("http://[::1]/a", Some(("::1", 80, "/a"))),
+            ("http://[::1]:81/a", Some(("::1", 81, "/a"))),
+            ("https://ocsp.example/", None),
+            ("ocsp.example", None),
+            ("http://", None),
+            ("http:///a", None),
+            ("http://a:x/", None),
+            ("http://a:70000/", None),
+            ("http://a/b c", None),
+            ("http://a/\r\nX: y", None),
+        ] {
+            let url = Url::parse(text);
+            let found = url.as_ref().map(|url| (&*url.host, url.port, &*url.target));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

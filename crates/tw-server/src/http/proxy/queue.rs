@@ -1,0 +1,94 @@
+//! Requests wait until a server of the group is free (`queue`).
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tw_rt::Deadline;
+use tw_upstream::{Attempt as Looking, Lease, Waiting};
+
+use super::exchange::{UpstreamGroup, now_ms};
+use super::failure::UpstreamFailure;
+use crate::event_loop::Loop;
+
+/// `queue`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// How many requests wait.
+    pub most: usize,
+    /// How long one waits.
+    pub timeout: Duration,
+}
+
+/// A server for a request, for which it waits if the group has a queue; and how long it did.
+pub(super) async fn select(
+    group: &UpstreamGroup,
+    looking: &mut Looking,
+    home: &Loop,
+) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
+    let found = select_now(group, looking, home);
+    let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
+    let Some(place) = group.peers.wait(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
+    let began = tw_rt::clock::now();
+    let found = Box::pin(wait(group, queue, place, looking, home)).await;
+    (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
+}
+
+fn select_now(group: &UpstreamGroup, looking: &mut Looking, home: &Loop) -> Result<Lease, UpstreamFailure> {
+    group
+        .peers
+        .select(looking, now_ms(), &mut home.app.random.borrow_mut())
+        .map_err(|_| UpstreamFailure::NoPeer)
+}
+
+/// Why a request in the line looks again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// It was called: somebody is free.
+    Called,
+    /// Time has passed.
+    ByTime,
+}
+
+/// Waits at a place of the line until there is somebody.
+async fn wait(
+    group: &UpstreamGroup,
+    queue: Queue,
+    mut place: Waiting,
+    looking: &mut Looking,
+    home: &Loop,
+) -> Result<Lease, UpstreamFailure> {
+    let until = tw_rt::clock::now().checked_add(queue.timeout);
+    let (mut timer, mut woken) = (Deadline::new(), Woken::ByTime);
+    loop {
+        if let Ok(lease) = select_now(group, looking, home) {
+            return Ok(lease);
+        }
+        if woken == Woken::Called && looking.has_tried() {
+            // Perhaps it is one where this request has failed, and the next one has not.
+            place.pass_on();
+        }
+        if until.is_some_and(|until| until <= tw_rt::clock::now()) {
+            return Err(UpstreamFailure::QueueTimeout);
+        }
+        // Time calls nobody: a server that has failed is looked at again when it may be tried.
+        let next = [until, retry(group)].into_iter().flatten().min();
+        timer.clear();
+        if let Some(next) = next {
+            timer.set_at(next);
+        }
+        woken = poll_fn(|cx| match place.poll_called(cx) {
+            Poll::Ready(()) => Poll::Ready(Woken::Called),
+            Poll::Pending => timer.poll_elapsed(cx).map(|()| Woken::ByTime),
+        })
+        .await;
+    }
+}
+
+/// When the next server may be tried that has failed.
+fn retry(group: &UpstreamGroup) -> Option<Instant> {
+    let at = group.peers.retry_ms()?;
+    // One that may be tried and was not chosen is busy: somebody calls.
+    let after = at.checked_sub(now_ms()).filter(|after| *after > 0)?;
+    tw_rt::clock::now().checked_add(Duration::from_millis(after))
+}

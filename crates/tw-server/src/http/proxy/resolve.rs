@@ -1,0 +1,280 @@
+//! The addresses of servers that have names. Those of `upstream` blocks are asked for beside the start, and again when they hold
+//! no more, all others when a request needs them; requests go on with those there are meanwhile.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
+
+use tw_base::Whole;
+use tw_disk::{Account, Class, Errno, Pool, Source};
+use tw_dns::ResolveError;
+use tw_rt::watch::Subject;
+use tw_upstream::{Address, Group, Method, Place, ServerId};
+
+use super::exchange::now_ms;
+use super::failure::UpstreamFailure;
+use crate::config::location::Resolving;
+use crate::event_loop::Loop;
+use crate::http::plan::LocalFuture;
+
+/// How often names are looked at whether to ask for them, and the soonest that one is asked for again (nginx: the same), be it
+/// that its addresses hold for no time.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A server of a group that has a name.
+struct Named {
+    id: ServerId,
+    host: Arc<str>,
+    service: Option<Arc<str>>,
+    port: u16,
+    /// `resolve`: it is asked for again, and of `resolver`. Any other name is the system's.
+    follows: bool,
+    /// Until when its addresses hold, in milliseconds; 0 until there are any.
+    until: AtomicU64,
+    /// When it is to be asked for without a request that needs it.
+    due: AtomicU64,
+    is_asked: AtomicBool,
+}
+
+/// The servers of a group that have names, as far as somebody has looked.
+#[derive(Default)]
+pub struct Names(Whole<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// The list they are from.
+    generation: u64,
+    all: Arc<[Arc<Named>]>,
+}
+
+impl Names {
+    /// Those of the group now. Those that were known stay the same.
+    fn of(&self, group: &Group) -> Arc<[Arc<Named>]> {
+        let (list, mut known) = (group.list(), self.0.lock());
+        if known.generation < list.generation() {
+            known.generation = list.generation();
+            let named = list.servers().iter().filter_map(|(id, server)| match &server.place {
+                Place::Fixed(_) => None,
+                Place::Named { host, service, port, follows } => {
+                    let same = known.all.iter().find(|named| named.id == *id);
+                    Some(same.cloned().unwrap_or_else(|| {
+                        Arc::new(Named {
+                            id: *id,
+                            host: host.clone(),
+                            service: service.clone(),
+                            port: *port,
+                            follows: *follows,
+                            until: AtomicU64::new(0),
+                            due: AtomicU64::new(0),
+                            is_asked: AtomicBool::new(false),
+                        })
+                    }))
+                }
+            });
+            known.all = named.collect();
+        }
+        known.all.clone()
+    }
+}
+
+/// One that is being asked for, until this is dropped.
+struct Asking(Arc<Named>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.is_asked.store(false, Relaxed);
+    }
+}
+
+/// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one,
+/// and then for the first answer: a name server that says nothing costs those that need it. What takes long to compute, `pool`
+/// does.
+pub(super) async fn ready(
+    names: &Names,
+    group: &Arc<Group>,
+    resolving: &Resolving,
+    pool: &Pool,
+) -> Result<(), UpstreamFailure> {
+    let has_peers = || group.list().peers().next().is_some();
+    let mut asked: Vec<LocalFuture<'static, Result<(), UpstreamFailure>>> = Vec::new();
+    for named in names.of(group).iter() {
+        let until = named.until.load(Relaxed);
+        if until != 0 && !(named.follows && now_ms() >= until) {
+            continue;
+        }
+        if until == 0 && !has_peers() {
+            let (named, group) = (named.clone(), group.clone());
+            let (resolving, pool) = (resolving.clone(), pool.clone());
+            asked.push(Box::pin(async move {
+                named.ask(&group, &resolving, &pool).await.map_err(|error| named.failure(error))
+            }));
+        } else {
+            ask_beside(named, group, resolving, pool);
+        }
+    }
+    let mut failed = None;
+    poll_fn(|cx| {
+        asked.retain_mut(|asking| match asking.as_mut().poll(cx) {
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(failure)) => {
+                failed.get_or_insert(failure);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if asked.is_empty() || has_peers() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    for asking in asked {
+        tw_rt::spawn_local(Subject { kind: "name", id: 0 }, asking);
+    }
+    match failed {
+        Some(failure) if !has_peers() => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// Asks for a name, unless somebody does already; nobody waits for that.
+fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) {
+    if named.is_asked.swap(true, Relaxed) {
+        return;
+    }
+    let (asking, group) = (Asking(named.clone()), group.clone());
+    let (resolving, pool) = (resolving.clone(), pool.clone());
+    tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
+        // Those there are go on being used.
+        let _ = asking.0.ask(&group, &resolving, &pool).await;
+    });
+}
+
+/// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
+/// itself.
+pub(crate) async fn follow(home: Rc<Loop>) {
+    let generation = home.generation();
+    let loops = generation.main.worker_count().max(1);
+    let pool = generation.disks.default_disk().pool();
+    let own: Vec<_> = generation.upstreams.iter().skip(home.index % loops).step_by(loops).collect();
+    loop {
+        let now = now_ms();
+        let mut next = now + LOOK.as_millis() as u64;
+        for group in own.iter().filter(|group| group.peers.has_names()) {
+            let Some(resolving) = &group.resolving else { continue };
+            for named in group.names.of(&group.peers).iter() {
+                match named.due.load(Relaxed) {
+                    due if due <= now => ask_beside(named, &group.peers, resolving, pool),
+                    due => next = next.min(due),
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(next - now)).await;
+    }
+}
+
+/// When to ask again for what holds until then.
+fn not_at_once(until: u64, now: u64) -> u64 {
+    until.max(now + LOOK.as_millis() as u64)
+}
+
+impl Named {
+    /// Asks for its addresses, and says when to ask again.
+    async fn ask(&self, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) -> Result<(), ResolveError> {
+        let mut found = self.look_up(group, resolving, pool).await;
+        if found == Err(ResolveError::NotFound) && self.follows {
+            // There is no such name any more: those who had it are not asked.
+            match self.tell(group, Vec::new(), pool).await {
+                Ok(()) => self.until.store(0, Relaxed),
+                Err(error) => found = Err(error),
+            }
+        }
+        let until = match &found {
+            Ok(()) if self.follows => self.until.load(Relaxed),
+            Ok(()) => u64::MAX,
+            // nginx: the same.
+            Err(_) => now_ms() + resolving.timeout.as_millis() as u64,
+        };
+        self.due.store(not_at_once(until, now_ms()), Relaxed);
+        found
+    }
+
+    async fn look_up(
+        &self,
+        group: &Arc<Group>,
+        resolving: &Resolving,
+        pool: &Pool,
+    ) -> Result<(), ResolveError> {
+        // The name of a service is followed or not, but nothing of a system's own.
+        let is_run_time = self.follows || self.service.is_some();
+        let (resolver, timeout) = resolving.service(is_run_time, pool).await;
+        let (addresses, expires): (Vec<Address>, _) = match &self.service {
+            None => {
+                let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
+                let addresses = found.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
+                (addresses.collect(), found.expires)
+            }
+            Some(service) => {
+                let found = resolver.services(service.as_bytes(), self.host.as_bytes(), timeout).await?;
+                let best = found.targets.iter().map(|target| target.priority).min();
+                let mut addresses = Vec::new();
+                for target in &found.targets {
+                    let of_target = match &target.addresses {
+                        Ok(addresses) => addresses,
+                        Err(ResolveError::NotFound) => continue,
+                        // Half an answer changes nothing.
+                        Err(error) => return Err(*error),
+                    };
+                    addresses.extend(of_target.iter().map(|ip| Address {
+                        addr: tw_net::Addr::Inet((ip, target.port).into()),
+                        name: Some(String::from_utf8_lossy(target.name.as_bytes()).into()),
+                        weight: Some(u32::from(target.weight)),
+                        backup: Some(target.priority) != best,
+                    }));
+                }
+                (addresses, found.expires)
+            }
+        };
+        self.tell(group, addresses, pool).await?;
+        let holds = expires.saturating_duration_since(tw_rt::clock::now());
+        self.until.store(now_ms() + u64::try_from(holds.as_millis()).unwrap_or(u64::MAX / 2).max(1), Relaxed);
+        Ok(())
+    }
+
+    /// Gives the server its addresses. `System` if the pool has no room for the work: those there are stay.
+    async fn tell(
+        &self,
+        group: &Arc<Group>,
+        addresses: Vec<Address>,
+        pool: &Pool,
+    ) -> Result<(), ResolveError> {
+        let (of_work, id) = (group.clone(), self.id);
+        // A server that was removed meanwhile needs no addresses.
+        let work = move || of_work.resolved(id, &addresses).map_or((), |_| ());
+        if group.method() != Method::HashConsistent {
+            work();
+            return Ok(());
+        }
+        // Its ring is made anew: 26 ms for a thousand peers.
+        let mut by = Account::new(Class::Hit, Source::NONE);
+        let done = pool.run(&mut by, work).await;
+        done.map_err(|error| ResolveError::System(error.errno().unwrap_or(Errno::AGAIN).into()))
+    }
+
+    fn failure(&self, error: ResolveError) -> UpstreamFailure {
+        let name = tw_dns::NotResolved { name: self.host.as_bytes(), error };
+        UpstreamFailure::NoName(name.to_string().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_hold_for_no_time_make_no_storm_of_questions() {
+        for (until, expected) in [(0, 8000), (7001, 8000), (8000, 8000), (9500, 9500), (u64::MAX, u64::MAX)] {
+            assert_eq!(not_at_once(until, 7000), expected, "{until}");
+        }
+    }
+}

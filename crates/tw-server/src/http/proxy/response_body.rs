@@ -1,0 +1,478 @@
+//! The body of a response as it comes from an upstream server: pulled by whoever writes to the client, and, if buffering is on,
+//! read ahead of a client that is slower than the server.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_log::Level;
+use tw_upstream::Outcome as End;
+
+use super::codec::{Codec, Event, UpstreamResponse, Warning};
+use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some, tell_remarks};
+use super::failure::{Stage, UpstreamFailure};
+use super::read_rate::ReadRate;
+use super::response_buffer::{ResponseBuffer, Room, Spilled};
+use super::send_request::Returned;
+use super::upstream_connection::Read;
+use crate::event_loop::Loop;
+use crate::http::body::{AlreadyLogged, Pull};
+use crate::http::cache::{Arrival, Origin};
+use crate::http::plan::LocalFuture;
+use crate::http::request::Request;
+
+/// A response that is still coming.
+pub(super) struct Coming<C: Codec> {
+    /// Whether somebody waits for the next piece, without a request at hand.
+    is_awaited: bool,
+    /// Whether it ends when the client goes away.
+    is_for_client: bool,
+    home: Rc<Loop>,
+    /// `None` once the server has nothing more to say.
+    exchange: Option<Exchange<C>>,
+    /// What it said last.
+    ended: Option<Ended>,
+    remaining: Option<u64>,
+    read_timeout: Duration,
+    /// How fast it is read.
+    pace: Option<ReadRate>,
+    ahead: Option<Ahead>,
+    trailers: UpstreamResponse,
+}
+
+/// How an exchange has ended.
+struct Ended {
+    how: Result<(), UpstreamFailure>,
+    sent: u64,
+    received: u64,
+    took: Option<Duration>,
+    /// Bytes came behind the end.
+    excess: bool,
+    /// What is left of the request's body.
+    body: Option<Returned>,
+}
+
+/// What is read ahead.
+struct Ahead {
+    backlog: ResponseBuffer,
+    memory_max: usize,
+    room: Option<Room>,
+    /// For the request, which is not at hand while the body is read ahead.
+    warnings: Vec<String>,
+    has_spilled: bool,
+    /// Nothing was read for want of room since the last read: the server is not late.
+    has_rested: bool,
+}
+
+impl<C: Codec> Coming<C> {
+    /// The body of `exchange`. With `buffers`, bytes of memory and where more may go, it is read ahead of a slow client.
+    pub(super) fn new(
+        home: Rc<Loop>,
+        exchange: Exchange<C>,
+        read_timeout: Duration,
+        pace: Option<ReadRate>,
+        buffers: Option<(usize, Option<Room>)>,
+    ) -> Self {
+        let remaining = exchange.codec.remaining();
+        let ahead = buffers.map(|(memory_max, room)| Ahead {
+            backlog: ResponseBuffer::default(),
+            memory_max,
+            room,
+            warnings: Vec::new(),
+            has_spilled: false,
+            has_rested: false,
+        });
+        let trailers = UpstreamResponse::default();
+        Self {
+            is_awaited: false,
+            is_for_client: false,
+            home,
+            exchange: Some(exchange),
+            ended: None,
+            remaining,
+            read_timeout,
+            pace,
+            ahead,
+            trailers,
+        }
+    }
+
+    /// It ends when the client goes away.
+    #[must_use]
+    pub(super) fn for_client(mut self) -> Self {
+        self.is_for_client = true;
+        self
+    }
+
+    async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        let waited = match &mut self.ahead {
+            Some(ahead) => {
+                for warning in ahead.warnings.drain(..) {
+                    r.log(Level::Warn, format_args!("{warning}"));
+                }
+                ahead.backlog.pop(want).await
+            }
+            None => Ok(None),
+        };
+        let next = match waited {
+            Ok(Some(piece)) => Some(piece),
+            Ok(None) => {
+                if let Some(exchange) = &self.exchange {
+                    exchange.connection.begin_reading(self.read_timeout);
+                }
+                let is_for_client = self.is_for_client;
+                let next = pin!(poll_fn(|cx| self.poll_next(cx)));
+                if !is_for_client {
+                    next.await
+                } else {
+                    match r.wire().clone().unless_gone(next).await {
+                        Ok(next) => next,
+                        Err(gone) => {
+                            let message = format_args!("{gone}, so upstream connection is closed too");
+                            r.log(Level::Info, message);
+                            return Err(io::Error::other(AlreadyLogged));
+                        }
+                    }
+                }
+            }
+            Err(error) => {
+                r.log(Level::Crit, format_args!("{error} while reading upstream"));
+                return Err(io::Error::other(AlreadyLogged));
+            }
+        };
+        tell_remarks(r, self.warnings(), Stage::ReadingBody);
+        // What came before something went wrong is the client's; it learns of the rest when it asks for it.
+        let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
+        if next.is_none() || is_whole {
+            self.tell(r)?;
+        }
+        if let Some(piece) = &next {
+            self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.length += piece.len() as u64;
+                if let Some(exchange) = &self.exchange {
+                    (attempt.sent, attempt.received) = exchange.connection.traffic();
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// The next piece; `None` when the server has nothing more to say, however that came.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
+        let (pace, timeout) = (self.pace.as_mut(), self.read_timeout);
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, pace, cx)) {
+            Ok(Some(piece)) => {
+                // The last piece is the end: nobody may come back to see that.
+                if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
+                    self.end(Ok(()));
+                }
+                Poll::Ready(Some(piece))
+            }
+            Ok(None) => {
+                self.end(Ok(()));
+                Poll::Ready(None)
+            }
+            Err(failure) => {
+                self.end(Err(failure));
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    /// What is to be said of it since the last time.
+    fn warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.trailers.warnings)
+    }
+
+    fn end(&mut self, how: Result<(), UpstreamFailure>) {
+        if let Some(exchange) = self.exchange.take() {
+            self.ended = Some(end(exchange, &self.home, how));
+        }
+    }
+
+    /// Tells the request how the exchange has ended, once its client has what came before.
+    fn tell(&mut self, r: &mut Request) -> io::Result<()> {
+        let is_told = self.ahead.as_ref().is_none_or(|ahead| ahead.backlog.is_empty());
+        let Some(ended) = self.ended.take_if(|_| is_told) else { return Ok(()) };
+        std::mem::swap(&mut r.facts.upstream.answer.trailers, &mut self.trailers.trailers);
+        ended.tell(r).map_err(|_| io::Error::other(AlreadyLogged))
+    }
+}
+
+/// What was sent and received counts also if nobody wants the rest.
+impl<C: Codec> Drop for Coming<C> {
+    fn drop(&mut self) {
+        if let Some(exchange) = &self.exchange {
+            let (sent, received) = exchange.connection.traffic();
+            exchange.lease.sent(sent);
+            exchange.lease.received(received);
+        }
+    }
+}
+
+impl<C: Codec> Pull for Coming<C> {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(self.piece(want, r))
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        // Once all of it is told, who has asked for the last piece need not ask for the end.
+        let is_told = self.exchange.is_none() && self.ended.is_none();
+        match &self.ahead {
+            Some(ahead) if !ahead.backlog.is_empty() => self.remaining,
+            _ if is_told => Some(0),
+            _ => self.remaining,
+        }
+    }
+
+    fn flushes(&self) -> bool {
+        self.ahead.is_none()
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        if let Some(exchange) = &mut self.exchange {
+            // Whether something may be read or not, the server gets the rest of its request, or learns that there is none.
+            exchange.sending.go_on(cx);
+            if exchange.sending.has_failed() {
+                return self.end(Err(UpstreamFailure::Unsent));
+            }
+        }
+        loop {
+            let Some(ahead) = &mut self.ahead else { return };
+            let has_room = match &ahead.room {
+                Some(room) => match ahead.backlog.poll_room(ahead.memory_max, room, cx) {
+                    Ok(Spilled::Room) => true,
+                    Ok(Spilled::Full) => false,
+                    Err(error) => {
+                        // The client gets it as fast as it can take it, which is what it would get without a file.
+                        ahead.warnings.push(format!(
+                            "{error} while buffering upstream response, which goes on unbuffered"
+                        ));
+                        ahead.room = None;
+                        false
+                    }
+                },
+                None => ahead.backlog.len() < ahead.memory_max,
+            };
+            if !ahead.has_spilled && ahead.backlog.has_file() {
+                ahead.has_spilled = true;
+                ahead.warnings.push("an upstream response is buffered to a temporary file".to_owned());
+            }
+            let Some(exchange) = &self.exchange else { return };
+            if !has_room {
+                ahead.has_rested = true;
+                return;
+            }
+            if std::mem::take(&mut ahead.has_rested) {
+                exchange.connection.begin_reading(self.read_timeout);
+            }
+            if !self.home.budget.may_copy(0) {
+                return cx.waker().wake_by_ref();
+            }
+            match self.poll_next(cx) {
+                Poll::Ready(Some(piece)) => {
+                    let _ = self.home.budget.may_copy(piece.len());
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.backlog.push(piece);
+                    }
+                }
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+        }
+    }
+}
+
+impl<C: Codec> Origin for Coming<C> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !std::mem::replace(&mut self.is_awaited, true)
+            && let Some(exchange) = &self.exchange
+        {
+            exchange.connection.begin_reading(self.read_timeout);
+        }
+        let piece = ready!(self.poll_next(cx));
+        self.is_awaited = false;
+        Poll::Ready(piece)
+    }
+
+    fn end(&mut self) -> Arrival {
+        let warnings = self.warnings().into_iter();
+        let warnings =
+            warnings.map(|said| (said.level, format!("{} {}", said.text, Stage::ReadingBody))).collect();
+        let Some(ended) = self.ended.take() else {
+            return Arrival { how: Ok(()), warnings, sent: 0, received: 0, took: None };
+        };
+        let how = match ended.how {
+            Ok(()) => Ok(()),
+            // Of a request that is gone by now nobody else says that it broke off.
+            Err(failure) => {
+                let level = failure.level().unwrap_or(Level::Info);
+                Err((level, failure.line(Stage::ReadingBody).to_string()))
+            }
+        };
+        Arrival { how, warnings, sent: ended.sent, received: ended.received, took: ended.took }
+    }
+}
+
+/// A body of which the length is known at most: the response to `HEAD`.
+pub(super) struct Announced(pub(super) Option<u64>);
+
+impl Pull for Announced {
+    fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        self.0 = Some(0);
+        Box::pin(async { Ok(None) })
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.0
+    }
+}
+
+/// The next piece of a body; `None` at the end. Sends on what is left of the request meanwhile.
+fn poll_exchange<C: Codec>(
+    exchange: &mut Exchange<C>,
+    home: &Loop,
+    answer: &mut UpstreamResponse,
+    timeout: Duration,
+    mut pace: Option<&mut ReadRate>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, UpstreamFailure>> {
+    let Exchange { connection, codec, input, sending, .. } = exchange;
+    sending.go_on(cx);
+    if sending.has_failed() {
+        return Poll::Ready(Err(UpstreamFailure::Unsent));
+    }
+    let mut read_len = 0;
+    loop {
+        match codec.read(input, answer)? {
+            Event::Body(piece) => return Poll::Ready(Ok(Some(piece))),
+            Event::End => return Poll::Ready(Ok(None)),
+            Event::NeedMore | Event::Interim | Event::Head => {}
+        }
+        // What was read had nothing of the body: that may go on for any time.
+        if read_len > 0 && !home.budget.may_copy(read_len) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let room = match &mut pace {
+            Some(pace) => {
+                let room = ready!(pace.poll_room(cx));
+                // The server is not late while nobody reads.
+                if pace.has_paused() {
+                    connection.begin_reading(timeout);
+                }
+                room
+            }
+            None => READ_SIZE,
+        };
+        let (read, came) = read_some(home, connection, room)?;
+        if let Some(pace) = &mut pace {
+            pace.count(came.len());
+        }
+        match read {
+            Read::Some => {
+                read_len = came.len();
+                *input = came;
+                connection.begin_reading(timeout);
+            }
+            Read::Nothing => ready!(connection.poll_readable(cx))?,
+            Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
+        }
+    }
+}
+
+/// What is at hand of the body, if it is all of it.
+pub(super) fn at_once<C: Codec>(
+    exchange: &mut Exchange<C>,
+    r: &mut Request,
+) -> Result<Option<Bytes>, UpstreamFailure> {
+    let answer = &mut r.facts.upstream.answer;
+    let whole = exchange.codec.whole(&mut exchange.input, answer);
+    let warnings = std::mem::take(&mut answer.warnings);
+    tell_remarks(r, warnings, Stage::ReadingBody);
+    whole
+}
+
+/// Ends an exchange whose response is complete, and tells the request.
+pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
+    let home = r.client().home.clone();
+    let status = r.facts.upstream.answer.status;
+    exchange.lease.status(status);
+    let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
+    tell_remarks(r, warnings, Stage::ReadingBody);
+    // It did not fail.
+    let _ = end(exchange, &home, Ok(())).tell(r);
+}
+
+/// Ends an exchange whose body nobody wants: its connection is closed unless all of it is at hand.
+pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
+    if matches!(at_once(&mut exchange, r), Ok(Some(_))) {
+        return finish(exchange, r);
+    }
+    let status = r.facts.upstream.answer.status;
+    exchange.lease.status(status);
+    let (sent, received) = (exchange.connection.sent.get(), exchange.connection.received.get());
+    exchange.lease.sent(sent);
+    exchange.lease.received(received);
+    let Exchange { lease, sending, .. } = exchange;
+    let _ = lease.done(End::Success, now_ms());
+    give_back(r, sending);
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.end();
+        (attempt.sent, attempt.received) = (sent, received);
+    }
+}
+
+/// Ends an exchange: if its response is complete, its connection may serve the next one.
+fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> Ended {
+    let Exchange { connection, lease, codec, input, sending, owner, keepalive, begun, learning } = exchange;
+    let (sent, received) = (connection.sent.get(), connection.received.get());
+    lease.sent(sent);
+    lease.received(received);
+    let peer = lease.peer().id();
+    let has_failed = how.as_ref().is_err_and(|failure| !failure.is_local());
+    let _ = lease.done(if has_failed { End::Failed } else { End::Success }, now_ms());
+    let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
+    let body = sending.end();
+    if how.is_err()
+        && let Some(learning) = learning
+    {
+        learning.forget();
+    }
+    if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
+        connection.requests.set(connection.requests.get() + 1);
+        home.app.idle.put(home, &owner, peer, connection, &keepalive);
+    }
+    let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
+    Ended { how, sent, received, took, excess, body }
+}
+
+impl Ended {
+    fn tell(self, r: &mut Request) -> Result<(), ()> {
+        if let Some(body) = self.body {
+            body.give_back(r);
+        }
+        if let Some(attempt) = r.facts.upstream.current() {
+            attempt.ended = self.took;
+            (attempt.sent, attempt.received) = (self.sent, self.received);
+        }
+        if self.excess {
+            let stage = Stage::ReadingBody;
+            r.log(
+                Level::Warn,
+                format_args!("upstream sent more data than specified in \"Content-Length\" header {stage}"),
+            );
+        }
+        self.how.map_err(|failure| {
+            if let Some(level) = failure.level() {
+                r.log(level, format_args!("{}", failure.line(Stage::ReadingBody)));
+            }
+            r.facts.upstream.note(&failure);
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! What an upstream server has sent and the client has not taken yet: first in, first out, in memory and then in a temporary
+//! file. What is in the file is older than what is in memory.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tw_disk::{Account, Class, Disk, DiskError, Errno, Op, Source, Temp, TempFile};
+
+use crate::config::location::TempPath;
+use crate::event_loop::Loop;
+use crate::http::file_reads::Pieces;
+use crate::http::files::with_room;
+use crate::http::plan::LocalFuture;
+
+/// Where a backlog goes that does not fit into memory.
+#[derive(Clone)]
+pub(super) struct Room {
+    pub(super) disk: Disk,
+    pub(super) dir: Arc<TempPath>,
+    /// Bytes of the file at most; 0 is no file.
+    pub(super) size_max: u64,
+    /// Who can close something when there is no descriptor left for the file.
+    pub(super) home: Rc<Loop>,
+}
+
+/// Bytes that wait for the client.
+#[derive(Default)]
+pub(super) struct ResponseBuffer {
+    memory: Pieces,
+    file: Option<Rc<Stored>>,
+    writing: Option<Writing>,
+}
+
+/// A write under way.
+struct Writing {
+    future: LocalFuture<'static, Result<Rc<Stored>, DiskError>>,
+    /// What it writes and the client has not taken: it need not wait for the disk, nor does it get lost with it.
+    pieces: Pieces,
+    /// Bytes of it that the client has taken.
+    taken: u64,
+}
+
+struct Stored {
+    temp: TempFile,
+    disk: Disk,
+    written: Cell<u64>,
+    taken: Cell<u64>,
+}
+
+/// Whether a backlog may be added to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Spilled {
+    /// It may: there is room in memory.
+    Room,
+    /// It may once a write is done, or when the client has taken something.
+    Full,
+}
+
+impl ResponseBuffer {
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+            && self.stored() == 0
+            && self.writing.as_ref().is_none_or(|writing| writing.pieces.is_empty())
+    }
+
+    /// Bytes that wait in memory.
+    pub(super) fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether some of it is, or was, in a file.
+    pub(super) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Bytes that wait in the file.
+    fn stored(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.written.get() - file.taken.get())
+    }
+
+    /// Adds bytes, in memory.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        self.memory.push(bytes);
+    }
+
+    /// Makes room in memory, if there are more than `memory_max` bytes, by writing them to the file. Never waits: the task is
+    /// woken when a write has ended.
+    pub(super) fn poll_room(
+        &mut self,
+        memory_max: usize,
+        room: &Room,
+        cx: &mut Context<'_>,
+    ) -> Result<Spilled, DiskError> {
+        loop {
+            if let Some(writing) = &mut self.writing {
+                match writing.future.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        return Ok(if self.memory.len() < memory_max {
+                            Spilled::Room
+                        } else {
+                            Spilled::Full
+                        });
+                    }
+                    Poll::Ready(Ok(file)) => {
+                        file.taken.set(file.taken.get() + writing.taken);
+                        self.file = Some(file);
+                        self.writing = None;
+                    }
+                    Poll::Ready(Err(error)) => {
+                        self.take_back();
+                        return Err(error);
+                    }
+                }
+            }
+            if self.memory.len() < memory_max {
+                return Ok(Spilled::Room);
+            }
+            if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
+                // All of it was read: it begins anew.
+                file.written.set(0);
+                file.taken.set(0);
+            }
+            let written = self.file.as_ref().map_or(0, |file| file.written.get());
+            if room.size_max == 0 || written + self.memory.len() as u64 > room.size_max {
+                return Ok(Spilled::Full);
+            }
+            let pieces = std::mem::take(&mut self.memory);
+            let future = Box::pin(store(self.file.clone(), room.clone(), pieces.clone().into_parts()));
+            self.writing = Some(Writing { future, pieces, taken: 0 });
+        }
+    }
+
+    /// Puts what was not written back in its place.
+    fn take_back(&mut self) {
+        let Some(Writing { mut pieces, .. }) = self.writing.take() else { return };
+        pieces.append(std::mem::take(&mut self.memory));
+        self.memory = pieces;
+    }
+
+    /// The next bytes, at most `want`; `None` if nothing waits. Waits for the disk only.
+    ///
+    /// # Errors
+    /// Those of the disk; what was in the file is lost.
+    pub(super) async fn pop(&mut self, want: usize) -> Result<Option<Bytes>, DiskError> {
+        if self.stored() == 0
+            && let Some(writing) = &mut self.writing
+        {
+            let piece = writing.pieces.pop(want);
+            writing.taken += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+            if writing.pieces.is_empty() {
+                // Nobody needs it any more. A job that has begun still writes to that file, so there will be another one.
+                (self.writing, self.file) = (None, None);
+            }
+            if piece.is_some() {
+                return Ok(piece);
+            }
+        }
+        if let Some(file) = self.file.clone().filter(|_| self.stored() > 0) {
+            let left = file.written.get() - file.taken.get();
+            let want = want.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let data = file.disk.read(&mut by, file.temp.file(), file.taken.get(), vec![0; want]).await?;
+            if data.is_empty() {
+                return Err(Op::Read.failed(Errno::IO));
+            }
+            file.taken.set(file.taken.get() + data.len() as u64);
+            return Ok(Some(data.into()));
+        }
+        Ok(self.memory.pop(want))
+    }
+}
+
+/// Writes `parts` to the end of the file, which is made if there is none.
+async fn store(file: Option<Rc<Stored>>, room: Room, parts: Vec<Bytes>) -> Result<Rc<Stored>, DiskError> {
+    let mut by = Account::new(Class::Fill, Source::NONE);
+    let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
+    if let Some(file) = file {
+        let at = file.written.get();
+        file.disk.write_parts(&mut by, file.temp.file(), at, parts).await?;
+        file.written.set(at + len);
+        return Ok(file);
+    }
+    let how = Temp { levels: room.dir.levels, is_named: false, ..Temp::NAMED };
+    let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &how, parts.clone()).await;
+    let temp = with_room(&room.home, make).await?;
+    Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
+}

@@ -1,0 +1,195 @@
+//! Words of `proxy_next_upstream` and `proxy_ignore_headers`, as bits.
+
+/// When a request goes to the next server: words of `proxy_next_upstream`, and what happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryOn(pub(super) u32);
+
+impl RetryOn {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// `error`
+    pub const ERROR: Self = Self(1);
+    /// `timeout`
+    pub const TIMEOUT: Self = Self(1 << 1);
+    /// `invalid_header`
+    pub const INVALID_HEADER: Self = Self(1 << 2);
+    /// `non_idempotent`
+    pub const NON_IDEMPOTENT: Self = Self(1 << 3);
+    /// `denied`
+    pub const DENIED: Self = Self(1 << 4);
+    /// `updating`: somebody fetches a response anew that is no longer valid.
+    pub const UPDATING: Self = Self(1 << 5);
+    const STATUSES: [(u16, Self); 7] = [
+        (500, Self(1 << 8)),
+        (502, Self(1 << 9)),
+        (503, Self(1 << 10)),
+        (504, Self(1 << 11)),
+        (403, Self(1 << 12)),
+        (404, Self(1 << 13)),
+        (429, Self(1 << 14)),
+    ];
+
+    pub(super) const OFF: u32 = 1 << 31;
+    /// What words mean that all directives have; `off` is nothing.
+    const COMMON: &'static [(&'static str, u32)] =
+        &[("error", Self::ERROR.0), ("timeout", Self::TIMEOUT.0), ("off", Self::OFF)];
+    const STATUS_WORDS: &'static [(&'static str, u32)] = &[
+        ("invalid_header", Self::INVALID_HEADER.0),
+        ("http_500", Self::STATUSES[0].1.0),
+        ("http_503", Self::STATUSES[2].1.0),
+        ("http_403", Self::STATUSES[4].1.0),
+        ("http_404", Self::STATUSES[5].1.0),
+        ("http_429", Self::STATUSES[6].1.0),
+    ];
+    /// Of servers that are gateways themselves.
+    const GATEWAY_WORDS: &'static [(&'static str, u32)] =
+        &[("http_502", Self::STATUSES[1].1.0), ("http_504", Self::STATUSES[3].1.0)];
+    const DENIED_WORD: &'static [(&'static str, u32)] = &[("denied", Self::DENIED.0)];
+    const RISKY_WORD: &'static [(&'static str, u32)] = &[("non_idempotent", Self::NON_IDEMPOTENT.0)];
+    const UPDATING_WORD: &'static [(&'static str, u32)] = &[("updating", Self::UPDATING.0)];
+
+    /// What words of `next_upstream` mean.
+    pub const WORDS: &'static [(&'static str, u32)] = &joined::<13>(&[
+        Self::COMMON,
+        Self::STATUS_WORDS,
+        Self::GATEWAY_WORDS,
+        Self::DENIED_WORD,
+        Self::RISKY_WORD,
+    ]);
+    /// The same for applications, which are not gateways.
+    pub const WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
+        &joined::<11>(&[Self::COMMON, Self::STATUS_WORDS, Self::DENIED_WORD, Self::RISKY_WORD]);
+    /// The same for memcached.
+    pub const WORDS_OF_MEMCACHED: &'static [(&'static str, u32)] = &joined::<6>(&[
+        Self::COMMON,
+        Self::DENIED_WORD,
+        &[("invalid_response", Self::INVALID_HEADER.0), ("not_found", Self::STATUSES[5].1.0)],
+    ]);
+    /// The same for tunnels, whose servers answer nothing that could be read.
+    pub const WORDS_OF_TUNNELS: &'static [(&'static str, u32)] =
+        &joined::<4>(&[Self::COMMON, Self::DENIED_WORD]);
+    /// What words of `cache_use_stale` mean.
+    pub const STALE_WORDS: &'static [(&'static str, u32)] =
+        &joined::<12>(&[Self::COMMON, Self::STATUS_WORDS, Self::GATEWAY_WORDS, Self::UPDATING_WORD]);
+    /// The same for applications.
+    pub const STALE_WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
+        &joined::<10>(&[Self::COMMON, Self::STATUS_WORDS, Self::UPDATING_WORD]);
+
+    /// From bits as written; `off` is nothing, whatever else is there.
+    pub(crate) fn of_bits(bits: u32) -> Self {
+        if bits & Self::OFF == 0 { Self(bits) } else { Self::NONE }
+    }
+
+    /// The word for a status; nothing for others.
+    pub fn of_status(status: u16) -> Self {
+        Self::STATUSES.iter().find(|(known, _)| *known == status).map_or(Self::NONE, |(_, next)| *next)
+    }
+
+    /// Whether it is a server that could not answer, and not one that would not: what RFC 5861 calls an error.
+    pub(crate) fn is_failure(self) -> bool {
+        let refusals = [403, 404, 429].map(Self::of_status);
+        self != Self::NONE && !refusals.contains(&self)
+    }
+
+    /// Whether all of `what` is in it, and it is something.
+    pub fn has(self, what: Self) -> bool {
+        what != Self::NONE && self.0 & what.0 == what.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// All words of several lists, `N` in all.
+const fn joined<const N: usize>(lists: &[&[(&'static str, u32)]]) -> [(&'static str, u32); N] {
+    let mut all = [("", 0); N];
+    let (mut list, mut filled) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[filled] = lists[list][at];
+            (at, filled) = (at + 1, filled + 1);
+        }
+        list += 1;
+    }
+    assert!(filled == N, "N is the number of words");
+    all
+}
+
+/// Fields of a response that have a meaning here, and are ignored where `proxy_ignore_headers` says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IgnoredHeaders(pub(super) u32);
+
+impl IgnoredHeaders {
+    /// `X-Accel-Redirect`
+    pub const REDIRECT: Self = Self(1);
+    /// `X-Accel-Expires`
+    pub const EXPIRES_HERE: Self = Self(1 << 1);
+    /// `Expires`
+    pub const EXPIRES: Self = Self(1 << 2);
+    /// `Cache-Control`
+    pub const CACHE_CONTROL: Self = Self(1 << 3);
+    /// `Set-Cookie`
+    pub const SET_COOKIE: Self = Self(1 << 4);
+    /// `X-Accel-Limit-Rate`
+    pub const LIMIT_RATE: Self = Self(1 << 5);
+    /// `X-Accel-Buffering`
+    pub const BUFFERING: Self = Self(1 << 6);
+    /// `X-Accel-Charset`
+    pub const CHARSET: Self = Self(1 << 7);
+    /// `Vary`
+    pub const VARY: Self = Self(1 << 8);
+
+    /// The names.
+    pub const WORDS: &'static [(&'static str, u32)] = &[
+        ("X-Accel-Redirect", Self::REDIRECT.0),
+        ("X-Accel-Expires", Self::EXPIRES_HERE.0),
+        ("X-Accel-Limit-Rate", Self::LIMIT_RATE.0),
+        ("X-Accel-Buffering", Self::BUFFERING.0),
+        ("X-Accel-Charset", Self::CHARSET.0),
+        ("Expires", Self::EXPIRES.0),
+        ("Cache-Control", Self::CACHE_CONTROL.0),
+        ("Set-Cookie", Self::SET_COOKIE.0),
+        ("Vary", Self::VARY.0),
+    ];
+
+    /// Whether this one is.
+    pub fn has(self, field: Self) -> bool {
+        self.0 & field.0 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_directive_has_its_own_words() {
+        let has = |words: &[(&str, u32)], word: &str| words.iter().any(|(known, _)| *known == word);
+        let lists = [
+            RetryOn::WORDS,
+            RetryOn::STALE_WORDS,
+            RetryOn::WORDS_OF_APPLICATIONS,
+            RetryOn::STALE_WORDS_OF_APPLICATIONS,
+            RetryOn::WORDS_OF_MEMCACHED,
+            RetryOn::WORDS_OF_TUNNELS,
+        ];
+        for (word, expected) in [
+            ("error", [true, true, true, true, true, true]),
+            ("off", [true, true, true, true, true, true]),
+            ("http_429", [true, true, true, true, false, false]),
+            ("http_502", [true, true, false, false, false, false]),
+            ("http_504", [true, true, false, false, false, false]),
+            ("non_idempotent", [true, false, true, false, false, false]),
+            ("denied", [true, false, true, false, true, true]),
+            ("updating", [false, true, false, true, false, false]),
+            ("not_found", [false, false, false, false, true, false]),
+            ("invalid_response", [false, false, false, false, true, false]),
+        ] {
+            assert_eq!(lists.map(|words| has(words, word)), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Requests of one client go to one server (`sticky`): by a cookie that is set here, by a route in the request, or by a session
+//! that the server begins and that is remembered here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_http::date;
+use tw_http::fields::{Name, Value};
+use tw_upstream::{Attempt as Looking, Lease, Sessions};
+
+use super::exchange::now_ms;
+use crate::config::upstream::is_same_site;
+use crate::http::request::Request;
+use crate::http::variables::find_cookie;
+use crate::vars::Template;
+
+/// `31 Dec 2037 23:55:55 GMT` and a span of ten years, for `expires=max`. Source: nginx.
+const MAX: (i64, u64) = (2_145_916_555, 315_360_000);
+
+/// How a group knows which of its servers a request belongs to.
+pub enum Sticky {
+    /// A cookie names the server.
+    Cookie(Cookie),
+    /// The first of these that is not empty is the `route` of the server.
+    Route(Vec<Template>),
+    /// Sessions are learned from responses.
+    Learn(Learn),
+}
+
+/// `sticky cookie`
+pub struct Cookie {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// How long a browser keeps it; `None`: until it ends.
+    pub expires: Option<Expires>,
+    /// `domain=`; without one if it is empty.
+    pub domain: Option<Template>,
+    /// `path=`
+    pub path: Option<Box<[u8]>>,
+    /// `samesite=`; without one if it is empty, and `strict` if it is unknown.
+    pub same_site: Option<Template>,
+    /// `httponly`
+    pub http_only: bool,
+    /// `secure`
+    pub secure: bool,
+}
+
+/// How long a browser keeps a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expires {
+    /// To the end of 2037.
+    Max,
+    /// For this long.
+    After(Duration),
+}
+
+/// `sticky learn`
+pub struct Learn {
+    /// The first that is not empty is a session that the server begins.
+    pub create: Vec<Template>,
+    /// The first that is not empty is the session of a request.
+    pub lookup: Vec<Template>,
+    /// What is known.
+    pub sessions: Arc<Sessions>,
+    /// Whether a session is learned from the head of a response, and not when all of it was received.
+    pub in_head: bool,
+}
+
+/// What a request brings along that says where it belongs; empty: nothing.
+#[derive(Default)]
+pub(super) struct Belonging {
+    id: Vec<u8>,
+}
+
+/// A session that is learned when this is dropped: the response went well, or the client did not want all of it.
+pub(super) struct Learning {
+    sessions: Arc<Sessions>,
+    session: Option<Vec<u8>>,
+    sid: Arc<[u8]>,
+    creates: bool,
+}
+
+impl Sticky {
+    /// What `r` brings along.
+    pub(super) fn belonging(&self, r: &Request) -> Belonging {
+        let id = match self {
+            Self::Cookie(cookie) => {
+                let mut lines = r.head.field_all(b"cookie");
+                lines.find_map(|line| find_cookie(line, &cookie.name)).map(<[u8]>::to_vec)
+            }
+            Self::Route(templates) => first(templates, r),
+            Self::Learn(learn) => first(&learn.lookup, r),
+        };
+        Belonging { id: id.unwrap_or_default() }
+    }
+
+    /// Binds the next choice of a server. Looks a session up under a lock.
+    pub(super) fn bind(&self, looking: &mut Looking, belonging: &Belonging) {
+        let id = Some(&belonging.id).filter(|id| !id.is_empty());
+        looking.bind(match self {
+            Self::Cookie(_) | Self::Route(_) => id.map(|id| id.as_slice().into()),
+            Self::Learn(learn) => {
+                id.and_then(|id| learn.sessions.lookup(id, now_ms())).map(|sid| (*sid).into())
+            }
+        });
+    }
+
+    /// A server was chosen: the client is told.
+    pub(super) fn chosen(&self, r: &mut Request, lease: &Lease) {
+        if let Self::Cookie(cookie) = self {
+            let value = cookie.value(r, lease.peer().sid());
+            r.facts.upstream.cookie = Some(value);
+        }
+    }
+
+    /// The head of a response is there: a session to be learned when it ends.
+    pub(super) fn learning(&self, r: &Request, belonging: Belonging, lease: &Lease) -> Option<Learning> {
+        let Self::Learn(learn) = self else { return None };
+        let created = first(&learn.create, r);
+        let creates = created.is_some();
+        let session = created.unwrap_or(belonging.id);
+        let learning = Learning {
+            sessions: learn.sessions.clone(),
+            session: (!session.is_empty()).then_some(session),
+            sid: lease.peer().sid().clone(),
+            creates,
+        };
+        // What is not kept is learned here and now.
+        (!learn.in_head).then_some(learning)
+    }
+}
+
+impl Learning {
+    /// The response failed: nothing is learned.
+    pub(super) fn forget(mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for Learning {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            self.sessions.learn(session, &self.sid, self.creates, now_ms());
+        }
+    }
+}
+
+/// The response gets the cookie of the server that was chosen last.
+pub(super) fn set_cookie(r: &mut Request) {
+    if let Some(value) = r.facts.upstream.cookie.take() {
+        r.out.fields.append(Name::Copy(b"Set-Cookie"), Value::Shared(value.into()));
+    }
+}
+
+/// The first that is not empty.
+fn first(templates: &[Template], r: &Request) -> Option<Vec<u8>> {
+    templates.iter().map(|template| template.value(r)).find(|value| !value.is_empty())
+}
+
+impl Cookie {
+    fn value(&self, r: &Request, sid: &[u8]) -> Vec<u8> {
+        let mut out = [&*self.name, b"=", sid].concat();
+        let (at, age) = match self.expires {
+            None => (None, 0),
+            Some(Expires::Max) => (Some(MAX.0), MAX.1),
+            Some(Expires::After(span)) => {
+                let age = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+                (Some(tw_rt::clock::unix().secs.saturating_add(age)), span.as_secs())
+            }
+        };
+        if let Some(at) = at {
+            out.extend_from_slice(b"; expires=");
+            out.extend_from_slice(&date::format_cookie(at));
+            out.extend_from_slice(format!("; max-age={age}").as_bytes());
+        }
+        let mut attribute = |name: &[u8], value: &[u8]| {
+            if !value.is_empty() {
+                out.extend_from_slice(name);
+                out.extend_from_slice(value);
+            }
+        };
+        attribute(b"; domain=", &self.domain.as_ref().map(|domain| domain.value(r)).unwrap_or_default());
+        attribute(b"; ", if self.http_only { b"httponly" } else { b"" });
+        attribute(b"; ", if self.secure { b"secure" } else { b"" });
+        let same_site = self.same_site.as_ref().map(|same_site| same_site.value(r)).unwrap_or_default();
+        let is_known = same_site.is_empty() || is_same_site(&same_site);
+        attribute(b"; samesite=", if is_known { &same_site } else { b"strict" });
+        attribute(b"; path=", self.path.as_deref().unwrap_or_default());
+        out
+    }
+}

@@ -1,0 +1,240 @@
+//! `proxy_store`: a copy of a response becomes a file, all at once, when the response is complete (nginx: ngx_http_upstream).
+//!
+//! The copy is written to a temporary file as the client takes the response. Whatever goes wrong with that costs the copy and
+//! nothing else.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::Context;
+
+use bytes::Bytes;
+use tw_conf::{ConfError, Node, Word};
+use tw_core::reach::Reach;
+use tw_disk::{Account, Class, Create, Disk, DiskError, Errno, Links};
+use tw_log::Level;
+
+use crate::config::location::{Location, TempPath};
+use crate::config::permissions;
+use crate::http::body::{Body, Pull};
+use crate::http::body_buffer::{BodyBuffer, Naming, Room};
+use crate::http::plan::LocalFuture;
+use crate::http::request::Request;
+use crate::load::Resolve;
+use crate::vars::Template;
+
+/// Bytes of a copy that are written at once.
+const PIECE_SIZE: usize = 64 << 10;
+
+/// The next number of a copy that goes to another file system.
+static NEXT_COPY: AtomicU32 = AtomicU32::new(0);
+
+/// `store` as written.
+pub enum RawStore {
+    /// `off`
+    Off,
+    /// `on`: where `root` or `alias` say.
+    On,
+    /// The path, which may hold variables.
+    To(Word),
+}
+
+/// Where copies go.
+#[derive(Clone)]
+pub struct Store {
+    /// The path; `None` is where `root` or `alias` say.
+    path: Option<Template>,
+    /// Permission bits of the files.
+    access: u32,
+}
+
+impl RawStore {
+    /// Reads `store`.
+    ///
+    /// # Errors
+    /// An empty path.
+    pub fn read(node: &Node) -> Result<Self, ConfError> {
+        let word = node.arg(0)?;
+        match &*word.bytes {
+            b"off" => Ok(Self::Off),
+            b"" => Err(node.fail("empty path")),
+            b"on" => Ok(Self::On),
+            _ => Ok(Self::To(word.clone())),
+        }
+    }
+
+    /// Where copies go, if they are made.
+    pub(super) fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<Store>, ConfError> {
+        let path = match self {
+            Self::Off => return Ok(None),
+            Self::On => None,
+            Self::To(word) if word.bytes.starts_with(b"$") => Some(cx.template(&word)?),
+            Self::To(word) => {
+                let full = cx.full_path(&word.bytes);
+                Some(cx.template_text(&full, Some(word.span))?)
+            }
+        };
+        Ok(Some(Store { path, access }))
+    }
+}
+
+impl Store {
+    /// The same with other permissions.
+    pub(super) fn with_access(&self, access: u32) -> Self {
+        Self { access, ..self.clone() }
+    }
+
+    /// What the sandbox must allow.
+    pub(super) fn reach(&self, core: &Location, reach: &mut Reach) {
+        match &self.path {
+            Some(path) => reach.changes(path, None),
+            None => reach.changes(&core.root.path, core.root.at),
+        }
+    }
+
+    /// The file of the response to `r`. `None` if it has no name.
+    fn path(&self, r: &Request) -> Option<CString> {
+        let mut path = Vec::new();
+        match &self.path {
+            Some(template) => template.eval(r, &mut path),
+            None => r.append_filename(&r.uri.path, &mut path),
+        }
+        CString::new(path).ok().filter(|path| !path.is_empty())
+    }
+}
+
+/// A body of which a copy is made.
+// DIFF(nginx): a copy whose client leaves is given up.
+pub(super) struct Storing {
+    body: Body,
+    /// `None` once the copy is lost, or where it belongs.
+    copy: Option<Copying>,
+}
+
+struct Copying {
+    buffer: BodyBuffer,
+    store: Store,
+    disk: Disk,
+    dir: Arc<TempPath>,
+}
+
+impl Storing {
+    /// `body`, with a copy that is made in `dir` and ends where `store` says.
+    pub(super) fn of(body: Body, store: &Store, disk: Disk, dir: Arc<TempPath>) -> Body {
+        let copy = Copying { buffer: BodyBuffer::default(), store: store.clone(), disk, dir };
+        Body::Pull(Box::new(Self { body, copy: Some(copy) }))
+    }
+
+    async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        let piece = self.body.next(want, r).await?;
+        // Should this future be dropped while the disk is waited for, the copy is lost with it.
+        let Some(mut copy) = self.copy.take() else { return Ok(piece) };
+        // The last piece is the end: nobody may come back to see that.
+        let is_last = piece.is_none() || self.body.len() == Some(0);
+        copy.buffer.push(piece.clone().unwrap_or_default());
+        let stored = if is_last {
+            copy.end(r).await
+        } else if copy.buffer.in_memory() >= PIECE_SIZE {
+            copy.spill(r).await
+        } else {
+            Ok(())
+        };
+        match stored {
+            Ok(()) if is_last => {}
+            Ok(()) => self.copy = Some(copy),
+            Err(error) => {
+                r.log(Level::Crit, format_args!("{error} while storing the response of the upstream server"));
+            }
+        }
+        Ok(piece)
+    }
+}
+
+impl Pull for Storing {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(self.piece(want, r))
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.len()
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
+    }
+
+    fn flushes(&self) -> bool {
+        self.body.flushes()
+    }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
+}
+
+impl Copying {
+    async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
+        let home = r.client().home.clone();
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        let room = Room { disk, dir, naming: Naming::Named, home: Some(home) };
+        self.buffer.spill_named(&mut r.costs.account, &room).await
+    }
+
+    /// The copy is complete: it gets its name.
+    async fn end(&mut self, r: &mut Request) -> Result<(), DiskError> {
+        self.spill(r).await?;
+        let Some(path) = self.store.path(r) else { return Ok(()) };
+        let mut by = Account::new(Class::Fill, r.costs.account.source);
+        let modified = r.out.last_modified;
+        let ended = self.name(&mut by, &path, modified).await;
+        r.costs.account.add(&by);
+        if ended.is_ok() {
+            r.debug(format_args!("upstream response was stored: \"{}\"", tw_log::Text(path.to_bytes())));
+        }
+        ended
+    }
+
+    async fn name(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
+        let Some((file, temp)) = self.buffer.named_file() else { return Ok(()) };
+        let (disk, access) = (&self.disk, self.store.access);
+        disk.set_mode(by, file, access).await?;
+        if let Some(modified) = modified {
+            disk.set_mtime(by, file, modified, 0).await?;
+        }
+        let renamed = match disk.rename(by, temp, path).await {
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                let above = path.to_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                if let Ok(above) = CString::new(&path.to_bytes()[..above]) {
+                    disk.mkdir_all(by, &above, permissions::of_directory(access)).await?;
+                }
+                disk.rename(by, temp, path).await
+            }
+            renamed => renamed,
+        };
+        match renamed {
+            Ok(()) => {
+                self.buffer.keep_file();
+                Ok(())
+            }
+            // Another file system: the copy is copied to a name beside its own. The first one goes with the spool.
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                let number = NEXT_COPY.fetch_add(1, Relaxed);
+                let beside = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
+                let Ok(beside) = CString::new(beside) else { return Err(error) };
+                let how = Create { mode: access, ..Create::NEW };
+                let copy = disk.copy(by, temp, Links::Follow, &beside, &how).await?;
+                if let Some(modified) = modified {
+                    disk.set_mtime(by, &copy, modified, 0).await?;
+                }
+                let renamed = disk.rename(by, &beside, path).await;
+                if renamed.is_err() {
+                    // The first error says more.
+                    let _ = disk.unlink(by, &beside).await;
+                }
+                renamed
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A tunnel: after an upgrade, or a CONNECT, both sides say what they want, and it goes to the other side unchanged.
+//!
+//! It ends when the server has closed its side and the client has all of what came before, as in nginx; when nothing has
+//! happened for `read_timeout`; and when a side has taken nothing of what there is for it for as long as that side may
+//! (`send_timeout` of the gateway, and of the client).
+//!
+//! A tunnel on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
+//! take at once is kept until it does.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tw_log::Level;
+use tw_rt::Deadline;
+use tw_upstream::{Lease, Outcome as End};
+
+use super::codec::Codec;
+use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_bytes};
+use super::settings::ProxySettings;
+use super::upstream_connection::{Read, UpstreamConnection};
+use crate::event_loop::Loop;
+use crate::http::body::{Body, Upgraded};
+use crate::http::plan::{LocalFuture, Outcome};
+use crate::http::request::{After, Request};
+use crate::http::tunnel_end::TunnelEnd;
+
+/// Opens a tunnel between the client and the server that has agreed to it.
+pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, settings: &ProxySettings) -> Outcome {
+    let Exchange { connection, lease, codec, input, sending, .. } = exchange;
+    give_back(r, sending);
+    let size = if codec.opens_at_once() { settings.buffer_size.min(READ_SIZE) } else { READ_SIZE };
+    let terms = Terms { idle: settings.read_timeout, server: settings.send_timeout, size };
+    lease.status(r.facts.upstream.answer.status);
+    if let Some((_, path)) = &mut r.facts.upstream.url {
+        // Otherwise the head that was sent would stay with it.
+        *path = Bytes::copy_from_slice(path);
+    }
+    Outcome::Respond(Body::Upgraded(Box::new(Tunnel { connection, lease, early: input, terms })))
+}
+
+/// What both sides are granted.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// How long nothing may happen.
+    idle: Duration,
+    /// How long the server may take nothing of what there is for it.
+    server: Duration,
+    /// Bytes that are read at once, and so kept at most for a side that does not take them.
+    size: usize,
+}
+
+struct Tunnel {
+    connection: Rc<UpstreamConnection>,
+    lease: Lease,
+    /// What the server has said behind its head.
+    early: Bytes,
+    terms: Terms,
+}
+
+/// One way through a tunnel.
+struct Way<'a> {
+    from: TunnelEnd<'a>,
+    to: TunnelEnd<'a>,
+    /// What was read and not written yet.
+    kept: Bytes,
+    stage: Stage,
+    /// Bytes that went this way.
+    passed: u64,
+    /// Bytes that are read at once.
+    size: usize,
+    /// How long the receiver may take nothing.
+    patience: Duration,
+    /// Until when it has to.
+    stalled: Deadline,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The sender has closed its side; something may still be to be written.
+    Ended,
+    /// That the receiver knows.
+    Closed,
+}
+
+/// What a look at one way found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    Something,
+    Nothing,
+}
+
+impl<'a> Way<'a> {
+    fn new(from: TunnelEnd<'a>, to: TunnelEnd<'a>, early: Bytes, terms: Terms, patience: Duration) -> Self {
+        let (stage, stalled) = (Stage::Open, Deadline::new());
+        Self { from, to, kept: early, stage, passed: 0, size: terms.size, patience, stalled }
+    }
+
+    /// Moves what can be moved now, and sees to it that the receiver does not take for ever.
+    fn go_on(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
+        let moved = self.advance(home, cx)?;
+        if self.kept.is_empty() {
+            self.stalled.clear();
+            return Ok(moved);
+        }
+        if moved == Moved::Something || self.stalled.at().is_none() {
+            self.stalled.set(self.patience);
+        }
+        match self.stalled.poll_elapsed(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(moved),
+        }
+    }
+
+    /// Moves what can be moved now.
+    fn advance(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
+        let mut moved = Moved::Nothing;
+        loop {
+            while !self.kept.is_empty() {
+                match self.to.try_write(&self.kept) {
+                    Ok(n) => {
+                        self.kept.advance(n);
+                        self.passed += n as u64;
+                        moved = Moved::Something;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        match self.to.poll_writable(cx) {
+                            Poll::Ready(ready) => ready?,
+                            Poll::Pending => return Ok(moved),
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            match self.stage {
+                Stage::Open => {}
+                Stage::Ended => {
+                    // One that is gone already need not be told.
+                    let _ = self.to.shutdown_write();
+                    self.stage = Stage::Closed;
+                    return Ok(Moved::Something);
+                }
+                Stage::Closed => return Ok(moved),
+            }
+            if moved == Moved::Something && !home.budget.may_copy(0) {
+                cx.waker().wake_by_ref();
+                return Ok(moved);
+            }
+            let read = match read(home, self.from, self.size) {
+                // Whether what passes through is whole, those who speak know.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Read::Closed, Bytes::new()),
+                read => read?,
+            };
+            match read {
+                (Read::Some, bytes) => {
+                    let _ = home.budget.may_copy(bytes.len());
+                    self.kept = bytes;
+                    moved = Moved::Something;
+                }
+                (Read::Closed, _) => self.stage = Stage::Ended,
+                (Read::Nothing, _) => match self.from.poll_readable(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => return Ok(moved),
+                },
+            }
+        }
+    }
+}
+
+/// What one side has said and nobody has taken.
+fn read(home: &Loop, from: TunnelEnd<'_>, size: usize) -> io::Result<(Read, Bytes)> {
+    match from {
+        TunnelEnd::Transport(transport) => read_bytes(home, transport, size),
+        TunnelEnd::Stream(stream) => match stream.read_now()? {
+            Some(bytes) if bytes.is_empty() => Ok((Read::Closed, bytes)),
+            Some(bytes) => Ok((Read::Some, bytes)),
+            None => Ok((Read::Nothing, Bytes::new())),
+        },
+    }
+}
+
+impl Upgraded for Tunnel {
+    fn run<'a>(
+        self: Box<Self>,
+        r: &'a mut Request,
+        client: TunnelEnd<'a>,
+        early: Bytes,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            let Self { connection, lease, early: answer, terms } = *self;
+            // No codec of streams says that it is one.
+            let Some(upstream) = connection.transport().map(TunnelEnd::Transport) else { return };
+            let home = r.client().home.clone();
+            let deadline = RefCell::new(Deadline::new());
+            let client_patience = r.plan().core.send.timeout;
+            let mut up = Way::new(client, upstream, early, terms, terms.server);
+            let mut down = Way::new(upstream, client, answer, terms, client_patience);
+            let early_len = down.kept.len() as u64;
+            deadline.borrow_mut().set(terms.idle);
+            let ended = poll_fn(|cx| {
+                let moved = [up.go_on(&home, cx), down.go_on(&home, cx)];
+                for moved in moved {
+                    match moved {
+                        Ok(Moved::Something) => deadline.borrow_mut().set(terms.idle),
+                        Ok(Moved::Nothing) => {}
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+                // DIFF(nginx): a client that has closed its side may still want what the server has to say.
+                if down.stage == Stage::Closed {
+                    return Poll::Ready(Ok(()));
+                }
+                match deadline.borrow_mut().poll_elapsed(cx) {
+                    Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await;
+            r.count_sent(usize::try_from(down.passed).unwrap_or(usize::MAX));
+            // The heads, and what came right behind that of the response, were counted on the link.
+            let (sent, received) = connection.traffic();
+            let (sent, received) = (sent + up.passed, received + down.passed.saturating_sub(early_len));
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.end();
+                (attempt.sent, attempt.received) = (sent, received);
+                attempt.length = down.passed;
+            }
+            lease.sent(sent);
+            lease.received(received);
+            match ended {
+                Ok(()) => {
+                    r.costs.sent.complete = true;
+                    // What the client still sends must not reset what it has not read yet.
+                    r.state.after = After::Close;
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    r.log(Level::Info, format_args!("upstream timed out (110: Connection timed out) while proxying upgraded connection"));
+                }
+                Err(error) => {
+                    let errno = tw_base::Errno(error.raw_os_error().unwrap_or_default());
+                    r.log(
+                        Level::Info,
+                        format_args!("connection failed ({errno}) while proxying upgraded connection"),
+                    );
+                }
+            }
+            let _ = lease.done(End::Success, now_ms());
+        })
+    }
+}

@@ -1,0 +1,257 @@
+//! A connection to an upstream server: what carries its bytes, and until when it may keep us waiting.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tw_core::event_loop::ConnectionPermit;
+use tw_net::{Addr, ConnectOptions, Transport};
+use tw_rt::{Deadline, Socket};
+
+use super::failure::{Stage, UpstreamFailure};
+use super::h2_pool::Stream;
+use super::upstream_tls::{TlsPools, UpstreamTls};
+use crate::event_loop::Loop;
+
+/// What carries a request.
+enum Way {
+    /// A connection of its own.
+    Own(Transport, #[expect(dead_code, reason = "held while the connection is open")] ConnectionPermit),
+    /// A stream of one that others use, too.
+    Stream(Rc<Stream>),
+}
+
+/// A connection to an upstream server, or what stands for one.
+pub(crate) struct UpstreamConnection {
+    way: Way,
+    /// Where it leads.
+    pub(super) to: Addr,
+    /// When it was opened.
+    pub(super) opened: Instant,
+    /// Requests sent on it before this one.
+    pub(super) requests: Cell<u64>,
+    pub(super) sent: Cell<u64>,
+    pub(super) received: Cell<u64>,
+    read: RefCell<Deadline>,
+    write: RefCell<Deadline>,
+}
+
+impl UpstreamConnection {
+    /// Connects to `to`, and shakes hands if the connection is to be secured; the time is for both. What takes long, the pool
+    /// does.
+    ///
+    /// # Errors
+    /// No connection, or none in time.
+    pub(super) async fn open(
+        home: &Loop,
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+        secured: Option<(&UpstreamTls, TlsPools)>,
+    ) -> Result<Self, (UpstreamFailure, Stage)> {
+        let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
+        let (transport, permit) = Self::carry(home, to, options, timeout, secured).await?;
+        Ok(Self::new(Way::Own(transport, permit), to))
+    }
+
+    /// The link that a stream is.
+    pub(super) fn of_stream(stream: Rc<Stream>) -> Self {
+        let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));
+        let connection = Self::new(Way::Stream(stream), &to);
+        connection.requests.set(requests);
+        connection
+    }
+
+    fn new(way: Way, to: &Addr) -> Self {
+        Self {
+            way,
+            to: to.clone(),
+            opened: tw_rt::clock::now(),
+            requests: Cell::new(0),
+            sent: Cell::new(0),
+            received: Cell::new(0),
+            read: RefCell::new(Deadline::new()),
+            write: RefCell::new(Deadline::new()),
+        }
+    }
+
+    /// Transport of a new connection to `to`, as [`open`](Self::open) makes it, and its place among `worker_connections`.
+    ///
+    /// # Errors
+    /// No connection, none in time, or none that may be opened.
+    pub(super) async fn carry(
+        home: &Loop,
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+        secured: Option<(&UpstreamTls, &TlsPools)>,
+    ) -> Result<(Transport, ConnectionPermit), (UpstreamFailure, Stage)> {
+        let mut deadline = Deadline::new();
+        let connecting = |failure| (failure, Stage::Connecting);
+        let permit = home
+            .reserve_upstream_connection()
+            .map_err(UpstreamFailure::ConnectionLimit)
+            .map_err(connecting)?;
+        let socket = Self::connect(to, options, timeout, &mut deadline).await.map_err(connecting)?;
+        match secured {
+            None => Ok((Transport::Plain(socket), permit)),
+            Some((secured, by)) => {
+                let stream = secured.shake_hands(socket, to, &mut deadline, by).await;
+                let stream = stream.map_err(|failure| (failure, Stage::Handshaking))?;
+                Ok((Transport::Tls(Box::new(stream)), permit))
+            }
+        }
+    }
+
+    async fn connect(
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+        deadline: &mut Deadline,
+    ) -> Result<Socket, UpstreamFailure> {
+        let socket = tw_net::connect(to, options).map_err(UpstreamFailure::Connect)?;
+        deadline.set(timeout);
+        poll_fn(|cx| match socket.poll_writable(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready.map_err(UpstreamFailure::Connect)),
+            Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(UpstreamFailure::ConnectTimeout)),
+        })
+        .await?;
+        // A Unix socket is connected at once or not at all.
+        if let Addr::Inet(_) = to {
+            socket.take_error().map_err(UpstreamFailure::Connect)?;
+        }
+        Ok(socket)
+    }
+
+    /// What carries its bytes, if it is a connection of its own.
+    pub(super) fn transport(&self) -> Option<&Transport> {
+        match &self.way {
+            Way::Own(transport, _) => Some(transport),
+            Way::Stream(_) => None,
+        }
+    }
+
+    /// The stream, if it is one.
+    pub(super) fn stream(&self) -> Option<&Rc<Stream>> {
+        match &self.way {
+            Way::Own(..) => None,
+            Way::Stream(stream) => Some(stream),
+        }
+    }
+
+    /// Whether something may be there that nobody has asked for.
+    pub(super) fn may_have_input(&self) -> bool {
+        self.transport().is_none_or(Transport::may_have_input)
+    }
+
+    /// Whether a response to an earlier request came on it: the server may have closed it without us knowing.
+    pub(super) fn is_reused(&self) -> bool {
+        self.requests.get() > 0
+    }
+
+    /// Bytes sent and received for this request.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        (self.sent.get(), self.received.get())
+    }
+
+    /// Ready when bytes may be there, or the time is over that [`begin_reading`](Self::begin_reading) gave.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
+        match self.poll_came(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready),
+            Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
+                if let Way::Stream(stream) = &self.way {
+                    // Nobody knows whether anything comes by it any more.
+                    stream.retire_trunk();
+                }
+                Err(UpstreamFailure::ReceiveTimeout)
+            }),
+        }
+    }
+
+    /// Ready when bytes may be there, whenever that is.
+    pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
+        match &self.way {
+            Way::Own(transport, _) => transport.poll_readable(cx).map_err(UpstreamFailure::Receive),
+            Way::Stream(stream) => stream.poll_came(cx).map(Ok),
+        }
+    }
+
+    /// Reads what is there with `read`, which is told the transport; content and news of a stream are there already.
+    pub(super) fn read_by(
+        &self,
+        read: impl FnOnce(&Transport) -> Result<(Read, Bytes), UpstreamFailure>,
+    ) -> Result<(Read, Bytes), UpstreamFailure> {
+        let (came, bytes) = match &self.way {
+            Way::Own(transport, _) => read(transport)?,
+            Way::Stream(stream) => match stream.take()? {
+                Some(bytes) => (Read::Some, bytes),
+                None => (Read::Nothing, Bytes::new()),
+            },
+        };
+        self.received.set(self.received.get() + bytes.len() as u64);
+        Ok((came, bytes))
+    }
+
+    /// From now on the server has `timeout` to send something.
+    pub(super) fn begin_reading(&self, timeout: Duration) {
+        self.read.borrow_mut().set(timeout);
+    }
+
+    /// Waits until the server may take bytes, at most `timeout`.
+    pub(super) async fn writable(&self, timeout: Duration) -> Result<(), UpstreamFailure> {
+        self.write.borrow_mut().set(timeout);
+        let Way::Own(transport, _) = &self.way else { return Ok(()) };
+        poll_fn(|cx| match transport.poll_writable(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready.map_err(UpstreamFailure::Send)),
+            Poll::Pending => {
+                self.write.borrow_mut().poll_elapsed(cx).map(|()| Err(UpstreamFailure::SendTimeout))
+            }
+        })
+        .await
+    }
+
+    /// Writes what the socket takes; 0 if it takes nothing now.
+    pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
+        let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
+        let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
+        self.count_sent(written)
+    }
+
+    /// The same for several pieces.
+    pub(super) fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, UpstreamFailure> {
+        let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
+        let write = || transport.try_write_vectored(parts);
+        self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
+    }
+
+    fn count_sent(&self, written: io::Result<usize>) -> Result<usize, UpstreamFailure> {
+        match written {
+            Ok(n) => {
+                self.sent.set(self.sent.get() + n as u64);
+                Ok(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(UpstreamFailure::Send(error)),
+        }
+    }
+}
+
+/// Whoever has a stream says in frames what it has to say.
+fn not_in_bytes() -> UpstreamFailure {
+    UpstreamFailure::Send(io::ErrorKind::Unsupported.into())
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// Bytes.
+    Some,
+    /// Nothing is there now.
+    Nothing,
+    /// The server has closed its side.
+    Closed,
+}

@@ -1,0 +1,573 @@
+//! TLS to upstream servers: what directives say of it, what is made of that, and the handshake.
+//!
+//! ```text
+//! Written ─► Tls: one for all locations that inherit the same settings ─► Secured: with the name for one request
+//!                                                                             └─► handshake, with a session of before
+//! ```
+//! Connections and sessions belong to a `Tls` and a name: who verifies otherwise, or shows another certificate, has others.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use foldhash::HashMap;
+use rustls::client::{ClientSessionMemoryCache, Resumption};
+use rustls::pki_types::ServerName;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ClientConnection};
+use tw_base::{Limit, Whole};
+use tw_conf::{ConfError, Setting, Word};
+use tw_core::reach::Reach;
+use tw_disk::{Account, Class, Disk, Pool, Source};
+use tw_net::Addr;
+use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
+use tw_rt::{Deadline, Socket, watch};
+use tw_tls::words::{Flag, Switch};
+use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
+
+use super::failure::UpstreamFailure;
+use crate::config::ssl::dynamic_certificate::{self, DynamicCertificate, Names};
+use crate::config::ssl::keylog::KeyLogFile;
+use crate::config::ssl::{self, CertificateCache, common};
+use crate::http::generation::Generation;
+use crate::http::request::Request;
+use crate::load::Resolve;
+
+/// Servers of which sessions are kept, for each kind of settings.
+const SESSION_SERVERS_MAX: usize = 256;
+/// Sessions kept of each of them: eight for each of four names.
+const SESSIONS_MAX: usize = 32;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "SESSION_SERVERS_MAX",
+        SESSION_SERVERS_MAX as u64,
+        "Upstream servers of which TLS sessions are kept, for locations with the same settings",
+        "those of some other server are forgotten",
+    ),
+    Limit::count(
+        "SESSIONS_MAX",
+        SESSIONS_MAX as u64,
+        "TLS sessions kept of one upstream server",
+        "the oldest is forgotten",
+    ),
+];
+
+/// What is spoken inside of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// What needs no agreement.
+    Any,
+    /// HTTP/2, which both sides agree on by ALPN (RFC 9113 section 3.3).
+    Http2,
+}
+
+/// Its name there.
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// The directives as written.
+#[derive(Default)]
+pub struct Raw {
+    /// `ssl_name`
+    pub name: Setting<Word>,
+    /// `ssl_server_name`
+    pub server_name: Setting<bool>,
+    /// `ssl_verify`
+    pub verify: Setting<bool>,
+    /// `ssl_verify_depth`
+    pub verify_depth: Setting<usize>,
+    /// `ssl_trusted_certificate`
+    pub trusted_certificate: Setting<Word>,
+    /// `ssl_crl`
+    pub crl: Setting<Word>,
+    /// `ssl_certificate`
+    pub certificate: Setting<Word>,
+    /// `ssl_certificate_key`
+    pub certificate_key: Setting<Word>,
+    /// `ssl_certificate_cache`
+    pub certificate_cache: Setting<Option<Arc<CertificateCache>>>,
+    /// `ssl_password_file`
+    pub password_file: Setting<Word>,
+    /// `ssl_protocols`
+    pub protocols: Setting<Vec<Word>>,
+    /// `ssl_ciphers`
+    pub ciphers: Setting<Word>,
+    /// `ssl_session_reuse`
+    pub session_reuse: Setting<bool>,
+    /// `ssl_key_log`
+    pub key_log: Setting<Word>,
+    /// `ssl_conf_command`
+    pub conf_command: Setting<Vec<(Word, Word)>>,
+}
+
+/// The same with nothing left unset, for all blocks that inherit it.
+pub(super) struct Written {
+    server_name: bool,
+    verify: bool,
+    verify_depth: usize,
+    trusted_certificate: Option<Word>,
+    crl: Option<Word>,
+    certificate: Option<Word>,
+    certificate_key: Option<Word>,
+    certificate_cache: Option<Arc<CertificateCache>>,
+    password_file: Option<Word>,
+    protocols: Vec<Word>,
+    ciphers: Option<Word>,
+    session_reuse: bool,
+    key_log: Option<Word>,
+    conf_command: Vec<(Word, Word)>,
+    /// What is made of it where it is needed, for each language.
+    made: [OnceLock<Arc<Tls>>; 2],
+}
+
+impl Written {
+    /// From settings as written, without the name.
+    pub(super) fn resolve(raw: Raw, outer: Option<&Arc<Self>>) -> Arc<Self> {
+        if let Some(outer) = outer
+            && raw.is_unset()
+        {
+            return outer.clone();
+        }
+        let word = |raw: Setting<Word>, outer: Option<&Option<Word>>| {
+            raw.take().or_else(|| outer.cloned().flatten()).filter(|word| !word.bytes.is_empty())
+        };
+        Arc::new(Self {
+            server_name: raw.server_name.or(outer.map(|o| o.server_name), false),
+            verify: raw.verify.or(outer.map(|o| o.verify), false),
+            verify_depth: raw.verify_depth.or(outer.map(|o| o.verify_depth), 1),
+            trusted_certificate: word(raw.trusted_certificate, outer.map(|o| &o.trusted_certificate)),
+            crl: word(raw.crl, outer.map(|o| &o.crl)),
+            certificate: word(raw.certificate, outer.map(|o| &o.certificate)),
+            certificate_key: word(raw.certificate_key, outer.map(|o| &o.certificate_key)),
+            certificate_cache: raw
+                .certificate_cache
+                .or_else(|| outer.map(|o| o.certificate_cache.clone()), || None),
+            password_file: word(raw.password_file, outer.map(|o| &o.password_file)),
+            protocols: raw.protocols.or_else(|| outer.map(|o| o.protocols.clone()), Vec::new),
+            ciphers: word(raw.ciphers, outer.map(|o| &o.ciphers)),
+            session_reuse: raw.session_reuse.or(outer.map(|o| o.session_reuse), true),
+            key_log: word(raw.key_log, outer.map(|o| &o.key_log)),
+            conf_command: raw.conf_command.or_else(|| outer.map(|o| o.conf_command.clone()), Vec::new),
+            made: Default::default(),
+        })
+    }
+
+    /// What it comes to; files are read the first time.
+    pub(super) fn tls(
+        &self,
+        prefix: &'static str,
+        inside: Inside,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Arc<Tls>, ConfError> {
+        let [any, http2] = &self.made;
+        let place = if inside == Inside::Http2 { http2 } else { any };
+        if let Some(made) = place.get() {
+            return Ok(made.clone());
+        }
+        let made = Arc::new(self.make(prefix, inside, cx)?);
+        cx.block.secures_upstreams = true;
+        Ok(place.get_or_init(|| made).clone())
+    }
+
+    fn make(&self, prefix: &'static str, inside: Inside, cx: &mut Resolve<'_>) -> Result<Tls, ConfError> {
+        ssl::warm_up();
+        let offered = common::ConfiguredCertificate {
+            prefix: &format!("{prefix}ssl_"),
+            protocols: &self.protocols,
+            ciphers: self.ciphers.as_ref(),
+            curve: None,
+            commands: &self.conf_command,
+        };
+        let mut reuse = self.session_reuse;
+        let settings = offered.settings(cx, |flag, switch| {
+            // Clients have no other choice than this one.
+            if flag == Flag::SessionTicket && switch == Switch::Off {
+                reuse = false;
+            }
+        })?;
+        let trust = if self.verify { Some(self.trust(prefix, cx)?) } else { None };
+        let verifier = trust.map_or_else(Upstream::unverified, Upstream::verified);
+        let (identity, named) = match self.identity(prefix, cx)? {
+            None => (None, None),
+            Some(Shown::Always(identity)) => (Some(identity), None),
+            Some(Shown::DynamicCertificate(named)) => (None, Some(named)),
+        };
+        // What variables may name is not known before.
+        let is_slow = self.verify
+            || named.is_some()
+            || identity.as_ref().is_some_and(|identity| identity.cost == Cost::Slow);
+        let builder = ClientConfig::builder_with_provider(settings.provider())
+            .with_protocol_versions(settings.protocols.versions())
+            .map_err(|error| ConfError::new(format!("TLS cannot be configured: {error}")))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match identity {
+            Some(identity) => {
+                let shown = SingleCertAndKey::from(identity.certified);
+                builder.with_client_cert_resolver(Arc::new(shown))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.enable_sni = self.server_name;
+        if inside == Inside::Http2 {
+            config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
+        }
+        (config.cert_compressors, config.cert_decompressors) = (Vec::new(), Vec::new());
+        if let Some(file) = &self.key_log {
+            config.key_log = Arc::new(KeyLogFile::new(file, cx));
+        }
+        config.resumption = Resumption::disabled();
+        Ok(Tls {
+            number: NEXT_NUMBER.fetch_add(1, Relaxed),
+            verifies: self.verify,
+            inside,
+            is_slow,
+            config: Arc::new(config),
+            named,
+            sessions: reuse.then(Whole::default),
+        })
+    }
+
+    fn trust(&self, prefix: &str, cx: &Resolve<'_>) -> Result<Trust, ConfError> {
+        let Some(word) = &self.trusted_certificate else {
+            let message = format!("no {prefix}ssl_trusted_certificate for {prefix}ssl_verify");
+            return Err(ConfError::new(message));
+        };
+        let broken = |error: TrustError| {
+            ConfError::new(format!("authorities of upstream servers cannot be used: {error}")).at(word.span)
+        };
+        Ok(Trust {
+            authorities: Arc::new(Authorities::new(common::trusted(word, cx)?).map_err(broken)?),
+            crls: self.crl.as_ref().map(|word| common::crls(word, cx)).transpose()?,
+            depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
+            purpose: Purpose::Server,
+        })
+    }
+
+    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<Shown>, ConfError> {
+        let Some(certificate) = &self.certificate else { return Ok(None) };
+        let Some(key) = &self.certificate_key else {
+            let certificate_name = common::shown(certificate, cx);
+            let message = format!(
+                "no \"{prefix}ssl_certificate_key\" is defined for certificate \"{certificate_name}\""
+            );
+            return Err(ConfError::new(message).at(certificate.span));
+        };
+        let passwords = common::passwords(self.password_file.as_ref(), cx)?;
+        if dynamic_certificate::is_named(certificate, key) {
+            let (passwords, cache) = (Arc::new(passwords), self.certificate_cache.clone());
+            return Ok(Some(Shown::DynamicCertificate(DynamicCertificate::new(
+                (certificate, key),
+                passwords,
+                cache,
+                cx,
+            )?)));
+        }
+        Ok(Some(Shown::Always(common::identity(certificate, key, &passwords, cx)?)))
+    }
+}
+
+/// The certificate that upstream servers are shown.
+enum Shown {
+    Always(Identity),
+    DynamicCertificate(DynamicCertificate),
+}
+
+impl Raw {
+    /// Whether nothing stands here but the name.
+    fn is_unset(&self) -> bool {
+        let flags = [&self.server_name, &self.verify, &self.session_reuse];
+        let words = [
+            &self.trusted_certificate,
+            &self.crl,
+            &self.certificate,
+            &self.certificate_key,
+            &self.password_file,
+            &self.ciphers,
+            &self.key_log,
+        ];
+        !(flags.iter().any(|flag| flag.is_set())
+            || words.iter().any(|word| word.is_set())
+            || self.verify_depth.is_set()
+            || self.protocols.is_set()
+            || self.certificate_cache.is_set()
+            || self.conf_command.is_set())
+    }
+}
+
+/// The next number of a [`Tls`].
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// What handshakes with upstream servers are done by.
+pub struct Tls {
+    /// Tells it from all others of the process, be they gone.
+    number: u64,
+    verifies: bool,
+    inside: Inside,
+    /// Whether a step of a handshake may take longer than a loop has: signatures of ours, or certificates to be verified.
+    is_slow: bool,
+    /// Without sessions.
+    config: Arc<ClientConfig>,
+    /// The certificate that is shown, if variables name it.
+    named: Option<DynamicCertificate>,
+    /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
+    sessions: Option<Whole<Sessions>>,
+}
+
+/// By server, and by what variables name that it is shown.
+type Sessions = HashMap<(Addr, Option<Names>), Kept>;
+
+/// What handshakes with one server are done by, if variables name what it is shown.
+struct Kept {
+    config: Arc<ClientConfig>,
+    /// What variables named, as it was read: another one is somebody else, whose sessions are others.
+    shown: Option<Arc<CertifiedKey>>,
+}
+
+impl Tls {
+    /// Where files may be that are read for a handshake, for the sandbox.
+    pub(super) fn reach(&self, reach: &mut Reach) {
+        self.named.iter().for_each(|named| named.reach(reach));
+    }
+
+    /// The same with the sessions of the server at `to`, which no other server could take up, and with what it is shown.
+    fn config_for(&self, to: &Addr, shown: Option<(&Names, Identity)>) -> Arc<ClientConfig> {
+        let (names, shown) = match shown {
+            Some((names, identity)) => (Some(names.clone()), Some(identity.certified)),
+            None => (None, None),
+        };
+        let with = |resumption: Option<Resumption>| {
+            let mut config = ClientConfig::clone(&self.config);
+            if let Some(shown) = &shown {
+                config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown.clone()));
+            }
+            config.resumption = resumption.unwrap_or_else(Resumption::disabled);
+            Arc::new(config)
+        };
+        let Some(sessions) = &self.sessions else {
+            return if shown.is_none() { self.config.clone() } else { with(None) };
+        };
+        let mut sessions = sessions.lock();
+        let key = (to.clone(), names);
+        let is_same = |kept: &&Kept| match (&kept.shown, &shown) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if let Some(kept) = sessions.get(&key).filter(is_same) {
+            return kept.config.clone();
+        }
+        if sessions.len() >= SESSION_SERVERS_MAX
+            && let Some(some) = sessions.keys().next().cloned()
+        {
+            sessions.remove(&some);
+        }
+        let config = with(Some(Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)))));
+        sessions.insert(key, Kept { config: config.clone(), shown });
+        config
+    }
+}
+
+/// How the connections for one request are secured. Two are equal if they may use the same connections.
+#[derive(Clone)]
+pub struct UpstreamTls {
+    tls: Arc<Tls>,
+    /// The name of the server: for the certificate, and to be sent.
+    name: Arc<str>,
+    /// What variables name that it is shown.
+    shown: Option<Names>,
+}
+
+impl PartialEq for UpstreamTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.tls.number == other.tls.number && self.name == other.name && self.shown == other.shown
+    }
+}
+
+impl Eq for UpstreamTls {}
+
+impl Hash for UpstreamTls {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tls.number.hash(state);
+        self.name.hash(state);
+        self.shown.hash(state);
+    }
+}
+
+impl fmt::Debug for UpstreamTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS {} to {}", self.tls.number, self.name)
+    }
+}
+
+impl UpstreamTls {
+    /// For a server called `name`, perhaps with a port behind it, which does not count, that is asked for `r`.
+    pub(super) fn new(tls: Arc<Tls>, name: &[u8], r: &Request) -> Self {
+        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_nothing());
+        Self { tls, name: bare(&String::from_utf8_lossy(name)).into(), shown }
+    }
+
+    /// The certificate that variables name, read before `deadline`.
+    async fn identity(
+        &self,
+        deadline: &mut Deadline,
+        by: &TlsPools,
+    ) -> Result<Option<Identity>, UpstreamFailure> {
+        let (Some(named), Some(names)) = (&self.tls.named, &self.shown) else { return Ok(None) };
+        let mut account = Account::new(Class::Hit, Source::NONE);
+        let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
+        let mut loaded = None;
+        ready(deadline, |cx| {
+            load.as_mut().poll(cx).map(|it| {
+                loaded = Some(it);
+                Ok(())
+            })
+        })
+        .await?;
+        match loaded {
+            Some(Err(error)) => Err(UpstreamFailure::Identity(error.into())),
+            Some(Ok(identity)) => Ok(Some(identity)),
+            None => Ok(None),
+        }
+    }
+
+    /// Begins a session with the server at `to`.
+    fn begin(&self, to: &Addr, shown: Option<Identity>) -> Result<Box<ClientConnection>, rustls::Error> {
+        let shown = self.shown.as_ref().zip(shown);
+        if let Ok(name) = ServerName::try_from(self.name.to_string()) {
+            return tls::connect(self.tls.config_for(to, shown), name);
+        }
+        // No name that a certificate could be for.
+        if self.tls.verifies {
+            return Err(UpstreamError::Name(self.name.to_string()).into());
+        }
+        // DIFF(nginx): what is no name of a host is not sent.
+        let mut config = ClientConfig::clone(&self.tls.config_for(to, shown));
+        config.resumption = Resumption::disabled();
+        config.enable_sni = false;
+        tls::connect(Arc::new(config), ServerName::from(IpAddr::from([0, 0, 0, 0])))
+    }
+
+    /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, others do.
+    pub(super) async fn shake_hands(
+        &self,
+        socket: Socket,
+        to: &Addr,
+        deadline: &mut Deadline,
+        by: &TlsPools,
+    ) -> Result<TlsStream, UpstreamFailure> {
+        let shown = self.identity(deadline, by).await?;
+        let session = watch::operation("shaking hands", || self.begin(to, shown));
+        let mut handshake = Handshake::new(socket, session.map_err(|error| failed(Failure::Tls(error)))?);
+        loop {
+            match handshake.step().map_err(failed)? {
+                Step::Done => {
+                    let stream = handshake.into_stream();
+                    let is_agreed =
+                        || stream.with_session(|session| session.alpn_protocol() == Some(ALPN_HTTP2));
+                    // DIFF(nginx): a server that does not say that it speaks HTTP/2 is not spoken to.
+                    return if self.tls.inside == Inside::Any || is_agreed() {
+                        Ok(stream)
+                    } else {
+                        Err(UpstreamFailure::Alpn)
+                    };
+                }
+                Step::Readable => ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
+                Step::Writable => ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
+                Step::Process => handshake = self.process(handshake, &by.pool).await?,
+            }
+        }
+    }
+
+    /// Processes what a handshake has read.
+    async fn process(
+        &self,
+        handshake: Handshake<ClientConnection>,
+        pool: &Pool,
+    ) -> Result<Handshake<ClientConnection>, UpstreamFailure> {
+        let (socket, session, sent) = handshake.into_parts();
+        let process = move || tls::process(session);
+        let (session, processed) = if self.tls.is_slow {
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let done = pool.run(&mut by, process).await;
+            done.map_err(|error| failed(Failure::Io(io::Error::other(error.to_string()))))?
+        } else {
+            watch::operation("shaking hands", process)
+        };
+        let handshake = Handshake::of_parts(socket, session, sent);
+        match processed {
+            Ok(()) => Ok(handshake),
+            Err(error) => {
+                handshake.refuse();
+                Err(failed(Failure::Tls(error)))
+            }
+        }
+    }
+}
+
+/// Who does what a handshake has to wait for.
+pub(crate) struct TlsPools {
+    pool: Pool,
+    disk: Disk,
+}
+
+impl TlsPools {
+    /// Those of a configuration.
+    pub(crate) fn of(generation: &Generation) -> Self {
+        Self { pool: ssl::pool_of(generation), disk: generation.disks.default_disk().clone() }
+    }
+}
+
+fn failed(failure: Failure) -> UpstreamFailure {
+    UpstreamFailure::Handshake(Box::new(failure))
+}
+
+/// Waits for `ready` until the time is over.
+async fn ready(
+    deadline: &mut Deadline,
+    mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+) -> Result<(), UpstreamFailure> {
+    poll_fn(|cx| match ready(cx) {
+        Poll::Ready(ready) => Poll::Ready(ready.map_err(|error| failed(Failure::Io(error)))),
+        Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(UpstreamFailure::ConnectTimeout)),
+    })
+    .await
+}
+
+/// A name or an address without the port behind it.
+fn bare(name: &str) -> &str {
+    if let Some((address, _)) = name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    match name.split_once(':') {
+        Some((host, _)) if name.parse::<IpAddr>().is_err() => host,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_ports() {
+        for (name, expected) in [
+            ("example.com", "example.com"),
+            ("example.com:8443", "example.com"),
+            ("192.0.2.1:443", "192.0.2.1"),
+            ("[2001:db8::1]:443", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("localhost", "localhost"),
+            (":1", ""),
+            ("", ""),
+        ] {
+            assert_eq!(bare(name), expected, "{name}");
+        }
+    }
+}

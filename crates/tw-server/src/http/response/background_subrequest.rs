@@ -1,0 +1,154 @@
+//! Requests that run beside others, and that nobody waits for: copies of a request (nginx: background subrequests).
+//!
+//! Such a request begins with what its parent has, and then is on its own: neither the response of the parent nor the next
+//! request of the client waits for it, and it does not end when the client goes away. What its own handlers wait for bounds
+//! how long it takes.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tw_base::Limit;
+use tw_log::{Level, Text};
+use tw_rt::watch::Subject;
+
+use super::body::Body;
+use super::send_response;
+use super::subrequest::{self, PartOf, Refused};
+use crate::event_loop::Loop;
+use crate::http::phases;
+use crate::http::request::{After, Request, Uri};
+
+/// Requests that run beside others on one loop: each holds a request, and perhaps a body in memory.
+const BESIDE_MAX: u32 = 1024;
+/// Bytes taken of a body that nobody wants, so that its connection can be used again.
+const UNWANTED_MAX: usize = 64 << 10;
+/// Bytes asked of it at once.
+const STEP: usize = 32 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "BESIDE_MAX",
+        BESIDE_MAX as u64,
+        "Requests that run beside others on one loop, as `mirror` makes them",
+        "further ones are left out",
+    ),
+    Limit::bytes(
+        "UNWANTED_MAX",
+        UNWANTED_MAX as u64,
+        "Bytes of a response that nobody gets, which are read so that its connection can be used again",
+        "the connection is closed",
+    ),
+];
+
+/// The requests of one loop that run beside others.
+#[derive(Default)]
+pub(crate) struct BackgroundSubrequests {
+    running: Cell<u32>,
+    /// The second in which it was last said that there are too many.
+    told: Cell<i64>,
+}
+
+/// Counts one while it runs.
+struct Running(Rc<Loop>);
+
+impl Running {
+    fn begin(home: &Rc<Loop>) -> Option<Self> {
+        let running = &home.app.background.running;
+        (running.get() < BESIDE_MAX).then(|| {
+            running.set(running.get() + 1);
+            Self(home.clone())
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let running = &self.0.app.background.running;
+        running.set(running.get() - 1);
+    }
+}
+
+/// The body of a request that runs beside another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// What was read of the parent's, which must have been read to its end.
+    Body,
+    /// None.
+    Nothing,
+}
+
+/// Which location answers a request that runs beside another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The one of its URI.
+    Uri,
+    /// The parent's, at once: its phases have run.
+    Parent,
+}
+
+// DIFF(nginx): a request that runs beside another holds neither that nor its connection.
+/// Asks for `uri` beside `parent`, with its method. Its response is for nobody. Never waits.
+///
+/// # Errors
+/// Why there is no such request; that the loop has too many of them was logged.
+pub fn run(parent: &mut Request, uri: Uri, copied: Copied) -> Result<(), Refused> {
+    run_by(parent, uri, copied, By::Uri, |_| ())
+}
+
+/// The same, with what answers it; `prepare` changes the request before it runs.
+pub(crate) fn run_by(
+    parent: &mut Request,
+    uri: Uri,
+    copied: Copied,
+    by: By,
+    prepare: impl FnOnce(&mut Request),
+) -> Result<(), Refused> {
+    let part_of = PartOf::of(parent)?;
+    let home = parent.client().home.clone();
+    let Some(running) = Running::begin(&home) else {
+        let now = tw_rt::clock::unix().secs;
+        if home.app.background.told.replace(now) != now {
+            let refused = Refused::Crowded;
+            parent.log(Level::Warn, format_args!("{refused} while processing \"{}\"", Text(&uri.path)));
+        }
+        return Err(Refused::Crowded);
+    };
+    let (path, args) = (Text(&uri.path), Text(&uri.args));
+    parent.debug(format_args!("http background request \"{path}?{args}\""));
+    let mut r = home.app.take_request();
+    r.bind_to(parent, uri, part_of);
+    r.part_from(parent);
+    if by == By::Parent {
+        r.stay_where(parent);
+    }
+    if copied == Copied::Body {
+        r.body = parent.body.copy();
+    }
+    prepare(&mut r);
+    let subject = Subject { kind: "background request", id: parent.client().id };
+    home.connections.run_beside(subject, async move {
+        // The response of the parent comes first, and copies come in the order they were asked for.
+        tw_rt::requeue().await;
+        let body = match by {
+            By::Uri => phases::run_part(&mut r).await,
+            By::Parent => phases::run_content(&mut r).await,
+        };
+        let body =
+            if r.state.after == After::Abort { Body::Empty } else { send_response::filter(&mut r, body) };
+        discard(body, &mut r).await;
+        subrequest::log(&mut r);
+        running.0.app.give_back(r);
+    });
+    Ok(())
+}
+
+/// Takes a body that nobody wants, if it is short. Waits for it.
+pub(crate) async fn discard(mut body: Body, r: &mut Request) {
+    let mut taken = 0;
+    while taken <= UNWANTED_MAX
+        && let Ok(Some(piece)) = body.next(STEP, r).await
+    {
+        taken += piece.len();
+    }
+    r.costs.sent.complete = true;
+}

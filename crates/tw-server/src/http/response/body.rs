@@ -1,0 +1,381 @@
+//! What a response carries. Pulled, never pushed: whoever writes to the client asks for the next piece when there is room.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::task::Context;
+
+use bytes::Bytes;
+
+use crate::http::files::OpenFile;
+use crate::http::plan::LocalFuture;
+use crate::http::request::Request;
+use crate::http::tunnel_end::TunnelEnd;
+
+/// A response body. Plain files and bytes are sent without going through [`Body::next`].
+#[derive(Default)]
+pub enum Body {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A span of a file.
+    File(FileSpan),
+    /// Several bodies after each other (multipart/byteranges).
+    Parts(VecDeque<Body>),
+    /// Whatever a filter or an upstream makes.
+    Pull(Box<dyn Pull>),
+    /// No body: after the head the connection belongs to another protocol (101).
+    Upgraded(Box<dyn Upgraded>),
+}
+
+/// What becomes of a connection after its request has changed the protocol.
+pub trait Upgraded {
+    /// Runs until it is over. `early` is what the client has sent behind its request.
+    fn run<'a>(
+        self: Box<Self>,
+        r: &'a mut Request,
+        client: TunnelEnd<'a>,
+        early: Bytes,
+    ) -> LocalFuture<'a, ()>;
+}
+
+/// The error of a body that was logged already.
+#[derive(Debug)]
+pub struct AlreadyLogged;
+
+impl fmt::Display for AlreadyLogged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("logged before")
+    }
+}
+
+impl std::error::Error for AlreadyLogged {}
+
+/// A span of an open file.
+#[derive(Clone)]
+pub struct FileSpan {
+    /// The file.
+    pub file: Rc<OpenFile>,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+/// A body that makes its bytes as they are asked for.
+pub trait Pull {
+    /// The next piece of the body of `r`, at most about `want` bytes; `None` at the end, however often it is asked for.
+    /// An empty piece is none yet, and lets others run. Dropping the future is safe.
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
+
+    /// Bytes still to come, if known.
+    fn remaining(&self) -> Option<u64> {
+        None
+    }
+
+    /// A second stream, of the `len` bytes that follow the first `start`; `None` if that makes or reads any byte in front of
+    /// them. `Range` asks for several, anywhere: where one costs what is in front of it, few short requests cost a lot.
+    fn part(&self, _start: u64, _len: u64) -> Option<Box<dyn Pull>> {
+        None
+    }
+
+    /// Goes on while the client does not take what was made, as far as that needs no waiting: what reads from a server that is
+    /// faster than the client lets go of the server. The task is woken when there is more to do.
+    fn run_ahead(&mut self, _cx: &mut Context<'_>) {}
+
+    /// Whether what was made is to reach the client before more is waited for (an upstream that is not buffered): a filter
+    /// then holds nothing back while there is no next piece.
+    fn flushes(&self) -> bool {
+        false
+    }
+
+    /// Whether the head waits for the first piece, which may turn out not to be possible: then nothing was said, and the
+    /// connection is closed.
+    fn holds_head(&self) -> bool {
+        false
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::Empty => "Empty",
+            Self::Bytes(_) => "Bytes",
+            Self::File(_) => "File",
+            Self::Parts(_) => "Parts",
+            Self::Pull(_) => "Pull",
+            Self::Upgraded(_) => "Upgraded",
+        };
+        write!(f, "Body::{kind}({:?} bytes)", self.len())
+    }
+}
+
+impl Body {
+    /// Bytes still to come; `None` when only the end will tell.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Self::Empty | Self::Upgraded(_) => Some(0),
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::File(span) => Some(span.len),
+            Self::Parts(parts) => parts.iter().map(Self::len).sum(),
+            Self::Pull(stream) => stream.remaining(),
+        }
+    }
+
+    /// All of it, if it is in memory as it is; copies nothing.
+    pub fn in_memory(&self) -> Option<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.clone()),
+            Self::File(span) => span.content(),
+            Self::Empty | Self::Parts(_) | Self::Pull(_) | Self::Upgraded(_) => None,
+        }
+    }
+
+    /// A second body, of the `len` bytes that follow the first `start`; what is not there is not in it. `None` if what is in
+    /// front of them would have to be made, see [`Pull::part`].
+    pub fn part(&self, start: u64, len: u64) -> Option<Self> {
+        let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
+        match self {
+            Self::Empty | Self::Upgraded(_) => Some(Self::Empty),
+            Self::Bytes(bytes) => {
+                let (start, end) = (at(start, bytes.len()), at(start.saturating_add(len), bytes.len()));
+                Some(Self::Bytes(bytes.slice(start..end)))
+            }
+            Self::File(span) => {
+                let skipped = start.min(span.len);
+                let (offset, len) = (span.offset + skipped, len.min(span.len - skipped));
+                Some(Self::File(FileSpan { file: span.file.clone(), offset, len }))
+            }
+            Self::Parts(parts) => {
+                let (mut skip, mut left) = (start, len);
+                let mut wanted = VecDeque::new();
+                for part in parts {
+                    if left == 0 {
+                        break;
+                    }
+                    let size = part.len()?;
+                    let taken = size.saturating_sub(skip).min(left);
+                    if taken > 0 {
+                        wanted.push_back(part.part(skip, taken)?);
+                    }
+                    skip = skip.saturating_sub(size);
+                    left -= taken;
+                }
+                Some(Self::Parts(wanted))
+            }
+            Self::Pull(stream) => stream.part(start, len).map(Self::Pull),
+        }
+    }
+
+    /// See [`Pull::run_ahead`].
+    pub fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        match self {
+            Self::Empty | Self::Bytes(_) | Self::File(_) | Self::Upgraded(_) => {}
+            Self::Parts(parts) => parts.iter_mut().for_each(|part| part.run_ahead(cx)),
+            Self::Pull(stream) => stream.run_ahead(cx),
+        }
+    }
+
+    /// See [`Pull::flushes`].
+    pub fn flushes(&self) -> bool {
+        match self {
+            Self::Empty | Self::Bytes(_) | Self::File(_) | Self::Upgraded(_) => false,
+            Self::Parts(parts) => parts.front().is_some_and(Self::flushes),
+            Self::Pull(stream) => stream.flushes(),
+        }
+    }
+
+    /// See [`Pull::holds_head`].
+    pub fn holds_head(&self) -> bool {
+        matches!(self, Self::Pull(stream) if stream.holds_head())
+    }
+
+    /// Whether nothing will come.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The next piece, at most about `want` bytes; `None` at the end. May wait for the disk.
+    ///
+    /// Errors: what the disk says; `UnexpectedEof` when a file became shorter than promised.
+    pub fn next<'a>(
+        &'a mut self,
+        want: usize,
+        r: &'a mut Request,
+    ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            match self {
+                Self::Empty | Self::Upgraded(_) => Ok(None),
+                Self::Bytes(bytes) => {
+                    let piece = bytes.split_to(want.min(bytes.len()));
+                    Ok((!piece.is_empty()).then_some(piece))
+                }
+                Self::File(span) => span.next(want, r).await,
+                Self::Parts(parts) => {
+                    while let Some(first) = parts.front_mut() {
+                        if let Some(piece) = first.next(want, r).await? {
+                            return Ok(Some(piece));
+                        }
+                        parts.pop_front();
+                    }
+                    Ok(None)
+                }
+                Self::Pull(stream) => stream.next(want, r).await,
+            }
+        })
+    }
+}
+
+impl FileSpan {
+    /// All of it, if the contents of the file are kept in memory.
+    pub(crate) fn content(&self) -> Option<Bytes> {
+        let content = self.file.content()?;
+        let start = usize::try_from(self.offset).ok()?;
+        let end = start.checked_add(usize::try_from(self.len).ok()?)?;
+        (end <= content.len()).then(|| content.slice(start..end))
+    }
+
+    /// Goes on behind the next `count` bytes.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.offset += count as u64;
+        self.len -= count as u64;
+    }
+
+    async fn next(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        if self.len == 0 {
+            return Ok(None);
+        }
+        let want = want.min(usize::try_from(self.len).unwrap_or(usize::MAX));
+        let piece = self.file.read(self.offset, want, r).await?;
+        if piece.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.advance(piece.len());
+        Ok(Some(piece))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ops::Range;
+    use std::task::{Poll, Waker};
+
+    use super::*;
+    use crate::testing::with_request;
+
+    /// Makes bytes of which each is known by its place, and counts those that were asked for.
+    struct Alphabet {
+        rest: Range<u8>,
+        parts: CanPart,
+        made: Rc<Cell<usize>>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum CanPart {
+        Yes,
+        No,
+    }
+
+    impl Pull for Alphabet {
+        fn next<'a>(
+            &'a mut self,
+            _: usize,
+            _: &'a mut Request,
+        ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+            let piece = self.rest.next().map(|byte| Bytes::copy_from_slice(&[byte]));
+            self.made.set(self.made.get() + usize::from(piece.is_some()));
+            Box::pin(async { Ok(piece) })
+        }
+
+        fn remaining(&self) -> Option<u64> {
+            Some(self.rest.len() as u64)
+        }
+
+        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
+            let at = |n: u64| self.rest.start.saturating_add(n as u8).min(self.rest.end);
+            let (rest, made) = (at(start)..at(start + len), self.made.clone());
+            (self.parts == CanPart::Yes)
+                .then(|| Box::new(Self { rest, parts: self.parts, made }) as Box<dyn Pull>)
+        }
+    }
+
+    /// The letters, and how many of them have been made.
+    fn stream(parts: CanPart) -> (Body, Rc<Cell<usize>>) {
+        let made = Rc::new(Cell::new(0));
+        (Body::Pull(Box::new(Alphabet { rest: b'a'..b'z' + 1, parts, made: made.clone() })), made)
+    }
+
+    fn parts() -> Body {
+        let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
+        Body::Parts(
+            [bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into(),
+        )
+    }
+
+    fn read(r: &mut Request, mut body: Body, want: usize) -> String {
+        let mut all = Vec::new();
+        loop {
+            let left = body.len().unwrap();
+            let Poll::Ready(piece) =
+                body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            else {
+                panic!("nothing here waits");
+            };
+            let Some(piece) = piece.unwrap() else { break };
+            assert_eq!(body.len().unwrap(), left - piece.len() as u64);
+            all.extend_from_slice(&piece);
+        }
+        assert!(body.is_empty());
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn any_part_of_any_body() {
+        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", |r| {
+            for (start, len, expected) in
+                [(0, 6, "abcdef"), (1, 4, "bcde"), (2, 2, "cd"), (5, 9, "f"), (3, 0, ""), (7, 1, "")]
+            {
+                for want in [1, 2, 100] {
+                    let part = parts().part(start, len).unwrap();
+                    assert_eq!(read(r, part, want), expected, "{start} {len}");
+                }
+                let of_bytes = Body::Bytes(Bytes::from_static(b"abcdef")).part(start, len).unwrap();
+                assert_eq!(read(r, of_bytes, 4), expected, "{start} {len}");
+            }
+            assert!(Body::Empty.part(3, 4).unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn parts_of_streams_cost_what_is_in_them() {
+        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", |r| {
+            let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
+            for (start, len, expected) in [(0, 2, "ab"), (24, 2, "yz"), (25, 9, "z"), (3, 0, "")] {
+                let (whole, made) = stream(CanPart::Yes);
+                assert_eq!(read(r, whole.part(start, len).unwrap(), 4), expected, "{start} {len}");
+                assert_eq!(made.get(), expected.len(), "{start} {len}");
+            }
+            let (letters, made) = stream(CanPart::Yes);
+            let mixed = Body::Parts([bytes("<"), letters, bytes(">")].into());
+            for (start, len, expected) in [(0, 2, "<a"), (26, 2, "z>"), (26, 1, "z"), (27, 1, ">")] {
+                assert_eq!(read(r, mixed.part(start, len).unwrap(), 4), expected, "{start} {len}");
+            }
+            assert_eq!(made.get(), 3);
+            assert_eq!(read(r, mixed, 4), "<abcdefghijklmnopqrstuvwxyz>");
+        });
+    }
+
+    #[test]
+    fn a_stream_that_would_make_what_is_in_front_has_no_parts() {
+        let (letters, made) = stream(CanPart::No);
+        assert!(letters.part(0, 1).is_none());
+        let mixed = Body::Parts([Body::Bytes(Bytes::from_static(b"<")), letters].into());
+        assert_eq!(mixed.part(0, 1).unwrap().len(), Some(1));
+        assert!(mixed.part(0, 2).is_none());
+        assert_eq!(made.get(), 0);
+    }
+}

@@ -1,0 +1,8 @@
+//! Answering: what a handler decided becomes what the client gets.
+
+pub mod background_subrequest;
+pub mod body;
+pub mod content_coding;
+pub mod early_subrequest;
+pub mod send_response;
+pub mod subrequest;

@@ -1,0 +1,92 @@
+//! What follows from the decision of a handler: a response, an error page, another location.
+
+use std::rc::Rc;
+
+use tw_log::Level;
+
+use super::error_response;
+use super::phases::{Next, enter};
+use crate::http::generation::LoopGeneration;
+use crate::http::plan::Outcome;
+use crate::http::request::{AliasEnd, Request, RequestOrigin, Rewritten};
+use crate::http::request_body;
+use crate::http::send_response;
+
+/// Turns the decision of a handler into what happens next.
+pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> Next {
+    match outcome {
+        Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, generation),
+        Outcome::Respond(body) => match request_body::discard(r).and_then(|()| send_response::check(r, body))
+        {
+            Ok(body) => Next::Respond(body),
+            Err(status) => decide(r, generation, Outcome::Status(status)),
+        },
+        Outcome::Status(code) => match error_response::respond(r, code, generation) {
+            error_response::ErrorResponse::Respond(body) => {
+                // The response to a malformed one is there already; that the connection is closed is said with it.
+                let _ = request_body::discard(r);
+                Next::Respond(body)
+            }
+            error_response::ErrorResponse::Again(outcome) => decide(r, generation, outcome),
+        },
+        Outcome::Redirect { path, .. } if r.state.redirects_left == 0 => {
+            loops(r, format_args!("while internally redirecting to \"{}\"", tw_log::Text(&path)))
+        }
+        Outcome::Named(name) if r.state.redirects_left == 0 => {
+            loops(r, format_args!("while redirect to named location \"{}\"", tw_log::Text(&name)))
+        }
+        Outcome::Redirect { path, args } => {
+            r.state.redirects_left -= 1;
+            r.state.origin = RequestOrigin::Internal;
+            r.state.alias_end = AliasEnd::Nothing;
+            r.state.rewritten = Rewritten::No;
+            r.uri.path = path;
+            r.uri.args = args;
+            let (path, args) = (tw_log::Text(&r.uri.path), tw_log::Text(&r.uri.args));
+            r.debug(format_args!("internal redirect: \"{path}?{args}\""));
+            Next::Locate
+        }
+        Outcome::Named(name) if r.uri.path.is_empty() => {
+            let name = tw_log::Text(&name);
+            r.log(Level::Error, format_args!("empty URI in redirect to named location \"{name}\""));
+            Next::Respond(error_response::builtin(r, 500))
+        }
+        Outcome::Named(name) => {
+            r.state.redirects_left -= 1;
+            r.state.origin = RequestOrigin::Internal;
+            match generation.server(r.route.server).named.get(&name) {
+                Some(plan) => enter(r, generation, *plan),
+                None => {
+                    r.log(
+                        Level::Error,
+                        format_args!("could not find named location \"{}\"", tw_log::Text(&name)),
+                    );
+                    decide(r, generation, Outcome::Status(500))
+                }
+            }
+        }
+    }
+}
+
+/// What becomes of a request that no handler answered.
+pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
+    if r.uri.path.ends_with(b"/") {
+        let mut path = Vec::new();
+        let name = r.filename(&mut path);
+        r.log(
+            Level::Error,
+            format_args!("directory index of \"{}\" is forbidden", tw_log::Text(name.to_bytes())),
+        );
+        return decide(r, generation, Outcome::Status(403));
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    decide(r, generation, Outcome::Status(404))
+}
+
+/// Ends a request that goes round in circles.
+pub(super) fn loops(r: &mut Request, what: std::fmt::Arguments<'_>) -> Next {
+    r.log(Level::Error, format_args!("rewrite or internal redirection cycle {what}"));
+    // No error page again: looking it up may be what goes round in circles.
+    r.state.after = r.state.after.or_close();
+    Next::Respond(error_response::builtin(r, 500))
+}

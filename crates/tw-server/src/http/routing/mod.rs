@@ -1,0 +1,17 @@
+//! Deciding: who answers a request, and with what.
+//!
+//! ```text
+//! entry ─→ route (server, location) ─→ phases ─→ a response
+//!            ▲                            ├─→ decision: another location ──┐
+//!            └────────────────────────────┼────────────────────────────────┘
+//!                                         └─→ special: error pages, redirects
+//! ```
+
+mod access_check;
+mod decision;
+pub mod error_response;
+pub mod phases;
+pub(crate) mod post_action;
+mod realpath_root;
+pub mod route;
+pub(crate) mod start;

@@ -1,0 +1,432 @@
+//! The course of a request: server, location, then phase after phase until something answers.
+
+pub mod explain;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tw_core::regex::BacktrackLimit;
+use tw_core::session::Session;
+use tw_http::escape::Escape;
+use tw_log::Level;
+
+use super::decision::{decide, loops, no_content};
+use super::realpath_root;
+use super::route::Pattern;
+use crate::config::location::{Satisfy, Visibility};
+use crate::http::body::Body;
+use crate::http::generation::LoopGeneration;
+use crate::http::generation::PlanId;
+use crate::http::plan::{Handler, Outcome, Phase, Step};
+use crate::http::request::{Request, RequestOrigin};
+use crate::http::wire::Gone;
+use crate::vars::{self, Health};
+
+/// What runs before a location is chosen once more.
+const AGAIN: &[Phase] = &[Phase::ServerRewrite];
+
+/// How a run through the phases goes on.
+pub(super) enum Next {
+    /// Choose the location for the current URI and start over.
+    Locate,
+    /// Run the location's phases (a named location, chosen already).
+    Run,
+    /// Send this.
+    Respond(Body),
+}
+
+/// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
+pub async fn run(r: &mut Request) -> Body {
+    run_from(r, Next::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
+}
+
+/// The same for a part of another request, which has passed what sees a client's request once.
+pub(crate) async fn run_part(r: &mut Request) -> Body {
+    run_from(r, Next::Locate, AGAIN).await
+}
+
+/// The same for one whose location is known, and has nothing to do but to answer.
+pub(crate) async fn run_content(r: &mut Request) -> Body {
+    let generation = r.generation().clone();
+    let answered = match r.route.content_plan {
+        Some(_) => content_of_earlier_if(r, &generation).await,
+        None => phases(r, &generation, &[Phase::Content]).await,
+    };
+    let next = match answered {
+        Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, &generation),
+        other => decide(r, &generation, other),
+    };
+    run_from(r, next, AGAIN).await
+}
+
+/// Goes on with `next`. `first` is what runs before the first location is chosen; what sees a request once is not in it
+/// for a request that has been answered already.
+async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body {
+    let generation = r.generation().clone();
+    loop {
+        next = match next {
+            Next::Respond(body) => return body,
+            Next::Locate => {
+                r.route.plan = generation.server(r.route.server).plan;
+                let before = std::mem::replace(&mut first, AGAIN);
+                match phases(r, &generation, before).await {
+                    Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => locate(r, &generation),
+                    other => decide(r, &generation, other),
+                }
+            }
+            Next::Run => match location_phases(r, &generation).await {
+                Outcome::Pass | Outcome::PhaseDone => no_content(r, &generation),
+                Outcome::Rewritten if r.state.redirects_left == 0 => {
+                    let uri = std::mem::take(&mut r.uri.path);
+                    let next = loops(r, format_args!("while processing \"{}\"", tw_log::Text(&uri)));
+                    r.uri.path = uri;
+                    next
+                }
+                Outcome::Rewritten => {
+                    r.state.redirects_left -= 1;
+                    locate(r, &generation)
+                }
+                other => decide(r, &generation, other),
+            },
+        }
+    }
+}
+
+/// Answers `r` with a status that was decided before any phase ran, such as that of a malformed head.
+pub async fn fail(r: &mut Request, status: u16) -> Body {
+    let generation = r.generation().clone();
+    r.route.plan = generation.server(r.route.server).plan;
+    instead(r, status).await
+}
+
+/// Answers `r` with a status instead of the response that was made for it.
+pub async fn instead(r: &mut Request, status: u16) -> Body {
+    follow(r, Outcome::Status(status)).await
+}
+
+/// Goes on with `r`, which has been answered, as `outcome` says.
+pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
+    let generation = r.generation().clone();
+    match decide(r, &generation, outcome) {
+        Next::Respond(body) => body,
+        next => Box::pin(run_from(r, next, AGAIN)).await,
+    }
+}
+
+async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcome {
+    if let Some(code) = crate::http::request_body::refuse_or_none(r) {
+        return Outcome::Status(code);
+    }
+    let plan = r.route.plan;
+    let rewritten = phases(r, generation, &[Phase::Rewrite]).await;
+    if r.route.plan != plan && generation.plan(r.route.plan).prepared.has(vars::REALPATH_ROOT) {
+        Box::pin(realpath_root::fill(r)).await;
+    }
+    match rewritten {
+        Outcome::Pass | Outcome::PhaseDone => {}
+        other => return other,
+    }
+    match phases(r, generation, &[Phase::Preaccess]).await {
+        Outcome::Pass | Outcome::PhaseDone => {}
+        other => return other,
+    }
+    // Who may have a page may have what it is made of.
+    if !generation.plan(r.route.plan).handlers(Phase::Access).is_empty() && !r.is_subrequest() {
+        match access(r, generation).await {
+            Outcome::Pass => {}
+            other => return other,
+        }
+    }
+    if r.route.content_plan.is_some() {
+        return Box::pin(async {
+            match phases(r, generation, &[Phase::Precontent]).await {
+                Outcome::Pass | Outcome::PhaseDone => content_of_earlier_if(r, generation).await,
+                other => other,
+            }
+        })
+        .await;
+    }
+    phases(r, generation, &[Phase::Precontent, Phase::Content]).await
+}
+
+/// The content phase of a request whose content handler was named by an `if` before the one that it is in.
+async fn content_of_earlier_if(r: &mut Request, generation: &LoopGeneration) -> Outcome {
+    for handler in generation.plan(r.content_plan()).handlers(Phase::Content) {
+        match ask(&**handler, r).await {
+            Outcome::Pass => {}
+            other => return other,
+        }
+    }
+    Outcome::Pass
+}
+
+/// Runs phases until a handler decides something that ends them.
+async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) -> Outcome {
+    let plan = generation.plan(r.route.plan);
+    if plan.prepared.has(vars::REALPATH_ROOT) && list.first() < Some(&Phase::Preaccess) {
+        Box::pin(realpath_root::fill(r)).await;
+    }
+    for phase in list {
+        for handler in plan.handlers(*phase) {
+            let outcome = ask(&**handler, r).await;
+            if !matches!(outcome, Outcome::Pass) {
+                r.debug(format_args!("{phase:?} phase: {outcome}"));
+            }
+            match outcome {
+                Outcome::Pass => {}
+                Outcome::PhaseDone => break,
+                other => return other,
+            }
+        }
+    }
+    Outcome::Pass
+}
+
+async fn ask(handler: &dyn Handler, r: &mut Request) -> Outcome {
+    let outcome = match handler.handle(r) {
+        Step::Now(outcome) => outcome,
+        Step::Wait(future) => future.await,
+    };
+    if r.bindings.take_health() == Health::Broken { Outcome::Status(500) } else { outcome }
+}
+
+/// Asks all handlers of the access phase, and decides as `satisfy` says.
+async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
+    let plan = generation.plan(r.route.plan);
+    let rule = plan.core.access;
+    let mut refused = None;
+    for handler in plan.handlers(Phase::Access) {
+        let outcome = ask(&**handler, r).await;
+        r.debug(format_args!("Access phase: {outcome}"));
+        match outcome {
+            Outcome::Pass => {}
+            Outcome::PhaseDone if rule.satisfy == Satisfy::Any => {
+                r.out.fields.remove(b"WWW-Authenticate");
+                r.out.fields.remove(b"Proxy-Authenticate");
+                return Outcome::Pass;
+            }
+            Outcome::PhaseDone => {}
+            Outcome::Status(code @ (401 | 403 | 407)) if rule.satisfy == Satisfy::Any => {
+                // A password may still help.
+                if !matches!(refused, Some(401 | 407)) {
+                    refused = Some(code);
+                }
+            }
+            Outcome::Status(code @ (401 | 407)) => return unauthorized(r, code, rule.delay).await,
+            other => return other,
+        }
+    }
+    match refused {
+        None => Outcome::Pass,
+        Some(code @ (401 | 407)) => unauthorized(r, code, rule.delay).await,
+        Some(code) => {
+            r.log(Level::Error, format_args!("access forbidden by rule"));
+            Outcome::Status(code)
+        }
+    }
+}
+
+/// Holds a refusal back for a while.
+async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
+    if !delay.is_zero() {
+        r.log(Level::Info, format_args!("delaying unauthorized request"));
+        if let Err(error) = r.wire().clone().sleep(delay).await {
+            return gone(r, &error);
+        }
+    }
+    Outcome::Status(code)
+}
+
+/// Ends a request whose client went away while it was held back.
+pub fn gone(r: &Request, gone: &Gone) -> Outcome {
+    r.log(Level::Info, format_args!("{gone}"));
+    Outcome::Status(499)
+}
+
+/// The log phase: counts the request, and lets the handlers of its plan write about it.
+pub(crate) fn log(r: &mut Request) {
+    r.state.is_log_due = false;
+    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
+    let tally = &r.client().home.tally;
+    tally.status(r.out.status);
+    tally.received.add(r.head.read_len() as u64 + r.body.wire());
+    log_by_plan(r);
+}
+
+/// The same for a part of another request, which is counted with that.
+pub(crate) fn log_by_plan(r: &mut Request) {
+    r.facts.upstream.close();
+    crate::http::cache::over(r);
+    let generation = r.generation().clone();
+    generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
+}
+
+fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
+    let server = generation.server(r.route.server);
+    let path = std::mem::take(&mut r.uri.path);
+    let mut captures = r.bindings.captures.take();
+    let found =
+        server.locations.find(&path, &mut captures, &mut |regex, captures| r.store_named(regex, captures));
+    (r.uri.path, *r.bindings.captures.get_mut()) = (path, captures);
+    let plan = match found {
+        Ok(found) => found.unwrap_or(server.plan),
+        Err(BacktrackLimit) => {
+            r.log(
+                Level::Error,
+                format_args!("regex exceeded its limit of backtracking on \"{}\"", tw_log::Text(&r.uri.path)),
+            );
+            return decide(r, generation, Outcome::Status(500));
+        }
+    };
+    let next = enter(r, generation, plan);
+    let found = generation.plan(plan);
+    // No location is found by a name that is longer than the URI but the one to which that lacks the slash.
+    let is_plain =
+        found.written.as_ref().is_some_and(|written| !matches!(written.pattern, Pattern::Regex(_)));
+    let lacks_slash = found.adds_slash && is_plain && found.name.len() == r.uri.path.len() + 1;
+    if !lacks_slash || !matches!(next, Next::Run) {
+        return next;
+    }
+    let mut location = Vec::new();
+    Escape::Uri.push(&found.name, &mut location);
+    if !r.uri.args.is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(&r.uri.args);
+    }
+    r.out.location = location.into();
+    decide(r, generation, Outcome::Status(301))
+}
+
+/// Puts `r` into the location of `plan`.
+pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
+    r.route.plan = plan;
+    r.route.content_plan = None;
+    let found = generation.plan(plan);
+    r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found.name)));
+    if found.core.visibility == Visibility::Internal && r.state.origin == RequestOrigin::Client {
+        return decide(r, generation, Outcome::Status(404));
+    }
+    if let Some((methods, others)) = found.limit_except
+        && !methods.has(r.method())
+    {
+        r.route.plan = others;
+    }
+    Next::Run
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::http::plan::Handler;
+    use crate::testing::{generation, with_request_of};
+
+    /// Counts how often it runs.
+    impl Handler for AtomicU32 {
+        fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+            self.fetch_add(1, Relaxed);
+            Step::Now(Outcome::Pass)
+        }
+    }
+
+    /// Sends `/first` to `/second`, and answers that.
+    struct Onward;
+
+    impl Handler for Onward {
+        fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+            Step::Now(match &*r.uri.path {
+                b"/first" => Outcome::Redirect { path: b"/second".to_vec(), args: Vec::new() },
+                _ => Outcome::Respond(Body::Empty),
+            })
+        }
+    }
+
+    /// Says about every request what it was told to.
+    struct Say(fn() -> Outcome);
+
+    impl Handler for Say {
+        fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+            Step::Now(self.0())
+        }
+    }
+
+    /// What becomes of a request after handlers of the access phase have said this.
+    fn access_of(satisfy: &str, says: [fn() -> Outcome; 3]) -> String {
+        let mut generation = generation(&format!("{satisfy} server {{ location / {{ }} }}"));
+        for plan in &mut generation.config.plans {
+            says.into_iter().for_each(|say| plan.add(Phase::Access, Say(say)));
+        }
+        with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
+            r.out.fields.append("WWW-Authenticate", "x");
+            let generation = r.generation().clone();
+            let mut asked = pin!(access(r, &generation));
+            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            match polled {
+                Poll::Ready(Outcome::Pass) => "granted",
+                Poll::Ready(Outcome::Status(401)) => "401",
+                Poll::Ready(Outcome::Status(403)) => "403",
+                Poll::Ready(Outcome::Status(407)) => "407",
+                Poll::Ready(Outcome::Status(500)) => "500",
+                Poll::Ready(_) => "something else",
+                Poll::Pending => "delayed",
+            }
+            .to_owned()
+        })
+    }
+
+    #[test]
+    fn satisfy_decides_what_handlers_mean_together() {
+        const PASS: fn() -> Outcome = || Outcome::Pass;
+        const GRANT: fn() -> Outcome = || Outcome::PhaseDone;
+        const FORBID: fn() -> Outcome = || Outcome::Status(403);
+        const ASK: fn() -> Outcome = || Outcome::Status(401);
+        const PROXY_ASK: fn() -> Outcome = || Outcome::Status(407);
+        const FAIL: fn() -> Outcome = || Outcome::Status(500);
+        for (says, all, any) in [
+            ([PASS, PASS, PASS], "granted", "granted"),
+            ([GRANT, PASS, PASS], "granted", "granted"),
+            ([GRANT, FORBID, PASS], "403", "granted"),
+            ([FORBID, GRANT, PASS], "403", "granted"),
+            ([FORBID, PASS, PASS], "403", "403"),
+            ([FORBID, ASK, PASS], "403", "401"),
+            ([ASK, FORBID, PASS], "401", "401"),
+            ([ASK, FORBID, GRANT], "401", "granted"),
+            ([PROXY_ASK, FORBID, ASK], "407", "407"),
+            ([PASS, FAIL, GRANT], "500", "500"),
+        ] {
+            assert_eq!(access_of("satisfy all;", says), all);
+            assert_eq!(access_of("satisfy any;", says), any);
+        }
+        for (says, delayed) in [
+            ([ASK, PASS, PASS], "delayed"),
+            ([PROXY_ASK, PASS, PASS], "delayed"),
+            ([FORBID, PASS, PASS], "403"),
+        ] {
+            assert_eq!(access_of("auth_delay 1h;", says), delayed);
+            assert_eq!(access_of("auth_delay 1h; satisfy any;", says), delayed);
+        }
+        assert_eq!(access_of("auth_delay 1h; satisfy any;", [ASK, GRANT, PASS]), "granted");
+    }
+
+    #[test]
+    fn post_read_handlers_run_once() {
+        let mut generation = generation("server { location / { } }");
+        let (post_read, server_rewrite) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        for plan in &mut generation.config.plans {
+            plan.add(Phase::PostRead, post_read.clone());
+            plan.add(Phase::ServerRewrite, server_rewrite.clone());
+            plan.add(Phase::Content, Onward);
+        }
+        let path = with_request_of(generation, "GET /first HTTP/1.0\r\n\r\n", |r| {
+            let served = pin!(run(r)).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(served, Poll::Ready(Body::Empty)));
+            r.uri.path.clone()
+        });
+        assert_eq!(path, b"/second");
+        assert_eq!((post_read.load(Relaxed), server_rewrite.load(Relaxed)), (1, 2));
+    }
+}

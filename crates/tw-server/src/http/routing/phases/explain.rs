@@ -1,0 +1,586 @@
+//! What would become of a request: the phases up to the content, run for one that nobody sent, and told step by step.
+//!
+//! Server, location and rewrites are found by the code that serves requests, on a loop of its own, so they are what a
+//! server would do. Handlers after the rewrite phases are only named: they may ask others or change something.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tw_conf::Span;
+use tw_core::event_loop::Counts;
+use tw_core::generation::ListenAddress;
+use tw_core::names::HostName;
+use tw_http::Progress;
+use tw_net::{Addr, Transport};
+use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
+
+use super::{AGAIN, Next, ask, decide, locate};
+use crate::config::location::{Location, Visibility};
+use crate::event_loop::Loop;
+use crate::http::client::Client;
+use crate::http::generation::Live;
+use crate::http::generation::LoopGeneration;
+use crate::http::generation::{ListenGroup, ServerId};
+use crate::http::h1;
+use crate::http::plan::{Outcome, Phase, Plan, UPSTREAM};
+use crate::http::request::Request;
+use crate::http::route::{Pattern, ServerName};
+use crate::http::routing::realpath_root;
+use crate::http::start;
+use crate::http::wire::Wire;
+use crate::vars;
+
+/// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The request to explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method.
+    pub method: Vec<u8>,
+    /// The host as it stands in the URL: a name or an address, without port; IPv6 in brackets.
+    pub host: Vec<u8>,
+    /// The port it goes to.
+    pub port: u16,
+    /// Path and arguments.
+    pub target: Vec<u8>,
+}
+
+/// One line of an explanation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// What it is about: `server`, `location` …
+    pub about: &'static str,
+    /// What is so.
+    pub text: String,
+    /// Where that is written.
+    pub span: Option<Span>,
+}
+
+/// What would become of a request.
+#[derive(Debug, Default)]
+pub struct Explanation {
+    /// In the order in which it would happen.
+    pub lines: Vec<Line>,
+    /// The file that the URI names in the end; `None` if a response is decided before, or another server has it.
+    pub file: Option<Vec<u8>>,
+}
+
+impl Explanation {
+    fn tell(&mut self, about: &'static str, text: impl Into<String>, span: Option<Span>) {
+        self.lines.push(Line { about, text: text.into(), span });
+    }
+}
+
+/// Explains what `generation`, which serves nobody, would do with a request. Starts a thread with a loop and ends it. The
+/// inner error says why there is nothing to explain.
+pub fn explain(generation: Live, asked: Asked) -> io::Result<Result<Explanation, String>> {
+    let (sender, receiver) = mpsc::channel();
+    let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
+        // Who asked waits for it.
+        let _ = sender.send(explain_here(generation, &asked).await);
+    })?;
+    let ended = home.join();
+    receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
+}
+
+async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Explanation, String>> {
+    let mut told = Explanation::default();
+    let Some(at) = listen_for(&generation.listens, asked) else {
+        let known: Vec<_> = generation.listens.iter().map(|listen| listen.address.to_string()).collect();
+        let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+        return Ok(Err(format!("no server listens on port {} (listening: {known})", asked.port)));
+    };
+    let address = generation.listens[at].address.clone();
+    let (ours, _theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let socket = Socket::unix(ours.into(), FirstBytes::Later);
+    let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
+    let home = Loop::new(0, Arc::new(Counts::default()), generation);
+    let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
+    let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
+    conn.pretend_local(local_of(&address, asked));
+    let mut r = home.app.take_request();
+    r.bind(&client, Wire::H1(conn));
+    r.begin();
+    let outcome = match read(&mut r, at, asked) {
+        Ok(()) => {
+            start::take_over(&mut r);
+            tell_server(&r, at, &mut told);
+            let mut deadline = Deadline::new();
+            deadline.set(PATIENCE);
+            let state = deadline.guard(state(&mut r, &mut told)).await;
+            state.map_err(|_| "the disk does not answer".to_owned()).map(|()| told)
+        }
+        Err(refused) => Err(refused),
+    };
+    home.app.give_back(r);
+    Ok(outcome)
+}
+
+/// The listening address a request for this host and port comes to: the host's own, else that of all addresses.
+fn listen_for(listens: &[ListenAddress], asked: &Asked) -> Option<usize> {
+    let host = literal(&asked.host);
+    let inet = |listen: &ListenAddress| listen.address.inet().filter(|addr| addr.port() == asked.port);
+    let exact = |addr: SocketAddr| host == Some(addr.ip());
+    let every = |addr: SocketAddr| {
+        addr.ip().is_unspecified() && host.is_none_or(|host| host.is_ipv4() == addr.is_ipv4())
+    };
+    let position = |fits: &dyn Fn(SocketAddr) -> bool| listens.iter().position(|g| inet(g).is_some_and(fits));
+    // Of a name it is not known where it leads: any address will do.
+    position(&exact).or_else(|| position(&every)).or_else(|| match host {
+        None => position(&|_| true),
+        Some(_) => None,
+    })
+}
+
+/// The address that a host is, if it is no name.
+fn literal(host: &[u8]) -> Option<IpAddr> {
+    let host = std::str::from_utf8(host).ok()?;
+    match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        None => host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+    }
+}
+
+/// Our end of the connection, for variables and redirects.
+fn local_of(address: &Addr, asked: &Asked) -> Addr {
+    match address.inet() {
+        Some(addr) if addr.ip().is_unspecified() => {
+            let ip = literal(&asked.host).unwrap_or(if addr.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
+            Addr::Inet(SocketAddr::new(ip, addr.port()))
+        }
+        _ => address.clone(),
+    }
+}
+
+/// Makes the head and reads it as it would be read from a socket.
+fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
+    let generation = r.generation().clone();
+    let group = &generation.groups[at];
+    r.route.server = group.default_server;
+    let port = match asked.port {
+        80 => String::new(),
+        port => format!(":{port}"),
+    };
+    let line = [&*asked.method, b" ", &asked.target, b" HTTP/1.1\r\nHost: ", &asked.host].concat();
+    r.head.push(&[&line, port.as_bytes(), b"\r\nConnection: close\r\n\r\n"].concat());
+    let limits = generation.server(r.route.server).settings.head;
+    match r.head.parse(&limits) {
+        Ok(Progress::Complete) => {
+            start::choose_server(r, group);
+            Ok(())
+        }
+        Ok(Progress::NeedMore) => Err("the URL is not one line".to_owned()),
+        Err(error) => {
+            let (text, status) = (r.head.error_text(error), error.status());
+            Err(format!("such a request is refused with {status}: {text}"))
+        }
+    }
+}
+
+fn tell_server(r: &Request, at: usize, told: &mut Explanation) {
+    let generation = r.generation();
+    let (group, address) = (&generation.groups[at], &generation.listens[at].address);
+    let server = generation.server(r.route.server);
+    let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
+    let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
+    told.tell("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
+    let host = String::from_utf8_lossy(&r.route.host);
+    let name = match &*server.settings.name {
+        b"" => "without a name".to_owned(),
+        name => String::from_utf8_lossy(name).into_owned(),
+    };
+    told.tell("server", format!("{name}: {}", why_server(r, group, &host)), server.span);
+}
+
+fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
+    let generation = r.generation();
+    let takes =
+        |id: ServerId, name: &&ServerName| name_takes(name, host.as_bytes()) && group.members.contains(&id);
+    let name =
+        generation.server(r.route.server).settings.names.iter().find(|name| takes(r.route.server, name));
+    match name {
+        Some(ServerName::Host(HostName::Exact(_))) if host.is_empty() => {
+            "for requests without a host".to_owned()
+        }
+        Some(ServerName::Host(HostName::Exact(_))) => format!("server_name is \"{host}\""),
+        Some(ServerName::Host(name)) => {
+            format!("\"{host}\" fits server_name \"{}\"", text(&name.written()))
+        }
+        Some(ServerName::Regex(regex)) => {
+            format!("\"{host}\" matches server_name \"~{}\"", regex.pattern())
+        }
+        None if group.members.len() == 1 => "the only server of the address".to_owned(),
+        None => format!("no server_name fits \"{host}\", so the default server of the address answers"),
+    }
+}
+
+fn name_takes(name: &ServerName, host: &[u8]) -> bool {
+    match name {
+        ServerName::Host(name) => name.takes(host),
+        ServerName::Regex(regex) => regex.is_match(host) == Ok(tw_core::regex::Match::Yes),
+    }
+}
+
+/// Goes through the phases as `run_from` does, as far as the content phase.
+async fn state(r: &mut Request, told: &mut Explanation) {
+    let generation = r.generation().clone();
+    let mut next = Next::Locate;
+    let mut first: &[Phase] = &[Phase::PostRead, Phase::ServerRewrite];
+    loop {
+        let outcome = match next {
+            Next::Respond(_) => return tell_response(r, told),
+            Next::Locate => {
+                r.route.plan = generation.server(r.route.server).plan;
+                let before = std::mem::replace(&mut first, AGAIN);
+                match told_phases(r, &generation, before, told).await {
+                    Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => {
+                        next = locate(r, &generation);
+                        if let Next::Run = next {
+                            tell_location(r, told);
+                        } else if generation.plan(r.route.plan).core.visibility == Visibility::Internal {
+                            tell_location(r, told);
+                            told.tell("", "internal: nobody may ask for it from outside", None);
+                        }
+                        continue;
+                    }
+                    other => other,
+                }
+            }
+            Next::Run => match told_phases(r, &generation, &[Phase::Rewrite], told).await {
+                Outcome::Pass | Outcome::PhaseDone => return tell_plan(r, told),
+                Outcome::Rewritten if r.state.redirects_left == 0 => {
+                    return told.tell("response", "500: the rewrites go in a circle", None);
+                }
+                Outcome::Rewritten => {
+                    r.state.redirects_left -= 1;
+                    next = Next::Locate;
+                    continue;
+                }
+                other => other,
+            },
+        };
+        next = follow(r, &generation, outcome, told);
+    }
+}
+
+/// What follows from a decision: a response, its error page, another location.
+fn follow(
+    r: &mut Request,
+    generation: &Rc<LoopGeneration>,
+    outcome: Outcome,
+    told: &mut Explanation,
+) -> Next {
+    let named = match &outcome {
+        Outcome::Named(name) => Some(text(name)),
+        _ => None,
+    };
+    let status = match &outcome {
+        Outcome::Status(status) => Some(*status),
+        _ => None,
+    };
+    let uri = uri_of(r);
+    let next = decide(r, generation, outcome);
+    match (&next, status, named) {
+        (Next::Respond(_), ..) => {}
+        (_, Some(status), _) => {
+            told.tell("error_page", format!("{status} goes on as {} (was {uri})", uri_of(r)), None);
+        }
+        (Next::Run, None, Some(name)) => told.tell("redirect", format!("to the named location {name}"), None),
+        _ => told.tell("redirect", format!("internal, to {}", uri_of(r)), None),
+    }
+    if let Next::Run = next {
+        tell_location(r, told);
+    }
+    next
+}
+
+/// Runs phases, and tells what each handler changed.
+async fn told_phases(
+    r: &mut Request,
+    generation: &Rc<LoopGeneration>,
+    list: &[Phase],
+    told: &mut Explanation,
+) -> Outcome {
+    let plan = generation.plan(r.route.plan);
+    if plan.prepared.has(vars::REALPATH_ROOT) {
+        realpath_root::fill(r).await;
+    }
+    for phase in list {
+        for (handler, module) in plan.handlers(*phase).iter().zip(plan.modules(*phase)) {
+            let (uri, before) = (uri_of(r), r.route.plan);
+            let outcome = ask(&**handler, r).await;
+            if uri_of(r) != uri {
+                told.tell("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
+            }
+            if r.route.plan != before {
+                let inner = generation.plan(r.route.plan);
+                let span = inner.written.as_ref().and_then(|written| written.span);
+                told.tell("if", "the condition holds: the settings in its block are used", span);
+            }
+            match outcome {
+                Outcome::Pass => {}
+                Outcome::PhaseDone => break,
+                Outcome::Respond(body) => {
+                    told.tell(
+                        "answer",
+                        format!("by module {module} in the {} phase", phase_name(*phase)),
+                        None,
+                    );
+                    return Outcome::Respond(body);
+                }
+                Outcome::Status(status) => {
+                    let name = phase_name(*phase);
+                    told.tell("answer", format!("{status}, by module {module} in the {name} phase"), None);
+                    return Outcome::Status(status);
+                }
+                other => return other,
+            }
+        }
+    }
+    Outcome::Pass
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    Phase::ALL[phase as usize].1
+}
+
+fn tell_location(r: &Request, told: &mut Explanation) {
+    let generation = r.generation();
+    let plan = r.plan();
+    let server = generation.server(r.route.server);
+    let Some(written) = &plan.written else {
+        let text = match server.locations.is_empty() {
+            true => "none: the server has no locations",
+            false => "none fits: what stands in the server block itself is used",
+        };
+        return told.tell("location", text, None);
+    };
+    let why = match &written.pattern {
+        Pattern::Exact(_) => "the URI itself; nothing comes before it".to_owned(),
+        Pattern::Prefix { no_regex: true, .. } => {
+            "the longest prefix; with ^~, regular expressions are not tried".to_owned()
+        }
+        Pattern::Prefix { .. } => "the longest prefix; no regular expression matches".to_owned(),
+        Pattern::Regex(_) => match server.locations.prefix_of(&r.uri.path) {
+            Some(prefix) => {
+                let prefix = text(&generation.plan(prefix).name);
+                format!("the first regular expression that matches; it comes before the prefix {prefix}")
+            }
+            None => "the first regular expression that matches".to_owned(),
+        },
+        Pattern::Named(_) => "by its name".to_owned(),
+    };
+    let outer =
+        generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.route.plan));
+    let span = outer.map_or(written.span, |outer| outer.written.as_ref().and_then(|written| written.span));
+    told.tell("location", format!("{}: {why}", shown(&written.pattern)), span);
+    if outer.is_some() {
+        let text =
+            format!("{} is none of its methods: the settings in its block are used", r.method().as_str());
+        told.tell("limit_except", text, written.span);
+    }
+}
+
+/// A location as it is written.
+fn shown(pattern: &Pattern) -> String {
+    match pattern {
+        Pattern::Exact(uri) => format!("= {}", text(uri)),
+        Pattern::Prefix { uri, no_regex: true } => format!("^~ {}", text(uri)),
+        Pattern::Prefix { uri, .. } | Pattern::Named(uri) => text(uri),
+        Pattern::Regex(regex) => format!("~ {}", regex.pattern()),
+    }
+}
+
+fn tell_response(r: &Request, told: &mut Explanation) {
+    let location = match &*r.out.location {
+        b"" => String::new(),
+        location => format!(", to {}", text(location)),
+    };
+    told.tell("response", format!("{}{location}", r.out.status), None);
+    tell_after(r.plan(), told);
+}
+
+fn tell_plan(r: &mut Request, told: &mut Explanation) {
+    let generation = r.generation().clone();
+    let plan = generation.plan(r.route.plan);
+    let content = generation.plan(r.content_plan());
+    let explained: Vec<_> =
+        content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)).collect();
+    // What goes elsewhere is no file here.
+    if !explained.iter().any(|(about, _)| *about == UPSTREAM) {
+        let mut path = Vec::new();
+        r.append_filename(&r.uri.path, &mut path);
+        told.file = Some(path);
+    }
+    told.tell("uri", uri_of(r), None);
+    for (phase, name) in Phase::ALL.into_iter().filter(|(phase, _)| *phase >= Phase::Preaccess) {
+        let plan = if phase == Phase::Content { generation.plan(r.content_plan()) } else { plan };
+        let modules = plan.modules(phase);
+        if !modules.is_empty() {
+            told.tell(name, modules.join(", "), None);
+        }
+    }
+    for (about, text) in explained {
+        told.tell(about, text, None);
+    }
+    tell_after(plan, told);
+    tell_limits(r, &plan.core, told);
+}
+
+/// What sees every response.
+fn tell_after(plan: &Plan, told: &mut Explanation) {
+    for (about, modules) in [("filters", plan.filter_modules()), ("log", plan.log_modules())] {
+        if !modules.is_empty() {
+            told.tell(about, modules.join(", "), None);
+        }
+    }
+}
+
+fn tell_limits(r: &Request, core: &Location, told: &mut Explanation) {
+    let server = &r.generation().server(r.route.server).settings;
+    let size = match core.client_body.max_size {
+        0 => "none".to_owned(),
+        bytes => size(bytes),
+    };
+    let times = [
+        ("client_header_timeout", server.client_header_timeout),
+        ("client_body_timeout", core.client_body.timeout),
+        ("send_timeout", core.send.timeout),
+        ("keepalive_timeout", core.keepalive.timeout),
+    ];
+    let times: Vec<_> = times.iter().map(|(name, time)| format!("{name} {}", time_of(*time))).collect();
+    told.tell("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
+    if let Some(rate) = &core.send.limit_rate {
+        told.tell("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
+    }
+}
+
+/// Bytes as a configuration writes them.
+fn size(bytes: u64) -> String {
+    for (unit, shift) in [("g", 30), ("m", 20), ("k", 10)] {
+        if bytes != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// A time as a configuration writes it.
+fn time_of(time: Duration) -> String {
+    match time.as_millis() {
+        millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
+        millis => format!("{millis}ms"),
+    }
+}
+
+/// Path and arguments as they are now.
+fn uri_of(r: &Request) -> String {
+    let mark = if r.uri.args.is_empty() { "" } else { "?" };
+    format!("{}{mark}{}", text(&r.uri.path), text(&r.uri.args))
+}
+
+fn text(bytes: &[u8]) -> String {
+    tw_log::Text(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::generation;
+    use tw_core::config_thread::ConfigThread;
+
+    fn told(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
+        let asked = Asked {
+            method: b"GET".to_vec(),
+            host: host.as_bytes().to_vec(),
+            port,
+            target: target.as_bytes().to_vec(),
+        };
+        let generation = ConfigThread::start(|| {}).unwrap().publish(generation(conf));
+        match explain(generation, asked).unwrap() {
+            Ok(told) => told.lines.iter().map(|line| format!("{} {}", line.about, line.text)).collect(),
+            Err(refused) => vec![refused],
+        }
+    }
+
+    #[test]
+    fn listens_servers_and_locations() {
+        let conf =
+            "server { listen 80; listen 127.0.0.2:80; server_name a.example *.b.example; location = / { }
+                      location / { } location ^~ /s/ { } location ~ \\.x$ { } location /in/ { internal; } }
+                    server { listen 80; server_name ~^c; } server { listen 127.0.0.2:81; }";
+        for (host, port, target, expected) in [
+            (
+                "a.example",
+                80,
+                "/",
+                ["listen 0.0.0.0:80", "server a.example: server_name is", "location = /: the URI"],
+            ),
+            (
+                "x.b.example",
+                80,
+                "/y",
+                ["listen 0.0.0.0:80", "fits server_name \"*.b.example\"", "location /: the longest"],
+            ),
+            (
+                "a.example",
+                80,
+                "/s/y.x",
+                ["listen 0.0.0.0:80", "server a.example", "location ^~ /s/: the longest prefix; with"],
+            ),
+            (
+                "a.example",
+                80,
+                "/q/y.x",
+                [
+                    "listen",
+                    "server a.example",
+                    "location ~ \\.x$: the first regular expression that matches; it comes before the prefix /",
+                ],
+            ),
+            ("127.0.0.2", 80, "/q", ["listen 127.0.0.2:80", "the only server of the address", "location /"]),
+            (
+                "cc",
+                80,
+                "/q",
+                [
+                    "listen 0.0.0.0:80",
+                    "matches server_name \"~^c\"",
+                    "location none: the server has no locations",
+                ],
+            ),
+            ("other", 80, "/q", ["listen 0.0.0.0:80", "no server_name fits \"other\"", "location /"]),
+            ("a.example", 80, "/in/", ["location /in/", "internal: nobody may", "response 404"]),
+            ("127.0.0.2", 81, "/", ["listen 127.0.0.2:81", "server without a name", "location none"]),
+        ] {
+            let told = told(conf, host, port, target);
+            for expected in expected {
+                assert!(told.iter().any(|line| line.contains(expected)), "{expected} is not in {told:#?}");
+            }
+        }
+        assert!(
+            told(conf, "a", 8080, "/")[0]
+                .starts_with("no server listens on port 8080 (listening: 0.0.0.0:80, ")
+        );
+        assert!(told(conf, "127.0.0.3", 81, "/")[0].starts_with("no server listens on port 81"));
+        assert!(told(conf, "a", 80, "x")[0].starts_with("such a request is refused with 400"));
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        for (bytes, expected) in [(1, "1"), (1024, "1k"), (1 << 20, "1m"), (3 << 30, "3g"), (1500, "1500")] {
+            assert_eq!(size(bytes), expected);
+        }
+        assert_eq!([60_000, 1500].map(|ms| time_of(Duration::from_millis(ms))), ["60s", "1500ms"]);
+    }
+}

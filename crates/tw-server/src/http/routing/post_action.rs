@@ -1,0 +1,34 @@
+//! `post_action`: what a location does with a request once its response has been sent (nginx: ngx_http_post_action).
+//!
+//! The request goes on in another location, which sees in variables how the response went; what that answers is for nobody.
+//! The access log is written behind it, by that location. The connection waits for it.
+
+use super::phases;
+use crate::http::background_subrequest;
+use crate::http::plan::Outcome;
+use crate::http::request::{ErrorPages, Request};
+use crate::http::request_body::RequestBody;
+
+// DIFF(nginx): a location that runs so has no such action of its own, the body of the request is not sent again, and what
+// the access log says of the response is what its client got.
+/// Runs the action of the location that has answered `r`, if there is one.
+pub(crate) async fn run(r: &mut Request) {
+    let Some(target) = r.plan().core.post_action.clone() else { return };
+    r.debug(format_args!("post action: \"{}\"", tw_log::Text(&target)));
+    let wire = r.leave_client();
+    let body = std::mem::replace(&mut r.body, RequestBody::absent());
+    let (out, sent, after) = (r.out.clone(), r.costs.sent, r.state.after);
+    let error_status = r.state.error_status.take();
+    r.state.error_pages = ErrorPages::Allowed;
+    r.state.after = after.or_close();
+    let action = match target.first() {
+        Some(b'/') => Outcome::Redirect { path: target.to_vec(), args: Vec::new() },
+        _ => Outcome::Named(target.to_vec().into()),
+    };
+    let answer = phases::follow(r, action).await;
+    background_subrequest::discard(answer, r).await;
+    (r.out, r.costs.sent, r.state.after) = (out, sent, after);
+    r.state.error_status = error_status;
+    r.body = body;
+    r.return_to(wire);
+}

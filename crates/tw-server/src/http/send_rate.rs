@@ -1,0 +1,109 @@
+//! `limit_rate`: how much may be sent by now.
+
+use std::time::{Duration, Instant};
+
+use super::request::Request;
+use super::wire::Gone;
+use crate::vars::Template;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// `limit_rate`: bytes per second from the start of the response, after `limit_rate_after`.
+///
+/// As in nginx, the first second's bytes may leave at once, and what was sent has the time that it is worth before more is:
+/// bytes leave in pieces that are worth sending.
+pub(crate) struct SendRate {
+    rate: u64,
+    after: u64,
+    start: Instant,
+    /// Bytes that had left when this was first asked: the head.
+    head: Option<u64>,
+}
+
+impl SendRate {
+    pub(crate) fn new(r: &Request) -> Option<Self> {
+        let send = &r.plan().core.send;
+        let value = |template: &Option<Template>| {
+            template.as_ref().and_then(|t| tw_conf::units::size(&t.value(r))).unwrap_or(0)
+        };
+        let rate = r.costs.limit_rate.unwrap_or_else(|| value(&send.limit_rate));
+        let start = tw_rt::clock::now();
+        (rate > 0).then(|| Self { rate, after: value(&send.limit_rate_after), start, head: None })
+    }
+
+    /// Waits until something may be sent and returns how much: at least one byte. The error: the client is gone.
+    pub(crate) async fn allowance(&mut self, r: &Request) -> Result<usize, Gone> {
+        loop {
+            match self.look(r.costs.sent.bytes, tw_rt::clock::now()) {
+                Ok(room) => return Ok(usize::try_from(room).unwrap_or(usize::MAX)),
+                Err(wait) => r.wire().sleep(wait).await?,
+            }
+        }
+    }
+
+    /// How much may be sent at `now`, when `sent` bytes were; the error is how long to wait.
+    fn look(&mut self, sent: u64, now: Instant) -> Result<u64, Duration> {
+        let passed = now.saturating_duration_since(self.start);
+        // The head has its time with what follows it.
+        let is_first = *self.head.get_or_insert(sent) == sent;
+        let early = self.worth(sent.saturating_sub(self.after)).saturating_sub(passed);
+        if !is_first && !early.is_zero() {
+            return Err(early);
+        }
+        // The current second counts as given.
+        let given = u128::from(self.rate).saturating_mul((passed + SECOND).as_nanos()) / SECOND.as_nanos();
+        let given = u64::try_from(given).unwrap_or(u64::MAX).saturating_add(self.after);
+        match given.saturating_sub(sent) {
+            0 => Err(self.worth(sent - given + 1)),
+            room => Ok(room),
+        }
+    }
+
+    /// The time of so many bytes.
+    fn worth(&self, bytes: u64) -> Duration {
+        let nanos = (u128::from(bytes) * SECOND.as_nanos()).div_ceil(u128::from(self.rate));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What leaves, and at which millisecond, when a client takes `taken` bytes at a time of `size`, a head of 100 bytes
+    /// before them.
+    fn leaves(rate: u64, after: u64, size: u64, taken: u64) -> Vec<(u128, u64)> {
+        let start = Instant::now();
+        let mut pace = SendRate { rate, after, start, head: None };
+        let (mut now, mut sent, mut left) = (start, 100, Vec::new());
+        while sent < 100 + size {
+            match pace.look(sent, now) {
+                Ok(room) => {
+                    assert_eq!(pace.look(sent, now), Ok(room), "it is not sent yet");
+                    let n = room.min(taken).min(100 + size - sent);
+                    sent += n;
+                    left.push((now.duration_since(start).as_millis(), n));
+                }
+                Err(wait) => now += wait,
+            }
+        }
+        left
+    }
+
+    #[test]
+    fn what_was_sent_has_its_time() {
+        const ALL: u64 = u64::MAX;
+        for (rate, after, size, taken, expected) in [
+            (500, 0, 1700, ALL, &[(0, 400), (1000, 500), (2000, 500), (3000, 300)][..]),
+            (500, 1000, 1700, ALL, &[(0, 1400), (1000, 300)]),
+            (u64::MAX, 0, 1700, ALL, &[(0, 1700)]),
+            (500, ALL, 1700, ALL, &[(0, 1700)]),
+            // The client takes less.
+            (500, 0, 800, 200, &[(0, 200), (600, 200), (1000, 200), (1400, 200)]),
+            // The head was worth more than a second.
+            (50, 0, 60, ALL, &[(1020, 1), (2020, 50), (3020, 9)]),
+        ] {
+            assert_eq!(leaves(rate, after, size, taken), expected, "{rate} {after} {size} {taken}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `$upstream_*`: the servers behind this one that a request was sent to (nginx: ngx_http_upstream_module). One value for each,
+//! commas between.
+
+use super::client::find_cookie;
+use super::{put, put_fields, put_maybe, put_number, put_seconds};
+use crate::http::proxy::attempts::{Attempt, AttemptPeer};
+use crate::http::request::Request;
+use crate::vars::{Value, VarDef};
+
+pub(super) const VARIABLES: &[VarDef] = &[
+    VarDef::one(
+        "upstream_addr",
+        |r, out| each(r, out, |attempt, out| put(out, attempt.to.text().as_bytes())),
+        "Addresses of the upstream servers that were asked.",
+    ),
+    VarDef::one(
+        "upstream_status",
+        |r, out| {
+            each(r, out, |attempt, out| match attempt.status {
+                0 => Value::Missing,
+                status => put_number(out, status.into()),
+            })
+        },
+        "Statuses of their responses.",
+    ),
+    VarDef::one(
+        "upstream_queue_time",
+        |r, out| {
+            each(r, out, |attempt, out| attempt.queued.map_or(Value::Missing, |span| put_seconds(out, span)))
+        },
+        "Seconds in which the request waited in the queue of the group.",
+    ),
+    VarDef::one(
+        "upstream_connect_time",
+        |r, out| {
+            each(r, out, |attempt, out| {
+                attempt.connected.map_or(Value::Missing, |span| put_seconds(out, span))
+            })
+        },
+        "Seconds until a connection to them was there.",
+    ),
+    VarDef::one(
+        "upstream_header_time",
+        |r, out| {
+            each(r, out, |attempt, out| attempt.header.map_or(Value::Missing, |span| put_seconds(out, span)))
+        },
+        "Seconds until the heads of their responses were there.",
+    ),
+    VarDef::one(
+        "upstream_response_time",
+        |r, out| {
+            each(r, out, |attempt, out| attempt.ended.map_or(Value::Missing, |span| put_seconds(out, span)))
+        },
+        "Seconds until their responses were there.",
+    ),
+    VarDef::one(
+        "upstream_response_length",
+        |r, out| each(r, out, |attempt, out| put_number(out, attempt.length)),
+        "Bytes of the bodies of their responses.",
+    ),
+    VarDef::one(
+        "upstream_bytes_received",
+        |r, out| each(r, out, |attempt, out| put_number(out, attempt.received)),
+        "Bytes that they have sent.",
+    ),
+    VarDef::one(
+        "upstream_bytes_sent",
+        |r, out| each(r, out, |attempt, out| put_number(out, attempt.sent)),
+        "Bytes that were sent to them.",
+    ),
+    VarDef::one(
+        "upstream_last_addr",
+        |r, out| put_maybe(out, r.facts.upstream.attempts.last().map(|attempt| attempt.to.text().as_bytes())),
+        "Address of the upstream server that was asked last.",
+    ),
+    VarDef::one(
+        "upstream_last_server_name",
+        |r, out| match r.facts.upstream.attempts.last() {
+            Some(Attempt { to: AttemptPeer::Peer(peer), .. }) => put(out, peer.name().as_bytes()),
+            _ => Value::Missing,
+        },
+        "Name of the upstream server that was asked last, as the configuration has it.",
+    ),
+    VarDef::one(
+        "upstream_faults",
+        faults,
+        "What was wrong with the upstream servers that were asked: `192.0.2.1:80: connection refused`, semicolons between.",
+    ),
+    VarDef::one(
+        "upstream_cache_status",
+        |r, out| put_maybe(out, r.facts.upstream.cache.status.map(|status| status.word().as_bytes())),
+        "What the cache had: MISS, BYPASS, EXPIRED, STALE, UPDATING, REVALIDATED or HIT.",
+    ),
+    VarDef::one(
+        "upstream_cache_key",
+        |r, out| put_some(out, &r.facts.upstream.cache.key),
+        "The text by which the cache knows the response.",
+    ),
+    VarDef::one(
+        "upstream_cache_age",
+        |r, out| match r.facts.upstream.cache.age {
+            Some(age) => put_number(out, age.into()),
+            None => Value::Missing,
+        },
+        "How old the response from the cache is, in seconds.",
+    ),
+    VarDef::one(
+        "upstream_cache_last_modified",
+        |r, out| put_some(out, &r.facts.upstream.cache.last_modified),
+        "Last-Modified of a response in the cache that is no longer valid.",
+    ),
+    VarDef::one(
+        "upstream_cache_etag",
+        |r, out| put_some(out, &r.facts.upstream.cache.etag),
+        "ETag of a response in the cache that is no longer valid.",
+    ),
+    VarDef::one(
+        "cache_why",
+        |r, out| put_maybe(out, r.facts.upstream.cache.why.map(|why| why.word().as_bytes())),
+        "Why the response was not kept, or not taken from the cache, in a word.",
+    ),
+    VarDef::family(
+        "upstream_http_",
+        |r, name, out| put_fields(out, r.facts.upstream.answer.fields.iter(), name),
+        "A field of the last response of an upstream server.",
+    ),
+    VarDef::family(
+        "upstream_trailer_",
+        |r, name, out| put_fields(out, r.facts.upstream.answer.trailers.iter(), name),
+        "A field behind the body of the last response of an upstream server.",
+    ),
+    VarDef::family("upstream_cookie_", cookie, "A cookie that the last response of an upstream server sets."),
+];
+
+fn put_some(out: &mut Vec<u8>, text: &[u8]) -> Value {
+    put_maybe(out, Some(text).filter(|text| !text.is_empty()))
+}
+
+fn each(r: &Request, out: &mut Vec<u8>, put_one: impl Fn(&Attempt, &mut Vec<u8>) -> Value) -> Value {
+    let attempts = &r.facts.upstream.attempts;
+    for (at, attempt) in attempts.iter().enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b", ");
+        }
+        if put_one(attempt, out) == Value::Missing {
+            out.push(b'-');
+        }
+    }
+    if attempts.is_empty() { Value::Missing } else { Value::Found }
+}
+
+fn faults(r: &Request, out: &mut Vec<u8>) -> Value {
+    let mut found = Value::Missing;
+    for attempt in &r.facts.upstream.attempts {
+        let Some(failure) = &attempt.failure else { continue };
+        if found == Value::Found {
+            out.extend_from_slice(b"; ");
+        }
+        for part in [attempt.to.text(), ": ", failure] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        found = Value::Found;
+    }
+    found
+}
+
+fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
+    let value = r.facts.upstream.answer.fields.get_all(b"Set-Cookie").find_map(|set| {
+        let pair = set.split(|byte| *byte == b';').next()?;
+        find_cookie(pair, name)
+    });
+    put_maybe(out, value)
+}
