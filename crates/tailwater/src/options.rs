@@ -63,7 +63,7 @@ pub(crate) const MAIN: &[Opt] = &[
     flag(
         &["-t"],
         "test configuration and exit; changes nothing, needs no privileges",
-        "Status 0 if a server would start with it. All mistakes are told at once.",
+        "Status 0 if a server would start with it. Every error is reported, with suggestions.",
     ),
     flag(&["-T"], "test configuration, dump it and exit", "All files are written to standard output."),
     with(

@@ -289,7 +289,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         .doc("When a loop tries again to accept if another one has its turn (accept_mutex).").set(|raw, node, _| raw.accept_mutex_delay.set_msec(node)),
     record::new("connection_balance", "off | accept", EVENTS, Args::exact(1))
     .default("accept")
-    .since("Tailwater 0.2")
+    .since("Tailwater 0.1")
     .doc("Whether a connection that was accepted is passed on to another loop when that one does less, by its time in turns and its connections.").set(|raw, node, _| {
         raw.connection_balance.set_one_of(
             node,

@@ -107,6 +107,7 @@ const WORDS: &[Directive<Words>] = &[
             Ok(())
         }),
     record::new("dns_command", "program", MODULE_BLOCK, ONE)
+        .since("Tailwater 0.2")
         .doc("The program that makes and removes records for \"challenge dns-01\".")
         .set(|raw, node, _| raw.dns_command.set_once(node, node.arg(0)?.clone())),
     record::new("external_account_key", "kid file", MODULE_BLOCK, Args::exact(2))

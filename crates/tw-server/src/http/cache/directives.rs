@@ -111,26 +111,31 @@ macro_rules! cache_directives {
                     Ok(())
                 }),
             record::new(concat!($prefix, "cache_purge_tag"), "string …", ALL, Args::at_least(1))
+                .since("Tailwater 0.2")
                 .doc("The tags that such a request purges, in the place of its key; spaces or commas between.")
                 .set(|raw, node, _| {
                     node.args.iter().for_each(|word| raw.settings().cache.purge_tag.push(node, word.clone()));
                     Ok(())
                 }),
             record::new(concat!($prefix, "cache_tag"), "string …", ALL, Args::at_least(1))
+                .since("Tailwater 0.2")
                 .doc("The tags of a response by which it can be purged, such as $upstream_http_surrogate_key; spaces or commas between.")
                 .set(|raw, node, _| {
                     node.args.iter().for_each(|word| raw.settings().cache.tag.push(node, word.clone()));
                     Ok(())
                 }),
             record::flag(concat!($prefix, "cache_rfc9111"), ALL)
+                .since("Tailwater 0.2")
                 .default("off")
                 .doc("Whether responses are kept and used as RFC 9111 has it: by what their fields say and what clients ask for, with Age, validation, and invalidation by requests that change something. Off is as nginx does.")
                 .set(|raw, node, _| raw.settings().cache.rfc9111.set_flag(node)),
             record::new(concat!($prefix, "cache_targeted"), "field … | off", ALL, Args::at_least(1))
+                .since("Tailwater 0.2")
                 .default("off")
                 .doc("Fields such as CDN-Cache-Control (RFC 9213) that take the place of Cache-Control and Expires in responses that have them, the most important one first.")
                 .set(|raw, node, _| raw.settings().cache.targeted.set_with(node, targeted)),
             record::new(concat!($prefix, "cache_status"), "name [key] | off", ALL, Args::range(1, 2))
+                .since("Tailwater 0.2")
                 .default("off")
                 .doc("Whether responses tell in Cache-Status what the cache of this name did, and on request the key.")
                 .set(|raw, node, _| raw.settings().cache.told.set_with(node, Told::read)),
