@@ -6,6 +6,7 @@
 
 mod completions;
 mod directives;
+mod examples;
 mod limits;
 mod manual;
 mod metrics;
