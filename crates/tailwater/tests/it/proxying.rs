@@ -7,7 +7,7 @@ use std::process::Command;
 use tw_testkit::TempDir;
 
 /// The pages, and how many examples each has at least.
-const PAGES: [(&str, usize); 2] = [("reverse-proxy.md", 8), ("load-balancing.md", 8)];
+const PAGES: [(&str, usize); 3] = [("reverse-proxy.md", 8), ("load-balancing.md", 8), ("api.md", 1)];
 
 #[test]
 fn every_example_is_a_configuration() {
@@ -20,6 +20,7 @@ fn every_example_is_a_configuration() {
         for example in examples {
             let dir = TempDir::new("proxying").unwrap();
             fs::create_dir(dir.join("logs")).unwrap();
+            let example = example.replace("/var/cache/", "");
             let conf = dir.write("nginx.conf", format!("events {{ }} http {{ {example} }}")).unwrap();
             let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
             let output = command.arg("-tp").arg(dir.path()).arg("-c").arg(conf).output().unwrap();
