@@ -37,7 +37,7 @@ fn the_configuration_of_the_article_runs_as_it_is() {
         "/large" => conn.answer("", &body),
         path => conn.answer("", path),
     });
-    let mut server = example("Three disks", origin);
+    let mut server = example("Several disks", origin);
     let paths: Vec<String> = (0..PATHS).map(|nth| format!("/{nth}")).collect();
     for path in &paths {
         assert_eq!(get(&server, path).text(), *path);

@@ -36,13 +36,18 @@ fn examples() -> Vec<(String, String)> {
 
 /// The example below this heading in front of this server, with directories of its own.
 pub(crate) fn example(heading: &str, origin: SocketAddr) -> Server {
+    example_with(heading, origin, "")
+}
+
+/// The same with another block in `http`.
+fn example_with(heading: &str, origin: SocketAddr, more: &str) -> Server {
     let (_, conf) = examples().into_iter().find(|(found, _)| found == heading).unwrap();
     let conf = conf
+        .replacen("http {", &format!("http {{ {more}"), 1)
         .replace(ORIGIN[0], &origin.to_string())
         .replace(ORIGIN[1], &format!("server {origin}"))
         .replace("listen 8000;", "listen 127.0.0.1:{port}; location = /metrics { metrics; }")
         .replace("listen 8000", "listen 127.0.0.1:{port}")
-        .replace("listen 127.0.0.1:9000", "listen 127.0.0.1:{port1}")
         .replace("events { }", "")
         .replace("/var/cache/", "kept-")
         .replace("/mnt/", "");
@@ -101,7 +106,7 @@ fn a_node_of_a_cdn() {
             _ => conn.say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
         }
     });
-    let server = example("A node of a CDN", origin);
+    let server = example("CDN edge cache", origin);
     assert_eq!(cache(&ask(&server, "GET /a", &[])), "MISS");
     let stale = wait::some(wait::PATIENCE, || {
         let response = ask(&server, "GET /a", &[]);
@@ -123,7 +128,7 @@ fn a_package_mirror() {
         assert!(head.contains("\r\nHost: deb.debian.org\r\n"), "{head}");
         conn.answer("Cache-Control: no-store\r\nVary: *\r\n", format!("{} {nth}", path(head)));
     });
-    let server = example("A package mirror", origin);
+    let server = example("Package mirror", origin);
     for (nth, path) in ["/debian/pool/a.deb", "/debian/dists/stable/Release"].into_iter().enumerate() {
         let first = ask(&server, &format!("GET {path}?x"), &[]).text();
         stored(&server, nth + 1);
@@ -135,7 +140,7 @@ fn a_package_mirror() {
 #[test]
 fn in_front_of_wordpress() {
     let (origin, _) = counting(|conn, head, nth| conn.answer("", format!("{} {nth}", path(head))));
-    let server = example("In front of WordPress", origin);
+    let server = example("WordPress", origin);
     let kept = {
         ask(&server, "GET /post/", &[]);
         hit(&server, "/post/").text()
@@ -159,7 +164,7 @@ fn in_front_of_wordpress() {
 #[test]
 fn purging() {
     let (origin, _) = counting(|conn, head, nth| conn.answer("", format!("{} {nth}", path(head))));
-    let server = example("Purging", origin);
+    let server = example("Purging by request", origin);
     let purge = |path: &str, fields: &[&str]| ask(&server, &format!("PURGE {path}"), fields).status;
     let fill = |path: &str| {
         ask(&server, &format!("GET {path}"), &[]);
@@ -192,13 +197,13 @@ fn purging() {
 
 #[test]
 fn only_some_may_purge() {
-    let (_, conf) = examples().into_iter().find(|(heading, _)| heading == "Purging").unwrap();
+    let (_, conf) = examples().into_iter().find(|(heading, _)| heading == "Purging by request").unwrap();
     assert_eq!(conf.matches("allow 127.0.0.1;").count(), 1);
     let (origin, asked) = counting(|conn, _, _| conn.answer("", "x"));
     let conf = conf
         .replace("allow 127.0.0.1;", "allow 192.0.2.1;")
         .replace(ORIGIN[0], &origin.to_string())
-        .replace("listen 8000", "listen 127.0.0.1:{port}")
+        .replace("listen 8000;", "listen 127.0.0.1:{port}; location = /metrics { metrics; }")
         .replace("events { }", "")
         .replace("/var/cache/", "kept-");
     let server = server().with_master().start(&conf).unwrap();
@@ -223,7 +228,7 @@ fn tags() {
         };
         conn.answer(tags, nth.to_string());
     });
-    let server = example("Tags", origin);
+    let server = example("Purging by request", origin);
     let paths = ["/product/7", "/category/2", "/about"];
     let fill = || {
         for path in paths {
@@ -247,13 +252,14 @@ fn tags() {
 #[test]
 fn purging_without_a_request_for_it() {
     let (origin, _) = counting(|conn, _, nth| conn.answer("", nth.to_string()));
-    let server = example("Purging without a request for it", origin);
+    let api = "server { listen 127.0.0.1:{port1}; location /api/ { api write=on; } }";
+    let server = example_with("Purging by request", origin, api);
     let purge = |body: &str| {
         let mut client = tw_testkit::Client::connect(server.addr_of(1)).unwrap();
         let length = body.len();
         client
             .send(format!(
-                "POST /api/http/caches/press/purge HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
+                "POST /api/http/caches/site/purge HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
             ))
             .unwrap();
         client.read_response().unwrap().status
@@ -271,7 +277,7 @@ fn purging_without_a_request_for_it() {
         hit(&server, "/news/1");
     }
     let page = tw_testkit::Client::get(server.addr_of(1), "/api/http/caches").unwrap().text();
-    assert!(page.starts_with("{\"press\":{\"size\":"), "{page}");
+    assert!(page.starts_with("{\"site\":{\"size\":"), "{page}");
 }
 
 #[test]
@@ -282,7 +288,7 @@ fn by_the_rules_of_rfc_9111() {
         }
         _ => conn.answer("Cache-Control: max-age=60\r\nETag: \"x\"\r\n", nth.to_string()),
     });
-    let server = example("By the rules of RFC 9111", origin);
+    let server = example("RFC 9111 mode", origin);
     let said = |line: &str, fields: &[&str]| {
         ask(&server, line, fields).field("Cache-Status").unwrap_or_default().to_owned()
     };
@@ -315,7 +321,7 @@ fn large_files_in_slices() {
             "y".repeat(last + 1 - first)
         ));
     });
-    let server = example("Large files in slices", origin);
+    let server = example("Slices for large files", origin);
     let end = ask(&server, "GET /film", &[&format!("Range: bytes={}-", SLICE + 5)]);
     assert_eq!((end.status, end.text(), asked.load(SeqCst)), (206, "yyyyy".to_owned(), 1));
     let is_hit = || cache(&ask(&server, "GET /film", &[&format!("Range: bytes={SLICE}-")])) == "HIT";
@@ -327,7 +333,7 @@ fn large_files_in_slices() {
 #[test]
 fn every_word_of_cache_why_is_explained_once() {
     let text = text();
-    let section = text.split("\n## Why it is not kept\n").nth(1).unwrap();
+    let section = text.split("\n## Why a response is not cached\n").nth(1).unwrap();
     let rows = section.split("\n## ").next().unwrap().lines().filter_map(|line| line.strip_prefix("| `"));
     let cells = rows.filter_map(|row| row.split(" |").next()).filter(|cell| !cell.starts_with('$'));
     let mut explained: Vec<_> =
@@ -362,15 +368,17 @@ fn what_happened() {
         "/own" => conn.answer("Cache-Control: private\r\n", "own"),
         _ => conn.answer("", "all"),
     });
-    let server = example("What happened", origin);
+    let server = example("Cache status and logging", origin);
     ask(&server, "GET /own", &[]);
     ask(&server, "GET /a", &[]);
     let lines = server.access_log(2).unwrap();
-    let key = format!("key=\"http://{}\"", "app/a");
     assert!(lines[0].contains("cache=MISS age=- why=private "), "{lines:?}");
-    assert!(lines[1].contains("cache=MISS age=- why=- ") && lines[1].ends_with(&key), "{lines:?}");
+    assert!(
+        lines[1].contains("cache=MISS age=- why=- ") && lines[1].ends_with("key=\"localhost/a\""),
+        "{lines:?}"
+    );
     hit(&server, "/a");
-    let page = tw_testkit::Client::get(server.addr_of(1), "/metrics").unwrap().text();
+    let page = ask(&server, "GET /metrics", &[]).text();
     let told = "\ntailwater_cache_responses_total{cache=\"seen\",status=\"HIT\"} ";
     assert!(page.contains(told), "{page}");
 }
