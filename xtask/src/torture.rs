@@ -1,7 +1,7 @@
 //! `cargo xtask torture`: many requests to an origin that does everything wrong, and a cache whose server is killed many times,
 //! with a seed that was not there before.
 //!
-//! The tests `torture` and `cache_killed` do the work; in `cargo test` they ask and kill seldom, always in the same way. What
+//! The tests `proxy::torture` and `cache::kill_and_restart` do the work; in `cargo test` they ask and kill seldom, always in the same way. What
 //! fails at requests fails again with the seed that is told; when exactly a server is killed no seed decides.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,7 +28,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     command.args(["test", "--package", "tailwater", "--test", "it", "--", "--nocapture"]);
     // One behind the other: what one measures the other would change.
     command.arg("--test-threads=1");
-    let filters = [(requests, "torture::"), (kills, "cache_killed::")];
+    let filters = [(requests, "proxy::torture::"), (kills, "cache::kill_and_restart::")];
     command.args(filters.iter().filter(|(count, _)| *count > 0).map(|(_, filter)| filter));
     command.env("TAILWATER_TORTURE", requests.to_string()).env("TAILWATER_KILLS", kills.to_string());
     command.env("TAILWATER_TORTURE_SEED", seed.to_string());

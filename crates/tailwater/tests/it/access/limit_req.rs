@@ -1,0 +1,224 @@
+//! `limit_req`
+
+use tw_testkit::{Signal, wait};
+
+use crate::support::{get, page, refusal_of, server, start};
+
+/// The refusal of this content of an `http` block, and of this `server` block in it.
+fn refused(http: &str, server: &str) -> String {
+    refusal_of(&format!("http {{ {http} server {{ listen 127.0.0.1:{{port}}; {server} }} }}"))
+}
+
+#[test]
+fn excess_is_delayed_or_refused() {
+    let server = start(
+        server(),
+        "limit_req_zone $arg_k zone=slow:1m rate=1r/m; limit_req_zone $arg_k zone=fast:1m rate=10r/s;
+         limit_req_zone $arg_other zone=other:1m rate=1r/m;
+         log_format s '$uri $limit_req_status'; access_log logs/access.log s;
+         server { listen 127.0.0.1:{port}; error_log logs/error.log info;
+             location /none { limit_req zone=slow; return 204; }
+             location /here { limit_req zone=slow; try_files /x =204; }
+             location /status { limit_req zone=slow; limit_req_status 429; limit_req_log_level warn; try_files /x =204; }
+             location /dry { limit_req zone=slow; limit_req_dry_run on; try_files /x =204; }
+             location /burst { limit_req zone=slow burst=2 nodelay; try_files /x =204; }
+             location /delay { limit_req zone=fast burst=5; try_files /x =204; }
+             location /some { limit_req zone=fast burst=5 delay=2; try_files /x =204; }
+             location /drydelay { limit_req zone=slow burst=5; limit_req_dry_run on; try_files /x =204; }
+             location /both { limit_req zone=slow burst=9 nodelay; limit_req zone=other; try_files /x =204; }
+             location /again { limit_req zone=slow; error_page 404 /here; try_files /x =404; } }",
+    );
+    let statuses = |target: &str, count: usize| -> Vec<u16> {
+        (0..count).map(|_| get(&server, target).status).collect()
+    };
+    for (target, expected) in [
+        // `return` answers before limits are asked, and an empty key counts nowhere.
+        ("/none?k=none", &[204, 204][..]),
+        ("/here", &[204, 204]),
+        ("/here?k=1", &[204, 503, 503]),
+        ("/here?k=2", &[204, 503]),
+        ("/status?k=1", &[429]),
+        ("/dry?k=1", &[204, 204]),
+        ("/burst?k=3", &[204, 204, 204, 503]),
+        ("/both?k=4&other=x", &[204, 503, 503]),
+        // What one zone refuses the other has not counted.
+        ("/burst?k=4", &[204, 204, 503]),
+        ("/again?k=5", &[204, 503]),
+        ("/drydelay?k=1", &[204, 204]),
+    ] {
+        assert_eq!(statuses(target, expected.len()), expected, "{target}");
+    }
+    assert_eq!(statuses("/some?k=s", 3), [204, 204, 204]);
+    // The second and the third wait, as the logs say: of three that come together, unless something holds the server for
+    // the tenth of a second after which there is nothing to wait for.
+    let mut attempt = 0;
+    let are_delayed = || {
+        attempt += 1;
+        let target = format!("/delay/{attempt}");
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target}?k={attempt} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(3)).unwrap();
+        assert!((0..3).all(|_| client.read_response().unwrap().status == 204));
+        let mut said = Vec::new();
+        wait::until(wait::PATIENCE, || {
+            let lines = server.access_log(1).unwrap().into_iter();
+            said = lines
+                .filter_map(|line| line.strip_prefix(&target)?.strip_prefix(' ').map(str::to_owned))
+                .collect();
+            said.len() == 3
+        }) && said == ["PASSED", "DELAYED", "DELAYED"]
+    };
+    assert!(wait::until(wait::PATIENCE, are_delayed), "{:#?}", server.access_log(1));
+    for (line, count) in [
+        ("[error] limiting requests, excess: 1.000 by zone \"slow\", client: 127.0.0.1", 3),
+        ("[warn] limiting requests, excess: 1.000 by zone \"slow\"", 1),
+        ("[error] limiting requests, dry run, excess: 1.000 by zone \"slow\"", 2),
+        ("[error] limiting requests, excess: 1.000 by zone \"other\"", 2),
+        ("[warn] delaying request, excess: ", 2),
+        ("[warn] delaying request, dry run, excess: ", 2),
+    ] {
+        let (level, text) = line.split_at(line.find(' ').unwrap());
+        // The time between two requests counts.
+        let (before, behind) = text.split_once("1.000").unwrap_or((text, ""));
+        let is_said = |l: &&str| l.contains(level) && l.contains(before) && l.contains(behind);
+        // Each log has a thread that writes it: this one may be behind the other.
+        let found = || server.error_log().lines().filter(is_said).count();
+        let is_enough = || found() >= count;
+        assert!(wait::until(wait::PATIENCE, is_enough), "{line}: {}\n{}", found(), server.error_log());
+    }
+    let lines = server.access_log(30).unwrap();
+    for line in [
+        "/none -",
+        "/here PASSED",
+        "/here REJECTED",
+        "/dry REJECTED_DRY_RUN",
+        "/some PASSED",
+        "/drydelay DELAYED_DRY_RUN",
+    ] {
+        assert!(lines.iter().any(|l| l == line), "{line}\n{lines:#?}");
+    }
+}
+
+#[test]
+fn zones_outlive_a_reload_and_are_measured() {
+    let http = |rate: &str, size: &str| {
+        format!(
+            "http {{ limit_req_zone $arg_k zone=one:{size} rate={rate}; server {{ listen 127.0.0.1:{{port}};
+                 location / {{ limit_req zone=one; try_files /x =204; }} location /m {{ metrics; }} }} }}"
+        )
+    };
+    let mut server = server().start(&http("1r/m", "1m")).unwrap();
+    assert_eq!(get(&server, "/?k=1").status, 204);
+    assert_eq!(get(&server, "/?k=1").status, 503);
+    let (_, text) = page(&server, "/m");
+    for line in ["limit_req_entries{zone=\"one\"} 1", "limit_req_rejected_total{zone=\"one\"} 1"] {
+        assert!(text.contains(&format!("tailwater_{line}\n")), "{line}\n{text}");
+    }
+    let mut reload = |conf: &str, said: &str| {
+        server.write_conf(conf).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        server.wait_error_log(said).unwrap();
+    };
+    reload(&http("2r/m", "1m"), "reconfiguring");
+    reload(
+        &http("1r/m", "1m").replace("$arg_k", "$arg_other"),
+        "limit_req \"one\" uses the \"$arg_other\" key while previously it used the \"$arg_k\" key",
+    );
+    assert_eq!(get(&server, "/?k=1").status, 503, "the count is still there");
+}
+
+#[test]
+fn all_loops_count_together() {
+    let server = server()
+        .start(
+            "worker_processes 4; http { limit_req_zone $arg_k zone=one:4m rate=1r/m; limit_conn_zone $arg_k zone=all:4m;
+             server { listen 127.0.0.1:{port}; limit_conn all 1000;
+                 location / { limit_req zone=one burst=9 nodelay; try_files /x =204; } } }",
+        )
+        .unwrap();
+    let served: usize = std::thread::scope(|scope| {
+        let clients =
+            (0..8).map(|_| scope.spawn(|| (0..10).filter(|_| get(&server, "/?k=1").status == 204).count()));
+        clients.collect::<Vec<_>>().into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(served, 10, "one and a burst of nine");
+}
+
+#[test]
+fn a_client_that_goes_away_waits_no_longer() {
+    let server = start(
+        server().file("html/large", vec![b'x'; 1 << 20]).file("conf/users", ""),
+        "limit_req_zone $uri zone=slow:1m rate=1r/m;
+         server { listen 127.0.0.1:{port}; root html; location /now { return 200 $connections_active; }
+             location /delay { limit_req zone=slow burst=5; try_files /x =204; }
+             location /large { limit_rate 10; } location /auth { auth_basic a; auth_basic_user_file users; auth_delay 1h; } }",
+    );
+    assert_eq!(get(&server, "/delay").status, 204);
+    // What came behind the request, and is not read before it is answered, hides nothing.
+    let targets = ["/delay", "/large", "/auth"];
+    for (target, behind) in targets.iter().flat_map(|target| [(target, ""), (target, "GET /next HTTP/1.1")]) {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+        assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "2"), "{target}");
+        client.send(behind).unwrap();
+        drop(client);
+        assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "1"), "{target}");
+    }
+    server.wait_error_log("client prematurely closed connection, client: 127.0.0.1").unwrap();
+}
+
+#[test]
+fn keys_of_any_length() {
+    let server = start(
+        server(),
+        "limit_req_zone $http_k zone=one:1m rate=1r/m; large_client_header_buffers 4 100k; client_header_buffer_size 100k;
+         server { listen 127.0.0.1:{port}; location / { limit_req zone=one; try_files /x =204; } }",
+    );
+    let status =
+        |len: usize| crate::support::ask(&server, "GET /", &[&format!("K: {}", "k".repeat(len))]).status;
+    assert_eq!([status(65_535), status(65_535)], [204, 503]);
+    assert_eq!([status(65_536), status(65_536)], [204, 204]);
+    server.wait_error_log("the value of the \"$http_k\" key is more than 65535 bytes: \"kkk").unwrap();
+}
+
+#[test]
+fn mistakes() {
+    let zone = "limit_req_zone $uri zone=a:1m rate=1r/s;";
+    for (http, server, said) in [
+        ("limit_req_zone $uri zone=a:31k rate=1r/s;", "", "zone \"zone=a:31k\" is too small"),
+        ("limit_req_zone $uri zone=a rate=1r/s;", "", "invalid zone size \"zone=a\""),
+        ("limit_req_zone $uri zone=a:1x rate=1r/s;", "", "invalid zone size \"zone=a:1x\""),
+        ("limit_req_zone $uri zone=:1m rate=1r/s;", "", "\"limit_req_zone\" must have \"zone\" parameter"),
+        ("limit_req_zone $uri zone=a:1m rate=0r/s;", "", "invalid rate \"rate=0r/s\""),
+        ("limit_req_zone $uri zone=a:1m rate=1r/h;", "", "invalid rate \"rate=1r/h\""),
+        ("limit_req_zone $uri zone=a:1m sync;", "", "invalid parameter \"sync\""),
+        ("limit_req_zone $uri zone=a:1m;", "", "invalid number of arguments in \"limit_req_zone\" directive"),
+        ("limit_req_zone $nothing zone=a:1m rate=1r/s;", "", "unknown \"nothing\" variable"),
+        (
+            &[zone, "limit_req_zone $args zone=a:1m rate=1r/s;"].concat(),
+            "",
+            "limit_req_zone \"a\" is already bound to key \"$uri\"",
+        ),
+        (
+            &[zone, "limit_req_zone $uri zone=a:2m rate=1r/s;"].concat(),
+            "",
+            "the size 2097152 of shared memory zone \"a\" conflicts with already declared size 1048576",
+        ),
+        (
+            &[zone, "limit_conn_zone $uri zone=a:1m;"].concat(),
+            "",
+            "the shared memory zone \"a\" is already declared for a different use",
+        ),
+        (zone, "limit_req zone=b;", "zero size shared memory zone \"b\""),
+        (zone, "limit_req burst=1;", "\"limit_req\" must have \"zone\" parameter"),
+        (zone, "limit_req zone=a burst=0;", "invalid burst value \"burst=0\""),
+        (zone, "limit_req zone=a delay=x;", "invalid delay value \"delay=x\""),
+        (zone, "limit_req zone=a fast;", "invalid parameter \"fast\""),
+        (zone, "limit_req zone=a; limit_req zone=a burst=1;", "\"limit_req\" directive is duplicate"),
+        (zone, "limit_req_status 399;", "value must be between 400 and 599"),
+        (zone, "limit_req_status 600;", "value must be between 400 and 599"),
+        (zone, "limit_req_log_level crit;", "invalid value \"crit\""),
+    ] {
+        let found = refused(http, server);
+        assert!(found.contains(said), "{http} {server}: {found}");
+    }
+}

@@ -1,0 +1,451 @@
+//! Certificates that come by themselves, from an authority that checks what a real one does.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustls::ALL_VERSIONS;
+use tw_acme::{Identifier, KeyType, file_id};
+use tw_testkit::acme::{Ca, Script, Whim};
+use tw_testkit::dns::{DnsServer, kind};
+use tw_testkit::ports::Port;
+use tw_testkit::process::Group;
+use tw_testkit::{Client, Server, Signal, TempDir, wait};
+
+use crate::support::{ask, refusal_of, server, start};
+
+/// `acme_issuer` for this authority, with more in it.
+fn issuer(ca: &Ca, more: &str) -> String {
+    format!("acme_issuer ca {{ uri {}; ssl_trusted_certificate ca.crt; {more} }}", ca.uri())
+}
+
+/// An `http` block with a server that redirects, and one over TLS for these names.
+fn http(ca: &Ca, more: &str, names: &str) -> String {
+    format!(
+        "{} server {{ listen 127.0.0.1:{{port}}; return 301 https://$host$request_uri; }}
+         server {{ listen 127.0.0.1:{{port1}} ssl; server_name example.com; acme_certificate ca {names};
+                  ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;
+                  location / {{ return 200 \"ok $acme_certificate_key\"; }}
+                  location /chain {{ return 200 $acme_certificate; }} }}",
+        issuer(ca, more)
+    )
+}
+
+/// Tells an authority where a server is.
+fn at(ca: &Ca, server: &Server) {
+    ca.change(|script| script.ports = Some((server.addr().port(), server.addr_of(1).port())));
+}
+
+fn serve(ca: &Ca, more: &str, names: &str) -> Server {
+    let server = start(server().file("conf/ca.crt", &ca.trust), &http(ca, more, names));
+    at(ca, &server);
+    server
+}
+
+/// Whether a client that trusts the authority is content with the certificate for a name.
+fn is_trusted(ca: &Ca, server: &Server, name: &str) -> bool {
+    Client::connect_tls(server.addr_of(1), &ca.authority.client(ALL_VERSIONS), name).is_ok()
+}
+
+/// Waits until every one of a dozen clients is.
+fn wait_trusted(ca: &Ca, server: &Server, name: &str) {
+    let all = || (0..12).all(|_| is_trusted(ca, server, name));
+    assert!(wait::until(wait::PATIENCE, all), "{:?}\n{}", ca.said(), server.error_log());
+}
+
+/// The certificate that is shown.
+fn leaf(ca: &Ca, server: &Server) -> Vec<u8> {
+    let client =
+        Client::connect_tls(server.addr_of(1), &ca.authority.client(ALL_VERSIONS), "example.com").unwrap();
+    client.session().unwrap().peer_certificates().unwrap()[0].to_vec()
+}
+
+fn get(ca: &Ca, server: &Server, target: &str) -> String {
+    let mut client =
+        Client::connect_tls(server.addr_of(1), &ca.authority.client(ALL_VERSIONS), "example.com").unwrap();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n")).unwrap();
+    client.read_response().unwrap().text()
+}
+
+#[test]
+fn a_certificate_comes_over_http_and_is_kept() {
+    let ca = Ca::start(Script { has_terms: true, ..Script::default() });
+    let more = "contact me@example.com; accept_terms_of_service; state_path state;";
+    let builder = server().with_master().file("conf/ca.crt", &ca.trust);
+    let mut server = builder.start(&format!("http {{ {} }}", http(&ca, more, ""))).unwrap();
+    at(&ca, &server);
+    wait_trusted(&ca, &server, "example.com");
+    let expected = [
+        "account [\"mailto:me@example.com\"]",
+        "order example.com",
+        "challenge http-01 example.com ok",
+        "certificate example.com",
+    ];
+    assert_eq!(ca.said(), expected);
+    server.wait_error_log("acme: certificate \"example.com\" from issuer \"ca\", good until ").unwrap();
+    // Whatever else is asked for there is nobody's but the configuration's.
+    let moved = ask(&server, "GET /.well-known/acme-challenge/other", &[]);
+    assert_eq!(moved.status, 301);
+    assert_eq!(get(&ca, &server, "/"), "ok ", "a key is no text of a response");
+    assert!(get(&ca, &server, "/chain").starts_with("data:-----BEGIN CERTIFICATE-----\n"));
+
+    let state = server.prefix().join("state");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let kept = format!("{}.pem", file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256));
+    // It is used before the disk has it.
+    assert!(wait::until(wait::PATIENCE, || state.join(&kept).exists()), "{}", server.error_log());
+    assert_eq!(
+        [mode(&state), mode(&state.join("account.key")), mode(&state.join(&kept))],
+        [0o700, 0o600, 0o600]
+    );
+    let text = fs::read_to_string(state.join(&kept)).unwrap();
+    assert!(
+        text.starts_with("-----BEGIN PRIVATE KEY-----\n") && text.matches("BEGIN CERTIFICATE").count() == 2
+    );
+
+    // A worker process beside the first one, which begins with what is kept, and orders nothing.
+    let conf = format!("sandbox off; http {{ {} }}", http(&ca, more, "").replace("\"ok ", "\"again "));
+    server.write_conf(&conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let is_new = || get(&ca, &server, "/") == "again ";
+    assert!(wait::until(wait::PATIENCE, || (0..12).all(|_| is_new())), "{}", server.error_log());
+    assert_eq!(ca.said().len(), expected.len());
+}
+
+#[test]
+fn a_certificate_comes_by_a_handshake() {
+    let ca = Ca::start(Script { whim: Whim::OldNonce, ..Script::default() });
+    let names = DnsServer::start(|asked, out| {
+        out.send(match (&*asked.name, asked.kind) {
+            ("ca.example", kind::A) => asked.address(60, [127, 0, 0, 1]),
+            _ => asked.answer().bytes(),
+        });
+    });
+    let more = "challenge tls-alpn-01; account_key rsa:2048; state_path off; common_name_in_csr on;";
+    let content = http(&ca, more, ".Example.com key=ecdsa:384");
+    let content = content.replace("uri https://127.0.0.1:", "uri https://ca.example:");
+    let server =
+        start(server().file("conf/ca.crt", &ca.trust), &format!("resolver {}; {content}", names.addr()));
+    at(&ca, &server);
+    wait_trusted(&ca, &server, "www.example.com");
+    assert!(is_trusted(&ca, &server, "example.com"));
+    assert_eq!(ca.count("refused /new-account: "), 1, "{:?}", ca.said());
+    assert_eq!(ca.count("challenge tls-alpn-01 "), 2);
+    assert_eq!(ca.count("order www.example.com example.com"), 1);
+    assert!(names.count("ca.example", kind::A) > 0);
+}
+
+#[test]
+fn a_certificate_comes_by_dns() {
+    let records = TempDir::new("acme-records").unwrap();
+    let script = Script { records: Some(records.path().to_owned()), ..Script::default() };
+    let ca = Ca::start(script);
+    let there = records.path().display();
+    let script =
+        format!("case $1 in present) echo \"$3\" >> \"{there}/$2\" ;; cleanup) rm \"{there}/$2\" ;; esac");
+    let path = records.write_program("program", &script, 0o755).unwrap();
+    // Whoever the worker process is may write there.
+    fs::set_permissions(records.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let more = format!("challenge dns-01; dns_command {}; state_path off;", path.display());
+    let content = http(&ca, &more, "*.example.com");
+    let refused = refusal_of(&format!(
+        "http {{ {} }}",
+        content.replace("ssl_trusted_certificate ca.crt", "ssl_verify off")
+    ));
+    assert!(refused.contains("\"challenge dns-01\" starts a program, which no sandbox allows"), "{refused}");
+    let server =
+        server().file("conf/ca.crt", &ca.trust).start(&format!("sandbox off; http {{ {content} }}")).unwrap();
+    at(&ca, &server);
+    wait_trusted(&ca, &server, "any.example.com");
+    assert_eq!(ca.count("challenge dns-01 *.example.com ok"), 1, "{:?}", ca.said());
+    let record = records.join("_acme-challenge.example.com.");
+    assert!(wait::until(wait::PATIENCE, || !record.exists()), "it is removed");
+}
+
+#[test]
+fn certificates_are_replaced_in_time() {
+    let ca = Ca::start(Script { lifetime: Some(Duration::from_secs(12)), ..Script::default() });
+    let server = serve(&ca, "state_path state;", "");
+    wait_trusted(&ca, &server, "example.com");
+    let first = leaf(&ca, &server);
+    let is_replaced = || is_trusted(&ca, &server, "example.com") && leaf(&ca, &server) != first;
+    // Half of its time has to pass first.
+    assert!(wait::until(2 * wait::PATIENCE, is_replaced), "{:?}\n{}", ca.said(), server.error_log());
+    assert!(ca.count("order example.com") >= 2);
+    assert_eq!(ca.count("account "), 1, "the account is found again");
+}
+
+#[test]
+fn an_authority_says_when_to_replace_a_certificate() {
+    let lifetime = Some(Duration::from_secs(30));
+    let ca = Ca::start(Script { lifetime, renew_in: Some(Duration::ZERO), ..Script::default() });
+    let server = serve(&ca, "state_path state;", "");
+    let replaced = || ca.said().iter().any(|line| line.starts_with("order example.com replaces "));
+    // A quarter of its time has to pass first, whatever the authority says.
+    assert!(wait::until(2 * wait::PATIENCE, replaced), "{:?}\n{}", ca.said(), server.error_log());
+    let said = ca.said();
+    let asked = said.iter().find_map(|line| line.strip_prefix("renewal ")).unwrap();
+    assert!(said.contains(&format!("order example.com replaces {asked}")), "{said:?}");
+}
+
+#[test]
+fn what_an_authority_does_wrong_is_one_line_and_no_certificate() {
+    let cases = [
+        (Whim::OtherKey, "the authority has issued what cannot be used: the certificate is not for our key"),
+        (
+            Whim::OtherName,
+            "the authority has issued what cannot be used: the certificate is not for \"example.com\"",
+        ),
+        (Whim::Expired, "the authority has issued what cannot be used: the certificate is over since "),
+        (Whim::Huge, "\"127.0.0.1\" has answered with more than 1048576 bytes"),
+        (Whim::Cut, "\"127.0.0.1\" cannot be asked: "),
+        (Whim::Page, "the authority makes no sense: "),
+        (Whim::Busy, "the authority has refused: too many orders (rateLimited)"),
+        (Whim::Foreign, "an authorization for \"bank.example\", which was not asked for"),
+        (
+            Whim::External("a".into(), vec![1]),
+            "the authority does not offer accounts without one that it has by other means",
+        ),
+    ];
+    let servers: Vec<_> = cases
+        .into_iter()
+        .map(|(whim, reason)| {
+            let ca = Ca::start(Script { whim, ..Script::default() });
+            let server = serve(&ca, "state_path state;", "");
+            (ca, server, reason)
+        })
+        .collect();
+    for (ca, server, reason) in &servers {
+        server.wait_error_log("next attempt in ").unwrap();
+        let log = server.error_log();
+        let lines: Vec<_> = log.lines().filter(|line| line.contains("acme: ")).collect();
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(line.contains("acme: no certificate \"example.com\" from issuer \"ca\": "), "{line}");
+        assert!(
+            line.contains(reason) && line.contains("a temporary one is used, which nobody trusts"),
+            "{line}"
+        );
+        assert!(!is_trusted(ca, server, "example.com"));
+        // As it asks for: two hours, give or take a tenth.
+        assert!(!line.contains("rateLimited") || line.contains("next attempt in 7"), "{line}");
+        // Who loads the configuration anew has changed something.
+        ca.change(|script| script.whim = Whim::None);
+        server.signal(Signal::HUP).unwrap();
+        wait_trusted(ca, server, "example.com");
+    }
+}
+
+#[test]
+fn an_authority_that_is_silent_holds_nobody_up() {
+    let ca = Ca::start(Script { lifetime: Some(Duration::from_secs(20)), ..Script::default() });
+    let server = serve(&ca, "state_path state;", "");
+    wait_trusted(&ca, &server, "example.com");
+    ca.change(|script| script.whim = Whim::Silent);
+    // It has to be replaced after half of its time, and then the authority has half a minute.
+    let said = "\"127.0.0.1\" has not answered within 30 s; the one that is used is good until ";
+    let waited = wait::until(Duration::from_secs(90), || server.error_log().contains(said));
+    assert!(waited, "{:?}\n{}", ca.said(), server.error_log());
+    assert_eq!(ask(&server, "GET /", &[]).status, 301);
+}
+
+#[test]
+fn accounts_terms_and_profiles() {
+    let key = vec![7; 32];
+    // The same in base64 for URLs.
+    let text = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
+    let external = Whim::External("kid-1".into(), key);
+    let profiles = vec!["short".to_owned()];
+    for (script, more, expected) in [
+        (
+            Script { whim: external.clone(), ..Script::default() },
+            format!("external_account_key kid-1 data:{text};"),
+            Ok("order example.com"),
+        ),
+        (
+            Script { whim: external, ..Script::default() },
+            "external_account_key kid-1 data:AAAA;".into(),
+            Err("nobody knows this account (externalAccountRequired)"),
+        ),
+        (
+            Script { has_terms: true, ..Script::default() },
+            String::new(),
+            Err("(\"accept_terms_of_service\"), they are at https://ca.example/terms"),
+        ),
+        (
+            Script { profiles: profiles.clone(), ..Script::default() },
+            "profile short;".into(),
+            Ok("order example.com profile short"),
+        ),
+        (
+            Script { profiles: profiles.clone(), ..Script::default() },
+            "profile long;".into(),
+            Ok("order example.com"),
+        ),
+        (
+            Script { profiles, ..Script::default() },
+            "profile long require;".into(),
+            Err("does not offer the profile \"long\""),
+        ),
+    ] {
+        let ca = Ca::start(script);
+        let server = serve(&ca, &format!("state_path off; {more}"), "");
+        match expected {
+            Ok(order) => {
+                wait_trusted(&ca, &server, "example.com");
+                assert_eq!(ca.count(order), 1, "{:?}", ca.said());
+            }
+            Err(why) => {
+                let log = server.wait_error_log("next attempt in ").unwrap();
+                assert!(log.contains(why), "{log}");
+                assert_eq!(ca.count("order "), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_orders_nothing_and_one_that_is_full_loses_nothing() {
+    let ca = Ca::start(Script::default());
+    let prepared = || server().file("conf/ca.crt", &ca.trust);
+    // What stands in the way of the lock.
+    let server = start(prepared().file("state/lock/in the way", ""), &http(&ca, "state_path state;", ""));
+    at(&ca, &server);
+    let log =
+        server.wait_error_log("nothing is ordered of issuer \"ca\" without its state directory").unwrap();
+    assert!(
+        log.contains("acme: open() \"") && log.contains("/state/lock\" failed (21: Is a directory)"),
+        "{log}"
+    );
+    assert_eq!(ca.count("order "), 0);
+
+    // What stands in the way of the certificate.
+    let kept = file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256);
+    let server = start(
+        prepared().file(format!("other/{kept}.pem/in the way"), ""),
+        &http(&ca, "state_path other;", ""),
+    );
+    at(&ca, &server);
+    wait_trusted(&ca, &server, "example.com");
+    server.wait_error_log("is used and cannot be kept: ").unwrap();
+    let log = server.error_log();
+    assert!(
+        log.contains("the kept certificate \"example.com\" of issuer \"ca\" cannot be used: read() \""),
+        "{log}"
+    );
+}
+
+#[test]
+fn what_is_refused() {
+    const URI: &str = "uri https://ca.example/; ssl_verify off;";
+    let of = |issuer: &str, server: &str| {
+        format!(
+            "http {{ acme_issuer ca {{ {issuer} }} server {{ listen 127.0.0.1:{{port}} ssl; server_name a.example ~b; {server} }} }}"
+        )
+    };
+    let certificate = "ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;";
+    for (issuer, server, expected) in [
+        ("", "", "acme_issuer: \"uri\" is not set in \"ca\""),
+        ("uri http://ca.example/;", "", "invalid uri \"http://ca.example/\": it is not https"),
+        (&format!("{URI} {URI}"), "", "\"uri\" directive is duplicate"),
+        (&format!("{URI} challenge tls-sni-01;"), "", "unsupported challenge: tls-sni-01"),
+        (&format!("{URI} challenge dns-01;"), "", "\"challenge dns-01\" needs a \"dns_command\""),
+        (&format!("{URI} dns_command /bin/true;"), "", "\"dns_command\" is for \"challenge dns-01\""),
+        (&format!("{URI} account_key ecdsa:1;"), "", "account_key: unsupported curve"),
+        (&format!("{URI} account_key none.key;"), "", "cannot load account key \""),
+        (&format!("{URI} external_account_key a data:=;"), "", "invalid base64url encoded value"),
+        (&format!("{URI} profile a b;"), "", "invalid value \"b\""),
+        (&format!("{URI} nonsense on;"), "", "unknown directive \"nonsense\""),
+        (&format!("{URI} }} acme_issuer ca {{ {URI}"), "", "\"acme_issuer\" directive is duplicate"),
+        (
+            &format!("{URI} state_path a; }} acme_issuer other {{ {URI} state_path a;"),
+            "",
+            "is that of another issuer",
+        ),
+        (&format!("{URI} }} acme_shared_zone zone=a:1k; map a $b {{"), "", "zone \"zone=a:1k\" is too small"),
+        (URI, "acme_certificate other;", "issuer \"other\" is missing"),
+        (URI, "acme_certificate ca key=file;", "invalid \"key\" value"),
+        (
+            URI,
+            "acme_certificate ca a..b;",
+            "acme_certificate: invalid server name: unexpected character '.' at position 2",
+        ),
+        (
+            URI,
+            "acme_certificate ca *.a.example;",
+            "\"*.a.example\" takes an issuer with \"challenge dns-01\"",
+        ),
+        (
+            URI,
+            "server_name ~c; acme_certificate ca a.example; acme_certificate ca;",
+            "\"acme_certificate\" directive is duplicate",
+        ),
+        (URI, certificate, "no \"acme_certificate\" is defined for \"$acme_certificate\""),
+        (
+            URI,
+            "acme_certificate ca; ssl_certificate $acme_certificate; ssl_certificate_key a;",
+            "\"$acme_certificate\" takes the key \"$acme_certificate_key\"",
+        ),
+    ] {
+        let refused = refusal_of(&of(issuer, server));
+        assert!(refused.contains(expected), "{issuer} {server}: {refused}");
+    }
+}
+
+/// `serve` or `proxy` with a certificate.
+fn command(ca: &Ca, port: &Port, dir: &TempDir, words: &[&str]) -> Group {
+    let trust = dir.write("ca.crt", &ca.trust).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    command.args(words).arg(format!("--listen=127.0.0.1:{}", port.number()));
+    command
+        .args(["--tls", "example.com", "--accept-terms", "--acme-directory", &ca.uri(), "--acme-ca"])
+        .arg(trust);
+    command.env("XDG_STATE_HOME", dir.join("state"));
+    let file = |name| fs::File::create(dir.join(name)).unwrap();
+    command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+    ca.change(|script| script.ports = Some((0, port.number())));
+    Group::new(command.process_group(0).spawn().unwrap())
+}
+
+#[test]
+fn serve_and_proxy_have_certificates_without_a_configuration() {
+    let ca = Ca::start(Script { has_terms: true, ..Script::default() });
+    let site = TempDir::new("acme-site").unwrap();
+    site.write("page", "a page").unwrap();
+    let origin = tw_testkit::origin::counting(|conn, _, _| conn.answer("", "an origin")).0;
+    let port = Port::reserve().unwrap();
+    let dir = TempDir::new("acme-serve").unwrap();
+    let config = ca.authority.client(ALL_VERSIONS);
+    let addr = ([127, 0, 0, 1], port.number()).into();
+    let id = file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256);
+    let kept = dir.join(format!("state/tailwater/acme/127.0.0.1:{}/{id}.pem", ca.addr.port()));
+    for (words, target, text) in [
+        (vec!["serve", site.path().to_str().unwrap()], "/page", "a page"),
+        (vec!["proxy", &origin.to_string()], "/", "an origin"),
+    ] {
+        let mut group = command(&ca, &port, &dir, &words);
+        let printed = || fs::read_to_string(dir.join("stdout")).unwrap_or_default();
+        let mut client = None;
+        let found = wait::until(wait::PATIENCE, || {
+            client = Client::connect_tls(addr, &config, "example.com").ok();
+            client.is_some()
+        });
+        let err = fs::read_to_string(dir.join("stderr")).unwrap_or_default();
+        assert!(found, "{} {err} {:?}", printed(), ca.said());
+        let mut client = client.unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n")).unwrap();
+        assert_eq!(client.read_response().unwrap().text(), text);
+        // The loops answer before the master has printed where.
+        let line = format!(" https://example.com:{}/", port.number());
+        assert!(wait::until(wait::PATIENCE, || printed().contains(&line)), "{}", printed());
+        // It is used before the disk has it.
+        assert!(wait::until(wait::PATIENCE, || kept.exists()), "{}", kept.display());
+        group.signal(Signal::INT).unwrap();
+        drop(client);
+        assert!(group.wait(wait::PATIENCE).unwrap().success(), "{err}");
+    }
+    // The second one found what the first one kept.
+    assert_eq!(ca.count("order "), 1, "{:?}", ca.said());
+}

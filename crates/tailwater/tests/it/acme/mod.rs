@@ -1,0 +1,4 @@
+//! Automatic certificates (ACME).
+
+mod issuance;
+mod pebble;

@@ -1,0 +1,273 @@
+//! Disks that are full, broken or stand still, with a cache on them: what can be answered is answered.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use tw_testkit::disk::{Fault, Injected, Op, SlowDisk};
+use tw_testkit::origin::counting;
+use tw_testkit::{Client, Errno, Response, Server, Signal, wait};
+
+use crate::support::{server, start};
+
+/// An origin that answers with how often it was asked, and a long tail where the path says so.
+fn numbers() -> (SocketAddr, Arc<AtomicUsize>) {
+    counting(|conn, head, nth| {
+        let tail = if head.contains("/large") { 2 << 20 } else { 0 };
+        conn.answer("", format!("{nth} {}", "x".repeat(tail)));
+    })
+}
+
+fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
+    start(
+        server(),
+        &format!(
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m;
+             map $request_method $purge {{ PURGE 1; }}
+             server {{ listen 127.0.0.1:{{port}}; add_header X-Cache $upstream_cache_status;
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_purge $purge; }}
+                 location /plain {{ proxy_pass http://{addr}; }}
+                 location = /metrics {{ metrics; }} }}",
+            disk.path().display()
+        ),
+    )
+}
+
+fn get(server: &Server, path: &str) -> Response {
+    Client::get(server.addr(), path).unwrap()
+}
+
+/// Asks for `/a` without waiting for the answer.
+fn ask(server: &Server, method: &str) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send(format!("{method} /a HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+    client
+}
+
+fn number(response: &Response) -> usize {
+    response.text().split(' ').next().unwrap().parse().unwrap()
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = get(server, "/metrics").text();
+    let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{name}{{")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+}
+
+/// Waits until nothing is on its way into the cache.
+fn settled(server: &Server) {
+    assert!(wait::until(wait::PATIENCE, || metric(server, "cache_filling") == 0), "{}", server.error_log());
+}
+
+#[test]
+fn a_disk_that_is_full_costs_entries_and_nothing_else() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, asked) = numbers();
+    let server = cached_on(&disk, addr);
+    settled(&server);
+    for path in ["/small", "/large"] {
+        for op in [Op::Create, Op::Write, Op::Rename] {
+            for errno in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
+                let before = asked.load(SeqCst);
+                let fault = disk.on(op).inject(Fault::Error(errno));
+                let first = get(&server, path);
+                assert_eq!((first.status, number(&first)), (200, before), "{path} {op:?} {errno}");
+                settled(&server);
+                assert!(fault.hits() > 0, "{path} {op:?} {errno}");
+                // It was not kept.
+                assert_eq!(number(&get(&server, path)), before + 1, "{path} {op:?} {errno}");
+                settled(&server);
+                fault.lift();
+            }
+        }
+    }
+    assert!(metric(&server, "cache_disk_failures_total") >= 24);
+    let lines = server.error_log().lines().filter(|line| line.contains("while storing a response")).count();
+    assert!((1..=3).contains(&lines), "one a minute: {lines}");
+    // Nothing is left of them, and what is free again is used again.
+    let last = number(&get(&server, "/small"));
+    settled(&server);
+    assert_eq!(number(&get(&server, "/small")), last);
+    assert_eq!(metric(&server, "cache_stored_total"), 1);
+}
+
+/// A server that has not learnt what an earlier one has kept (`/a`, the number 0) and asks the disk, until the fault is lifted.
+fn started_anew(disk: &SlowDisk) -> (Server, Injected) {
+    let (addr, _) = numbers();
+    let mut server = cached_on(disk, addr);
+    assert_eq!(number(&get(&server, "/a")), 0);
+    settled(&server);
+    server.stop().unwrap();
+    let list = disk.on(Op::Readdir).inject(Fault::Stall);
+    (cached_on(disk, addr), list)
+}
+
+#[test]
+fn what_is_found_while_it_is_purged_does_not_come_back() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (server, list) = started_anew(&disk);
+    let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
+    let mut purge = ask(&server, "PURGE");
+    assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
+    let read = disk.on(Op::Read).inject(Fault::Stall);
+    let mut before = ask(&server, "GET");
+    assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
+    unlink.lift();
+    assert_eq!(purge.read_response().unwrap().status, 204);
+    // Whoever came before has what there was, and nobody else.
+    read.lift();
+    assert_eq!(number(&before.read_response().unwrap()), 0);
+    assert_eq!(number(&get(&server, "/a")), 1);
+    list.lift();
+}
+
+#[test]
+fn what_has_the_place_of_what_was_purged_does_not_bring_it_back() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (server, list) = started_anew(&disk);
+    // Has opened the first one, and reads it until two are purged.
+    let read = disk.on(Op::Read).inject(Fault::Stall);
+    let mut late = ask(&server, "GET");
+    assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
+    assert_eq!(ask(&server, "PURGE").read_response().unwrap().status, 204);
+    assert_eq!(number(&get(&server, "/a")), 1);
+    settled(&server);
+    // The second one has left the index, and its file is still there.
+    let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
+    let mut purge = ask(&server, "PURGE");
+    assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
+    read.lift();
+    assert_eq!(number(&late.read_response().unwrap()), 0);
+    assert_eq!(number(&get(&server, "/a")), 1);
+    unlink.lift();
+    assert_eq!(purge.read_response().unwrap().status, 204);
+    assert_eq!(number(&get(&server, "/a")), 2);
+    list.lift();
+}
+
+#[test]
+fn who_comes_too_late_for_what_only_memory_has_asks_himself() {
+    const HALF: usize = 1 << 20;
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(Mutex::new(wait_for_go));
+    let (addr, _) = counting(move |conn, _, nth| {
+        let letter = b'a' + nth as u8;
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+        conn.say(vec![letter; HALF]);
+        if nth == 0 {
+            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        }
+        conn.say(vec![letter; HALF]);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_lock on; }}
+                 location = /metrics {{ metrics; }} }}"
+        ),
+    );
+    server.wait_error_log(" files, ").unwrap();
+    // No file can be made in it any more.
+    let dir = server.prefix().join("cache");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::write(&dir, "").unwrap();
+    let ask = || {
+        let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+    };
+    let mut first = ask();
+    assert_eq!(first.read_head().unwrap().status, 200);
+    assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
+    // The file has been given up, and what the first one has is nowhere else; or that has yet to be seen.
+    let created = || {
+        let text = get(&server, "/metrics").text();
+        text.lines().any(|line| {
+            line.starts_with("tailwater_disk_jobs_total{pool=\"default\",operation=\"create\"}")
+                && !line.ends_with(" 0")
+        })
+    };
+    assert!(wait::until(wait::PATIENCE, created), "{}", server.error_log());
+    let mut others = [(); 3].map(|()| ask());
+    let letters: Vec<u8> = others
+        .iter_mut()
+        .map(|other| {
+            assert_eq!(other.read_head().unwrap().status, 200);
+            let half = other.read_bytes(HALF).unwrap();
+            assert_eq!(half, vec![half[0]; HALF]);
+            half[0]
+        })
+        .collect();
+    go.send(()).unwrap();
+    assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
+    for (other, letter) in others.iter_mut().zip(letters) {
+        assert_eq!(other.read_bytes(HALF).unwrap(), vec![letter; HALF]);
+    }
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_asked_for() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, asked) = numbers();
+    let server = cached_on(&disk, addr);
+    settled(&server);
+    for op in [Op::Open, Op::Read] {
+        for errno in [Errno::IO, Errno::MFILE, Errno::ACCESS] {
+            get(&server, "/a");
+            settled(&server);
+            // It is opened anew.
+            server.signal(Signal::USR1).unwrap();
+            let fault = disk.on(op).inject(Fault::Error(errno));
+            let before = asked.load(SeqCst);
+            let is_asked = || {
+                let response = get(&server, "/a");
+                assert_eq!(response.status, 200, "{op:?} {errno}");
+                asked.load(SeqCst) > before
+            };
+            assert!(wait::until(wait::PATIENCE, is_asked), "{op:?} {errno}");
+            fault.lift();
+            settled(&server);
+        }
+    }
+}
+
+#[test]
+fn who_needs_no_disk_does_not_wait_for_one() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, _) = numbers();
+    let server = cached_on(&disk, addr);
+    let hot = number(&get(&server, "/hot"));
+    settled(&server);
+    for op in [Op::Create, Op::Write, Op::Rename, Op::Open, Op::Read] {
+        let stall = disk.on(op).inject(Fault::Stall);
+        // It comes as fast as the origin sends it, whatever the disk does. Who falls behind reads what was written.
+        let size = if op == Op::Read { "small" } else { "large" };
+        let path = format!("/{size}/{op:?}");
+        let first = get(&server, &path);
+        assert_eq!(first.status, 200, "{op:?}");
+        if matches!(op, Op::Create | Op::Write | Op::Rename) {
+            assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+        }
+        for _ in 0..20 {
+            assert_eq!(number(&get(&server, "/hot")), hot, "{op:?}");
+            assert_eq!(get(&server, "/plain").status, 200, "{op:?}");
+        }
+        // Nor does it who asks for the same again: it is still in memory, or the origin is asked.
+        assert_eq!(get(&server, &format!("/new/{op:?}")).status, 200, "{op:?}");
+        stall.lift();
+        settled(&server);
+    }
+    let text = get(&server, "/metrics").text();
+    let turns = |bound: &str| -> u64 {
+        // What a turn waits for a processor is the machine's doing.
+        let series = "tailwater_event_loop_part_seconds_bucket{worker=\"0\",cause=\"kernel\",le=";
+        let series = format!("{series}\"{bound}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&*series)).unwrap().parse().unwrap()
+    };
+    assert_eq!(turns("+Inf") - turns("1"), 0);
+}

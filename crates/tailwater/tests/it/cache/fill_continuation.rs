@@ -1,0 +1,378 @@
+//! Responses on their way into a cache whose origin stalls or breaks off: a range request continues them for all clients.
+
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tw_testkit::application::{self, Asked};
+use tw_testkit::http2::Http2;
+use tw_testkit::origin::{Conn, counting, origin};
+use tw_testkit::{Client, Server, wait};
+
+use crate::support::{server, start};
+
+const CONTENT: &[u8] = b"0123456789";
+const TAG: &str = "ETag: \"a\"\r\n";
+const LOCK: &str = "proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1s;";
+
+fn cached(origin: std::net::SocketAddr, more: &str) -> Server {
+    start(
+        server().with_master(),
+        &format!(
+            "proxy_cache_path cache keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}}; http2 on;
+                 location / {{ proxy_pass http://{origin}; proxy_cache one; proxy_cache_valid 1h;
+                     add_header X-Cache $upstream_cache_status; {more} }}
+                 location = /metrics {{ metrics; }} }}"
+        ),
+    )
+}
+
+fn head(conn: &mut Conn, fields: &str, len: usize) {
+    conn.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {len}\r\n\r\n"));
+}
+
+/// Answers a range request that goes on behind the third byte.
+fn rest(conn: &mut Conn, head: &str, fields: &str) {
+    assert!(head.contains("\r\nRange: bytes=3-\r\n") && head.contains("\r\nIf-Range: \"a\"\r\n"), "{head}");
+    conn.say(format!("HTTP/1.1 206 Partial Content\r\n{fields}Content-Length: 7\r\n\r\n"));
+    conn.say(&CONTENT[3..]);
+}
+
+/// Clients that have the first three bytes, and read on when all have.
+fn crowd(server: &Server, count: usize) -> Vec<thread::JoinHandle<Option<Vec<u8>>>> {
+    let ready = Arc::new(Barrier::new(count + 1));
+    let clients = (0..count).map(|_| {
+        let (addr, ready) = (server.addr(), ready.clone());
+        thread::spawn(move || {
+            let mut client = Client::connect(addr).unwrap();
+            client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            let response = client.read_head().unwrap();
+            assert_eq!((response.status, response.field("Content-Length")), (200, Some("10")));
+            let mut body = client.read_bytes(3).unwrap();
+            ready.wait();
+            body.extend(client.read_bytes(7).ok()?);
+            Some(body)
+        })
+    });
+    let clients = clients.collect();
+    ready.wait();
+    clients
+}
+
+fn is_stored(server: &Server) {
+    let is_hit = || {
+        let response = Client::get(server.addr(), "/a").unwrap();
+        response.field("X-Cache") == Some("HIT") && response.text().as_bytes() == CONTENT
+    };
+    assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
+}
+
+/// An origin whose first response has three bytes and then waits; what it does then and what comes later is told by the test.
+fn stops_after_three(
+    fields: &'static str,
+    then: impl Fn(&mut Conn) + Send + Sync + Clone + 'static,
+    later: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static,
+) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    counting(move |conn, request, nth| match nth {
+        0 => {
+            head(conn, fields, CONTENT.len());
+            conn.say(&CONTENT[..3]);
+            then(conn);
+        }
+        _ => later(conn, request),
+    })
+}
+
+/// A gate that opens once.
+fn gate() -> (Arc<AtomicBool>, impl Fn() + Send + Sync + Clone + 'static) {
+    let open = Arc::new(AtomicBool::new(false));
+    let seen = open.clone();
+    (open, move || assert!(wait::until(wait::PATIENCE, || seen.load(SeqCst))))
+}
+
+fn cut(conn: &mut Conn) {
+    let _ = conn.reader.get_ref().shutdown(Shutdown::Both);
+}
+
+#[test]
+fn broken_fill_is_continued_by_one_range_request() {
+    let (open, wait_open) = gate();
+    let (addr, asked) = stops_after_three(
+        TAG,
+        move |conn| {
+            wait_open();
+            cut(conn);
+        },
+        |conn, head| rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
+    );
+    let server = cached(addr, LOCK);
+    let clients = crowd(&server, 20);
+    open.store(true, SeqCst);
+    for client in clients {
+        assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{}", server.error_log());
+    }
+    is_stored(&server);
+    assert_eq!(asked.load(SeqCst), 2);
+}
+
+/// An application behind each kind of gateway: what it is asked, and how it says a response.
+#[derive(Clone, Copy)]
+enum Application {
+    Fastcgi,
+    Uwsgi,
+    Scgi,
+}
+
+impl Application {
+    fn asked(self, conn: &mut Conn) -> Option<Asked> {
+        match self {
+            Self::Fastcgi => conn.fastcgi(),
+            Self::Uwsgi => conn.uwsgi(),
+            Self::Scgi => conn.scgi(),
+        }
+    }
+
+    fn say(self, conn: &mut Conn, output: &str) {
+        match self {
+            Self::Fastcgi => conn.say(application::record(application::STDOUT, output)),
+            Self::Uwsgi | Self::Scgi => conn.say(output),
+        }
+    }
+
+    fn end(self, conn: &mut Conn) {
+        if let Self::Fastcgi = self {
+            conn.say(application::response(""));
+        }
+    }
+}
+
+#[test]
+fn broken_fill_is_continued_behind_each_kind_of_application() {
+    for (application, name) in
+        [(Application::Fastcgi, "fastcgi"), (Application::Uwsgi, "uwsgi"), (Application::Scgi, "scgi")]
+    {
+        let (open, wait_open) = gate();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let addr = origin(move |mut conn| {
+            let Some(asked) = application.asked(&mut conn) else { return };
+            if count.fetch_add(1, SeqCst) == 0 {
+                application.say(&mut conn, &format!("Status: 200 OK\r\n{TAG}Content-Length: 10\r\n\r\n012"));
+                wait_open();
+                cut(&mut conn);
+                return;
+            }
+            let said = (asked.param("HTTP_RANGE"), asked.param("HTTP_IF_RANGE"));
+            assert_eq!(said, (Some("bytes=3-"), Some("\"a\"")));
+            application.say(
+                &mut conn,
+                &format!(
+                    "Status: 206 Partial Content\r\n{TAG}Content-Range: bytes 3-9/10\r\nContent-Length: 7\r\n\r\n3456789"
+                ),
+            );
+            application.end(&mut conn);
+        });
+        let server = start(
+            server().with_master(),
+            &format!(
+                "{name}_cache_path cache keys_zone=one:1m;
+                 server {{ listen 127.0.0.1:{{port}};
+                     location / {{ {name}_pass {addr}; {name}_cache one; {name}_cache_key $uri; {name}_cache_valid 1h;
+                         {name}_cache_lock on; add_header X-Cache $upstream_cache_status; }} }}"
+            ),
+        );
+        let clients = crowd(&server, 5);
+        open.store(true, SeqCst);
+        for client in clients {
+            assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{name}: {}", server.error_log());
+        }
+        is_stored(&server);
+        assert_eq!(asked.load(SeqCst), 2, "{name}");
+    }
+}
+
+#[test]
+fn clients_of_both_protocols_get_what_continues_a_stalled_fill() {
+    let (open, wait_open) = gate();
+    let (addr, asked) = stops_after_three(
+        TAG,
+        move |_| wait_open(),
+        |conn, head| rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
+    );
+    let server = cached(addr, LOCK);
+    let clients: Vec<_> = (0..6)
+        .map(|nth| {
+            let addr = server.addr();
+            thread::spawn(move || match nth % 2 {
+                0 => Client::get(addr, "/a").unwrap().text(),
+                _ => Http2::connect(addr).unwrap().get("/a").unwrap().text(),
+            })
+        })
+        .collect();
+    for client in clients {
+        assert_eq!(client.join().unwrap().as_bytes(), CONTENT, "{}", server.error_log());
+    }
+    assert_eq!(asked.load(SeqCst), 2);
+    open.store(true, SeqCst);
+}
+
+#[test]
+fn continuation_of_another_version_is_refused() {
+    for (fields, is_weak) in [
+        ("ETag: \"b\"\r\nContent-Range: bytes 3-9/10\r\n", false),
+        ("ETag: \"a\"\r\nContent-Range: bytes 3-9/11\r\n", false),
+        ("ETag: \"a\"\r\nContent-Range: bytes 2-8/10\r\n", false),
+        ("", true),
+    ] {
+        let (open, wait_open) = gate();
+        let (addr, asked) = stops_after_three(
+            if is_weak { "ETag: W/\"a\"\r\n" } else { TAG },
+            move |conn| {
+                wait_open();
+                cut(conn);
+            },
+            move |conn, head| match head.contains("\r\nRange:") {
+                true => rest(conn, head, fields),
+                false => conn.answer(TAG, CONTENT),
+            },
+        );
+        let server = cached(addr, LOCK);
+        let clients = crowd(&server, 3);
+        open.store(true, SeqCst);
+        for client in clients {
+            assert_eq!(client.join().unwrap(), None, "{fields}");
+        }
+        assert_eq!(asked.load(SeqCst), if is_weak { 1 } else { 2 }, "{fields}");
+        let next = Client::get(server.addr(), "/a").unwrap();
+        assert_eq!((next.field("X-Cache"), next.text().as_bytes()), (Some("MISS"), CONTENT), "{fields}");
+        is_stored(&server);
+    }
+}
+
+#[test]
+fn stalled_fill_is_continued_after_the_lock_age() {
+    let (open, wait_open) = gate();
+    let (addr, asked) = stops_after_three(
+        TAG,
+        move |_| wait_open(),
+        |conn, head| rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
+    );
+    let server = cached(addr, LOCK);
+    for client in crowd(&server, 20) {
+        assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{}", server.error_log());
+    }
+    is_stored(&server);
+    assert_eq!(asked.load(SeqCst), 2);
+    open.store(true, SeqCst);
+}
+
+#[test]
+fn dripping_fill_is_continued_after_the_lock_age() {
+    // Three bytes, and then one again and again: far from what anybody could wait for.
+    const LEN: usize = 100_000;
+    let (open, _) = gate();
+    let (is_over, is_dripping) = (open.clone(), Arc::new(AtomicUsize::new(0)));
+    let dripped = is_dripping.clone();
+    let (addr, asked) = counting(move |conn, request, nth| {
+        if nth == 0 {
+            head(conn, TAG, LEN);
+            while !is_over.load(SeqCst) && dripped.fetch_add(1, SeqCst) < 1000 {
+                conn.say("x");
+                wait::pause(Duration::from_millis(50));
+            }
+            return;
+        }
+        let from = request.split("\r\nRange: bytes=").nth(1).unwrap().split('-').next().unwrap();
+        let from: usize = from.parse().unwrap();
+        let left = LEN - from;
+        conn.say(format!(
+            "HTTP/1.1 206 Partial Content\r\n{TAG}Content-Range: bytes {from}-{}/{LEN}\r\nContent-Length: {left}\r\n\r\n",
+            LEN - 1
+        ));
+        conn.say("x".repeat(left));
+    });
+    let server = cached(addr, LOCK);
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            let addr = server.addr();
+            thread::spawn(move || Client::get(addr, "/a").unwrap().text())
+        })
+        .collect();
+    for client in clients {
+        assert_eq!(client.join().unwrap(), "x".repeat(LEN), "{}", server.error_log());
+    }
+    assert_eq!(asked.load(SeqCst), 2);
+    open.store(true, SeqCst);
+}
+
+#[test]
+fn clients_without_a_byte_leave_a_stalled_fill() {
+    // A head and nothing else; and no validator by which that could be continued.
+    let (open, wait_open) = gate();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = heads.clone();
+    let (addr, asked) = counting(move |conn, request, nth| {
+        seen.lock().unwrap().push(request.to_owned());
+        if nth == 0 {
+            head(conn, "", CONTENT.len());
+            wait_open();
+        } else {
+            conn.answer("", CONTENT);
+        }
+    });
+    let server = cached(addr, LOCK);
+    let mut first = server.connect().unwrap();
+    first.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(wait::until(wait::PATIENCE, || asked.load(SeqCst) == 1));
+    let clients: Vec<_> = (0..19)
+        .map(|_| {
+            let addr = server.addr();
+            thread::spawn(move || Client::get(addr, "/a").unwrap().text())
+        })
+        .collect();
+    for client in clients {
+        assert_eq!(client.join().unwrap().as_bytes(), CONTENT);
+    }
+    assert_eq!(asked.load(SeqCst), 2, "{:?}", heads.lock().unwrap());
+    is_stored(&server);
+    open.store(true, SeqCst);
+}
+
+#[test]
+fn origin_without_ranges_continues_with_the_whole_response() {
+    let (addr, asked) = stops_after_three(TAG, cut, |conn, _| conn.answer(TAG, CONTENT));
+    let server = cached(addr, "");
+    assert_eq!(Client::get(server.addr(), "/a").unwrap().text().as_bytes(), CONTENT);
+    is_stored(&server);
+    assert_eq!(asked.load(SeqCst), 2);
+}
+
+#[test]
+fn continuations_of_one_fill_are_bounded() {
+    // One byte for each connection.
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let addr = origin(move |mut conn| {
+        let Some(request) = conn.head() else { return };
+        counted.fetch_add(1, SeqCst);
+        let from =
+            request.split("\r\nRange: bytes=").nth(1).and_then(|rest| rest.split('-').next()?.parse().ok());
+        match from {
+            None => head(&mut conn, TAG, CONTENT.len()),
+            Some(from) => conn.say(format!(
+                "HTTP/1.1 206 Partial Content\r\n{TAG}Content-Range: bytes {from}-9/10\r\nContent-Length: {}\r\n\r\n",
+                10 - from
+            )),
+        }
+        let from: usize = from.unwrap_or(0);
+        conn.say(&CONTENT[from..=from]);
+    });
+    let server = cached(addr, "");
+    let mut client = server.connect().unwrap();
+    client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(client.read_response().is_err());
+    assert_eq!(asked.load(SeqCst), 5);
+}

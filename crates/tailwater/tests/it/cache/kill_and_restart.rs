@@ -1,0 +1,240 @@
+//! A server with a cache that is killed (`SIGKILL`) in the middle of its work, again and again, and started on the same directory.
+//!
+//! Each body tells its key, its version and its checksum. After every start: what is answered is byte for byte what the origin
+//! sent, and nothing that was purged; no temporary file stays; and what the cache says it has is what is on the disk.
+//!
+//! `cargo xtask torture` kills more often; `TAILWATER_KILLS` is how often, and `TAILWATER_TORTURE_SEED` is of which seed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+
+use tw_testkit::origin::{Conn, origin};
+use tw_testkit::{Client, Random, Response, Server, Signal, TempDir, wait};
+
+use crate::proxy::torture::number;
+use crate::support::{server, start};
+
+const ROUNDS: u64 = 4;
+/// Clients at the same time.
+const CLIENTS: u64 = 4;
+/// Different responses: some times more than the cache holds.
+const PAGES: usize = 48;
+/// Bytes that the cache may hold.
+const HOLDS: u64 = 8 << 20;
+
+/// What the origin sends, and what must not come any more.
+struct Pages {
+    /// The version of each.
+    current: Vec<AtomicU64>,
+    /// The oldest that is not purged.
+    oldest: Vec<AtomicU64>,
+}
+
+impl Pages {
+    fn new() -> Arc<Self> {
+        let versions = || (0..PAGES).map(|_| AtomicU64::new(1)).collect();
+        Arc::new(Self { current: versions(), oldest: versions() })
+    }
+
+    /// A small one, one of some pages, or one that is written in several pieces.
+    fn size(page: usize) -> usize {
+        [300, 9000, 70_000, 1_300_000][page % 4] + page
+    }
+
+    fn body(page: usize, version: u64) -> Vec<u8> {
+        let mut body = format!("{page} {version}\n").into_bytes();
+        body.extend(Random::new(version << 16 | page as u64).bytes(Self::size(page)));
+        body
+    }
+
+    fn serve(&self, conn: &mut Conn) {
+        while let Some(head) = conn.head() {
+            let page = head.split(['/', ' ']).nth(3).and_then(|page| page.parse().ok()).unwrap_or(0);
+            let version = self.current[page].load(SeqCst);
+            let tag = format!("\"{version}\"");
+            let fields = format!("ETag: {tag}\r\nCache-Control: max-age=1\r\nX-Tags: all,{}\r\n", page % 8);
+            if head.contains(&format!("If-None-Match: {tag}")) {
+                conn.say(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"));
+            } else {
+                conn.answer(&fields, Self::body(page, version));
+            }
+        }
+    }
+
+    /// Asks for one, and looks at what comes. Whether anything came.
+    fn get(&self, addr: SocketAddr, page: usize) -> bool {
+        let oldest = self.oldest[page].load(SeqCst);
+        let Ok(response) = Client::get(addr, &format!("/p/{page}")) else { return false };
+        assert_eq!(response.status, 200, "{page}: {}", response.text());
+        let line = response.body.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let version = line.strip_prefix(&format!("{page} ")).and_then(|version| version.parse().ok());
+        let version = version.unwrap_or_else(|| panic!("of page {page} comes {line:?}"));
+        assert!(response.body == Self::body(page, version), "page {page} of version {version} is not whole");
+        assert!(version >= oldest, "page {page} of version {version} was purged: {oldest}");
+        true
+    }
+
+    /// Changes these pages, and purges them by this request.
+    fn purge(&self, addr: SocketAddr, pages: impl Iterator<Item = usize> + Clone, request: &str) {
+        let versions: Vec<_> =
+            pages.map(|page| (page, self.current[page].fetch_add(1, SeqCst) + 1)).collect();
+        let Ok(mut client) = Client::connect(addr) else { return };
+        let head = format!("PURGE {request}Host: localhost\r\nConnection: close\r\n\r\n");
+        let answer = client.send(head).and_then(|()| client.read_response());
+        let Ok(Response { status, .. }) = answer else { return };
+        assert!(matches!(status, 204 | 404), "{status}: {request}");
+        for (page, version) in versions {
+            self.oldest[page].fetch_max(version, SeqCst);
+        }
+    }
+
+    /// Clients that want all kinds of things, until the server is gone or `is_over`.
+    fn load(self: &Arc<Self>, addr: SocketAddr, seed: u64, is_over: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
+        let client = |nth| {
+            let (pages, is_over, mut random) = (self.clone(), is_over.clone(), Random::new(seed << 8 | nth));
+            thread::spawn(move || {
+                while !is_over.load(SeqCst) {
+                    let page = random.below(PAGES).min(random.below(PAGES));
+                    match random.below(100) {
+                        0..=4 => pages.purge(addr, [page].into_iter(), &format!("/p/{page} HTTP/1.1\r\n")),
+                        5 => pages.purge(addr, 40..PAGES, "/p/4* HTTP/1.1\r\n"),
+                        6 => {
+                            let tag = page % 8;
+                            let of_tag = (0..PAGES).filter(move |page| page % 8 == tag);
+                            pages.purge(addr, of_tag, &format!("/ HTTP/1.1\r\nX-Purge: {tag}\r\n"));
+                        }
+                        _ if !pages.get(addr, page) => return,
+                        _ => {}
+                    }
+                }
+            })
+        };
+        (0..CLIENTS).map(client).collect()
+    }
+}
+
+fn cached(dir: &Path, origin: SocketAddr) -> Server {
+    start(
+        server().with_master(),
+        &format!(
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m max_size={HOLDS};
+             map $request_method $purge {{ ~^PURGE 1; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{origin}; proxy_cache one; proxy_cache_key $uri;
+                     proxy_cache_revalidate on; proxy_cache_tag $upstream_http_x_tags;
+                     proxy_cache_purge $purge; proxy_cache_purge_tag $http_x_purge; }}
+                 location = /metrics {{ metrics; }} }}",
+            dir.display()
+        ),
+    )
+}
+
+fn metrics(server: &Server) -> BTreeMap<String, u64> {
+    let text = Client::get(server.addr(), "/metrics").unwrap().text();
+    let values = text.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("tailwater_cache_")?.split_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    });
+    values.collect()
+}
+
+/// Waits until more than so many responses were stored, as long as there are ever more of them.
+fn wait_stored(server: &Server, count: u64) {
+    let stored = || metrics(server)["stored_total{cache=\"one\"}"];
+    let mut seen = stored();
+    while seen <= count {
+        assert!(wait::until(wait::PATIENCE, || stored() > seen), "{seen} {}", server.error_log());
+        seen = stored();
+    }
+}
+
+/// What is in the directory of a cache.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct OnDisk {
+    entries: u64,
+    bytes: u64,
+    /// What is neither an entry nor the file of the purges.
+    others: Vec<PathBuf>,
+}
+
+impl OnDisk {
+    fn see(&mut self, dir: &Path) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            // One that goes meanwhile is seen to be gone by the next look.
+            let (Ok(meta), path) = (entry.metadata(), entry.path()) else { continue };
+            let name = entry.file_name().into_encoded_bytes();
+            if meta.is_dir() {
+                self.see(&path);
+            } else if name.len() == 32 {
+                self.entries += 1;
+                self.bytes += meta.len().next_multiple_of(4096);
+            } else if name != b"purges" {
+                self.others.push(path);
+            }
+        }
+    }
+}
+
+/// Waits until the cache knows what is on its disk and nothing is on its way, and compares.
+fn assert_settled(server: &Server, dir: &Path, when: &str) {
+    server.wait_error_log(" files, ").unwrap();
+    let mut seen = (OnDisk::default(), BTreeMap::new());
+    let is_same = wait::until(wait::PATIENCE, || {
+        let metrics = metrics(server);
+        let mut on_disk = OnDisk::default();
+        on_disk.see(&dir.join("cache"));
+        let of = |name: &str| metrics[&format!("{name}{{cache=\"one\"}}")];
+        let is_same = (of("entries"), of("bytes"), of("filling")) == (on_disk.entries, on_disk.bytes, 0);
+        let is_small = on_disk.bytes <= HOLDS && on_disk.others.is_empty();
+        assert_eq!((of("damaged_total"), of("disk_failures_total")), (0, 0), "{}", server.error_log());
+        seen = (on_disk, metrics);
+        is_same && is_small
+    });
+    assert!(is_same, "{when}: {seen:?} {}", server.error_log());
+}
+
+#[test]
+fn what_is_killed_comes_back_whole() {
+    let (rounds, seed) = (number("TAILWATER_KILLS", ROUNDS), number("TAILWATER_TORTURE_SEED", 1));
+    let (pages, dir) = (Pages::new(), TempDir::new("cache-killed").unwrap());
+    let serving = pages.clone();
+    let origin = origin(move |mut conn| serving.serve(&mut conn));
+    let mut random = Random::new(seed);
+    for round in 0..=rounds {
+        let mut server = cached(dir.path(), origin);
+        let addr = server.addr();
+        let when = format!("round {round} of seed {seed}");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut clients = Vec::new();
+        if random.happens(50) || round == rounds {
+            assert_settled(&server, dir.path(), &when);
+            // All of them: what came over the kill, and what did not.
+            (0..PAGES).for_each(|page| assert!(pages.get(addr, page), "{when}"));
+            assert_settled(&server, dir.path(), &when);
+        }
+        if round < rounds {
+            // Also while it learns what there is.
+            clients = pages.load(addr, random.next_number() >> 16, &is_over);
+            if random.happens(30) {
+                wait_stored(&server, 50);
+                is_over.store(true, SeqCst);
+                clients.drain(..).for_each(|client| client.join().unwrap());
+                assert_settled(&server, dir.path(), &when);
+                is_over.store(false, SeqCst);
+                clients = pages.load(addr, random.next_number() >> 16, &is_over);
+            }
+            let stored = metrics(&server)["stored_total{cache=\"one\"}"] + random.below(40) as u64;
+            wait_stored(&server, stored);
+            // Its worker process as well, which is of its group.
+            server.signal(Signal::KILL).unwrap();
+            let _ = server.wait_exit(wait::PATIENCE);
+        }
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    }
+}

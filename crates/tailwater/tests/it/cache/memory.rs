@@ -1,0 +1,154 @@
+//! What a response on its way into a cache takes of memory: the disk gets it while it comes, and what is asked for once does not
+//! stay.
+
+use std::fs::{self, File};
+use std::io::IoSliceMut;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use tw_testkit::origin::counting;
+use tw_testkit::{Client, Lacks, Server, leave_out, wait};
+
+use crate::support::server;
+
+/// Bytes of a response, and of its first half, which comes before the other one may.
+const SIZE: usize = 8 << 20;
+const HALF: usize = SIZE / 2;
+
+/// A server with a cache, in front of one that stops in the middle of each large response until it is told to go on.
+fn cached() -> (Server, Sender<()>) {
+    let (go, wait_for_go) = channel();
+    let gate = Arc::new(Mutex::new(wait_for_go));
+    let (addr, _) = counting(move |conn, head, _| {
+        if !head.contains("/large") {
+            return conn.answer("", vec![b'x'; 500_000]);
+        }
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        conn.say(vec![b'a'; HALF]);
+        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        conn.say(vec![b'b'; HALF]);
+    });
+    let conf = format!(
+        "worker_processes 1; thread_pool own threads=4;
+         http {{ proxy_cache_path cache levels=1:2 keys_zone=one:1m thread_pool=own;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h; }}
+                 location = /metrics {{ metrics; }} }} }}"
+    );
+    let server = server().start(&conf).unwrap();
+    server.wait_error_log(" files, ").unwrap();
+    (server, go)
+}
+
+fn metric(server: &Server, series: &str) -> u64 {
+    let text = Client::get(server.addr(), "/metrics").unwrap().text();
+    let found = text.lines().find_map(|line| line.strip_prefix(&format!("tailwater_{series} ")));
+    found.and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+fn write_backs(server: &Server) -> u64 {
+    metric(server, "disk_jobs_total{pool=\"own\",operation=\"write_back\"}")
+}
+
+fn stored(server: &Server, count: u64) {
+    let is_stored = || metric(server, "cache_stored_total{cache=\"one\"}") >= count;
+    assert!(wait::until(wait::PATIENCE, is_stored), "{}", server.error_log());
+}
+
+fn ask(server: &Server, path: &str) -> Client {
+    let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+    client
+}
+
+/// Reads so many bytes, all of which are this one.
+fn read(client: &mut Client, count: usize, byte: u8) {
+    for _ in 0..count >> 16 {
+        assert!(client.read_bytes(1 << 16).unwrap().iter().all(|found| *found == byte));
+    }
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+/// How many of some pages in the first half of a file are in memory; `None` if that cannot be told.
+fn in_memory(path: &Path) -> Option<usize> {
+    let file = File::open(path).unwrap();
+    let mut found = 0;
+    for nth in 0..8 {
+        let mut byte = [0];
+        match preadv2(
+            &file,
+            &mut [IoSliceMut::new(&mut byte)],
+            nth * (HALF as u64 / 8),
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(1) => found += 1,
+            Err(Errno::AGAIN) => {}
+            Err(Errno::OPNOTSUPP) => return None,
+            other => panic!("{other:?}"),
+        }
+    }
+    Some(found)
+}
+
+#[test]
+fn the_disk_takes_it_while_it_comes() {
+    let (server, go) = cached();
+    let mut client = ask(&server, "/large");
+    assert_eq!(client.read_head().unwrap().status, 200);
+    read(&mut client, HALF, b'a');
+    // Nothing has ended, and the disk has got some of it. What is written at once is half of it at most.
+    assert!(wait::until(wait::PATIENCE, || write_backs(&server) > 0), "{}", server.error_log());
+    go.send(()).unwrap();
+    read(&mut client, HALF, b'b');
+    stored(&server, 1);
+    // A thread counts a job when whoever waited for it may have gone on.
+    assert!(wait::until(wait::PATIENCE, || write_backs(&server) >= 2), "{}", write_backs(&server));
+    // It is not read any more before it is in its place, so nothing has come back.
+    let [file] = &files(&server.prefix().join("cache"))[..] else { panic!("one file") };
+    match in_memory(file) {
+        Some(pages) => assert!(pages <= 4, "{pages} of 8"),
+        None => leave_out(Lacks::Machine, "no look into memory on this file system"),
+    }
+    // What is small is left to the kernel.
+    let all = write_backs(&server);
+    Client::get(server.addr(), "/small").unwrap();
+    stored(&server, 2);
+    assert_eq!(write_backs(&server), all);
+    // It is all there.
+    let mut client = ask(&server, "/large");
+    assert_eq!(client.read_head().unwrap().status, 200);
+    read(&mut client, HALF, b'a');
+    read(&mut client, HALF, b'b');
+}
+
+#[test]
+fn what_two_have_asked_for_stays() {
+    let (server, go) = cached();
+    let mut clients = [(); 2].map(|()| ask(&server, "/large"));
+    for client in &mut clients {
+        assert_eq!(client.read_head().unwrap().status, 200);
+        read(client, HALF, b'a');
+    }
+    go.send(()).unwrap();
+    for client in &mut clients {
+        read(client, HALF, b'b');
+    }
+    stored(&server, 1);
+    assert!(wait::until(wait::PATIENCE, || write_backs(&server) >= 2), "{}", write_backs(&server));
+    let [file] = &files(&server.prefix().join("cache"))[..] else { panic!("one file") };
+    match in_memory(file) {
+        Some(pages) => assert!(pages > 4, "{pages} of 8"),
+        None => leave_out(Lacks::Machine, "no look into memory on this file system"),
+    }
+}

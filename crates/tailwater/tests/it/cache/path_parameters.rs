@@ -1,0 +1,141 @@
+//! What `proxy_cache_path` says besides nginx's parameters: whose threads a cache has, and which entries it gives up.
+
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Server, Signal, wait};
+
+use crate::support::server;
+
+/// A server whose cache has the threads `own`, in front of one that answers with a few bytes.
+fn cached(parameters: &str, location: &str) -> Server {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            conn.answer("", head.split(' ').nth(1).unwrap_or_default());
+        }
+    });
+    let conf = format!(
+        "thread_pool own threads=2; thread_pool other threads=1;
+         http {{
+             proxy_cache_path cache levels=1:2 keys_zone=one:1m inactive=1h {parameters};
+             map $request_method $purge {{ ~^PURGE 1; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_key $uri; proxy_cache_purge $purge; {location} }}
+                 location = /metrics {{ metrics; }} }} }}"
+    );
+    server().start(&conf).unwrap()
+}
+
+fn metrics(server: &Server) -> String {
+    Client::get(server.addr(), "/metrics").unwrap().text()
+}
+
+fn value(text: &str, series: &str) -> u64 {
+    text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Operations of a pool.
+fn jobs(server: &Server, pool: &str, operation: &str) -> u64 {
+    value(
+        &metrics(server),
+        &format!("tailwater_disk_jobs_total{{pool=\"{pool}\",operation=\"{operation}\"}} "),
+    )
+}
+
+fn stored(server: &Server, count: u64) {
+    let is_stored = || value(&metrics(server), "tailwater_cache_stored_total{cache=\"one\"} ") >= count;
+    assert!(wait::until(wait::PATIENCE, is_stored), "{}", server.error_log());
+}
+
+fn purge(server: &Server, path: &str) -> u16 {
+    let mut client = server.connect().unwrap();
+    client.send(format!("PURGE {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")).unwrap();
+    client.read_response().unwrap().status
+}
+
+#[test]
+fn a_cache_has_threads_of_its_own() {
+    let server = cached("thread_pool=own", "");
+    server.wait_error_log(" files, ").unwrap();
+    assert_eq!(Client::get(server.addr(), "/a").unwrap().text(), "/a");
+    stored(&server, 1);
+    assert_eq!(purge(&server, "/a"), 204);
+    // The loader, a fill, a purge.
+    for operation in ["list", "create", "unlink"] {
+        // A thread counts a job when whoever waited for it may have gone on.
+        let is_counted = || jobs(&server, "own", operation) > 0;
+        assert!(wait::until(wait::PATIENCE, is_counted), "{operation}: {}", metrics(&server));
+        assert_eq!(jobs(&server, "default", operation), 0, "{operation}");
+    }
+}
+
+#[test]
+fn a_location_that_names_a_pool_has_that() {
+    let server = cached("thread_pool=own", "aio threads=other;");
+    server.wait_error_log(" files, ").unwrap();
+    Client::get(server.addr(), "/a").unwrap();
+    stored(&server, 1);
+    let are_counted = || jobs(&server, "other", "create") > 0 && jobs(&server, "own", "list") > 0;
+    assert!(wait::until(wait::PATIENCE, are_counted), "{}", metrics(&server));
+    assert_eq!(jobs(&server, "own", "create"), 0);
+}
+
+#[test]
+fn room_is_made_by_the_threads_of_the_cache() {
+    // A file takes 4096 bytes of its disk.
+    let server = cached("thread_pool=own max_size=16k", "aio threads=other;");
+    server.wait_error_log(" files, ").unwrap();
+    let evicted =
+        || value(&metrics(&server), "tailwater_cache_removed_total{cache=\"one\",reason=\"evicted\"} ");
+    for nth in 0..8 {
+        Client::get(server.addr(), &format!("/{nth}")).unwrap();
+    }
+    assert!(wait::until(wait::PATIENCE, || evicted() >= 4), "{}", metrics(&server));
+    let removed = |pool| jobs(&server, pool, "unlink");
+    assert!(wait::until(wait::PATIENCE, || removed("own") >= evicted()), "{}", metrics(&server));
+    assert_eq!((removed("other"), removed("default")), (0, 0));
+}
+
+#[test]
+fn a_pool_that_nobody_has_declared_is_a_mistake() {
+    for (parameters, expected) in [
+        ("thread_pool=none", "unknown thread pool \"none\""),
+        ("thread_pool=", "invalid thread_pool value"),
+        ("policy=fifo", "invalid policy value \"fifo\", it must be \"lru\" or \"s3fifo\""),
+    ] {
+        let conf = format!("http {{ proxy_cache_path cache keys_zone=one:1m {parameters}; }}");
+        let output = server().arg("-t").run(&conf).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{said}");
+    }
+}
+
+/// Asks for some pages often and for many others once, and tells how many of the first are still there.
+fn kept(server: &Server) -> u64 {
+    let hits = || value(&metrics(server), "tailwater_cache_responses_total{cache=\"one\",status=\"HIT\"} ");
+    for _ in 0..4 {
+        for page in 0..10 {
+            Client::get(server.addr(), &format!("/wanted/{page}")).unwrap();
+        }
+        let filling = || value(&metrics(server), "tailwater_cache_filling{cache=\"one\"} ") == 0;
+        assert!(wait::until(wait::PATIENCE, filling));
+    }
+    for page in 0..300 {
+        Client::get(server.addr(), &format!("/once/{page}")).unwrap();
+    }
+    let evicted = || value(&metrics(server), "tailwater_cache_bytes{cache=\"one\"} ") <= 100 * 4096;
+    assert!(wait::until(wait::PATIENCE, evicted), "{}", metrics(server));
+    let before = hits();
+    for page in 0..10 {
+        Client::get(server.addr(), &format!("/wanted/{page}")).unwrap();
+    }
+    hits() - before
+}
+
+#[test]
+fn what_is_asked_for_again_stays_with_s3fifo() {
+    let server = cached("max_size=400k policy=s3fifo", "");
+    assert_eq!(kept(&server), 10);
+    // The policy may change while it runs, and nothing is lost by that.
+    server.signal(Signal::HUP).unwrap();
+    assert_eq!(Client::get(server.addr(), "/wanted/1").unwrap().text(), "/wanted/1");
+}

@@ -1,0 +1,715 @@
+//! `proxy_cache`: responses of a server behind this one are kept on the disk and answer for it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+
+use tw_testkit::origin::counting;
+use tw_testkit::{Client, Response, Server, wait};
+
+use crate::support::{server, start};
+
+/// An origin that counts what it is asked for, and tells the number in its body.
+struct Counting {
+    addr: SocketAddr,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    /// Answers with these field lines.
+    fn new(fields: &'static str) -> Self {
+        Self::answering(move |conn, head, nth| {
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            conn.answer(fields, format!("{path} {nth}"));
+        })
+    }
+
+    fn answering(
+        answer: impl Fn(&mut tw_testkit::origin::Conn, &str, usize) + Send + Sync + Clone + 'static,
+    ) -> Self {
+        let (addr, asked) = counting(answer);
+        Self { addr, asked }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+
+    /// A server with a cache in front of it.
+    fn cached(&self, more: &str) -> Server {
+        self.cached_in("cache levels=1:2 keys_zone=one:1m", more)
+    }
+
+    fn cached_in(&self, path: &str, more: &str) -> Server {
+        start(
+            server().with_master(),
+            &format!(
+                "proxy_cache_path {path};
+                 log_format cached '$request_method $request_uri $status $upstream_cache_status $cache_why';
+                 server {{ listen 127.0.0.1:{{port}}; access_log logs/access.log cached;
+                     location / {{ proxy_pass http://{}; proxy_cache one; proxy_cache_valid 1h;
+                         add_header X-Cache $upstream_cache_status; {more} }}
+                     location = /metrics {{ metrics; access_log off; }} }}",
+                self.addr
+            ),
+        )
+    }
+}
+
+fn get(server: &Server, path: &str) -> Response {
+    Client::get(server.addr(), path).unwrap()
+}
+
+fn ask(server: &Server, head: &str) -> Response {
+    let mut client = server.connect().unwrap();
+    client.send(format!("{head}Host: localhost\r\nConnection: close\r\n\r\n")).unwrap();
+    if head.starts_with("HEAD ") { client.read_head().unwrap() } else { client.read_response().unwrap() }
+}
+
+fn status(response: &Response) -> &str {
+    response.field("X-Cache").unwrap_or_default()
+}
+
+/// Every file below the cache's directory.
+fn files(server: &Server) -> Vec<PathBuf> {
+    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap().filter_map(Result::ok) {
+            let path = entry.path();
+            if path.is_dir() { below(&path, found) } else { found.push(path) }
+        }
+    }
+    let mut found = Vec::new();
+    below(&server.prefix().join("cache"), &mut found);
+    found
+}
+
+/// Waits until so many responses are stored, by a server whose metrics are at `/metrics`: who asks for one before asks the
+/// origin, too, and what that says may take its place.
+pub(crate) fn stored(server: &Server, count: usize) {
+    let is = || metric(server, "cache_stored_total") == count as u64;
+    assert!(wait::until(wait::PATIENCE, is), "{}", server.error_log());
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = get(server, "/metrics").text();
+    let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{name}{{")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+#[test]
+fn the_second_request_is_answered_from_the_disk() {
+    let origin = Counting::new("X-Odd: a\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n");
+    let server = origin.cached("");
+    let first = get(&server, "/a");
+    assert_eq!((status(&first), first.text()), ("MISS", "/a 0".to_owned()));
+    stored(&server, 1);
+    let second = get(&server, "/a");
+    assert_eq!((status(&second), second.text()), ("HIT", "/a 0".to_owned()));
+    assert_eq!(second.field("X-Odd"), Some("a"));
+    assert_eq!(get(&server, "/b").text(), "/b 1");
+    assert_eq!(origin.asked(), 2);
+    stored(&server, 2);
+    let found = files(&server);
+    assert_eq!(found.len(), 2, "{found:?}");
+    // Where nginx has it: the levels from the end of the MD5 of the key.
+    let key = md5(&format!("http://{}/a", origin.addr));
+    let place = format!("cache/{}/{}/{key}", &key[31..], &key[29..31]);
+    assert!(found.contains(&server.prefix().join(&place)), "{place} {found:?}");
+    assert_eq!(server.access_log(3).unwrap(), ["GET /a 200 MISS -", "GET /a 200 HIT -", "GET /b 200 MISS -"]);
+}
+
+/// MD5 in hexadecimal, by the program that everybody has.
+fn md5(text: &str) -> String {
+    use std::io::Write;
+    let mut child = std::process::Command::new("md5sum")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8_lossy(&output.stdout)[..32].to_owned()
+}
+
+#[test]
+fn what_is_kept_outlives_the_server() {
+    let origin = Counting::new("");
+    let mut server = origin.cached("");
+    assert_eq!(get(&server, "/a").text(), "/a 0");
+    stored(&server, 1);
+    server.signal(tw_testkit::Signal::HUP).unwrap();
+    server.wait_error_log("the configuration is taken over").unwrap();
+    assert_eq!(get(&server, "/a").text(), "/a 0");
+    let files_before = files(&server);
+    let kept: Vec<_> = files_before.iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    server.stop().unwrap();
+    // Another one, which finds the files.
+    let other =
+        origin.cached_in(&format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()), "");
+    let found = get(&other, "/a");
+    assert_eq!((status(&found), found.text()), ("HIT", "/a 0".to_owned()));
+    assert_eq!(origin.asked(), 1);
+    for (path, content) in kept {
+        assert_eq!(fs::read(path).unwrap(), content);
+    }
+}
+
+#[test]
+fn conditions_and_ranges_are_answered_from_it() {
+    let origin = Counting::answering(|conn, head, nth| {
+        assert!(!head.contains("Range"), "{head}");
+        conn.answer(
+            "ETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n",
+            format!("0123456789{nth}"),
+        );
+    });
+    let server = origin.cached("");
+    // All of it is fetched, whatever is asked for.
+    let part = ask(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4\r\n");
+    assert_eq!((part.status, part.text()), (206, "234".to_owned()));
+    stored(&server, 1);
+    let part = ask(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4,6-6\r\n");
+    assert_eq!(part.status, 206);
+    assert!(part.field("Content-Type").unwrap().starts_with("multipart/byteranges"));
+    assert_eq!(ask(&server, "GET / HTTP/1.1\r\nIf-None-Match: \"x\"\r\n").status, 304);
+    let head = ask(&server, "HEAD / HTTP/1.1\r\n");
+    assert_eq!((head.status, head.field("Content-Length")), (200, Some("11")));
+    assert_eq!(origin.asked(), 1);
+}
+
+#[test]
+fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
+    let origin = Counting::new(
+        "Cache-Control: max-age=3600\r\nCDN-Cache-Control: max-age=3600\r\nETag: \"a\"\r\n\
+         Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    );
+    let server = origin.cached("");
+    assert_eq!(get(&server, "/").status, 200);
+    for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=100-", 416)] {
+        // From what comes, and from what is stored.
+        for path in [format!("/{expected}"), "/".to_owned()] {
+            let response = ask(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
+            assert_eq!(response.status, expected, "{path}");
+            for name in ["Cache-Control", "CDN-Cache-Control", "Expires", "ETag", "Last-Modified"] {
+                assert_eq!(response.field(name), None, "{path} {field}");
+            }
+        }
+    }
+}
+
+#[test]
+fn head_fetches_the_whole_response() {
+    let origin = Counting::new("");
+    let server = origin.cached("");
+    let head = ask(&server, "HEAD /a HTTP/1.1\r\n");
+    assert_eq!((head.status, head.field("Content-Length"), status(&head)), (200, Some("4"), "MISS"));
+    stored(&server, 1);
+    assert_eq!(get(&server, "/a").text(), "/a 0");
+}
+
+#[test]
+fn what_the_response_says_decides() {
+    let origin = Counting::answering(|conn, head, nth| {
+        let fields = match head.split(' ').nth(1).unwrap() {
+            "/private" => "Cache-Control: private\r\n",
+            "/no-store" => "Cache-Control: no-store\r\n",
+            "/cookie" => "Set-Cookie: a=b\r\n",
+            "/star" => "Vary: *\r\n",
+            "/zero" => "Cache-Control: max-age=0\r\n",
+            "/accel" => "Cache-Control: private\r\nX-Accel-Expires: 100\r\n",
+            _ => "",
+        };
+        conn.answer(fields, nth.to_string());
+    });
+    let server = origin.cached("");
+    for path in ["/private", "/no-store", "/cookie", "/star", "/zero"] {
+        for _ in 0..2 {
+            assert_eq!(status(&get(&server, path)), "MISS", "{path}");
+        }
+    }
+    assert_eq!(origin.asked(), 10);
+    assert_eq!(status(&get(&server, "/accel")), "MISS");
+    stored(&server, 1);
+    assert_eq!(status(&get(&server, "/accel")), "HIT");
+    let lines = server.access_log(12).unwrap();
+    let why: Vec<_> = lines.iter().step_by(2).map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(why, ["private", "no-store", "set-cookie", "vary-star", "max-age", "-"]);
+}
+
+#[test]
+fn variants_are_told_apart() {
+    let origin = Counting::answering(|conn, head, nth| {
+        let language = if head.contains("Accept-Language: de") { "de" } else { "en" };
+        conn.answer("Vary: Accept-Language\r\n", format!("{language} {nth}"));
+    });
+    let server = origin.cached("");
+    let of = |language: &str| ask(&server, &format!("GET / HTTP/1.1\r\nAccept-Language: {language}\r\n"));
+    assert_eq!(of("de").text(), "de 0");
+    stored(&server, 1);
+    assert_eq!(of("en").text(), "en 1");
+    stored(&server, 2);
+    assert_eq!((of("de").text(), of("en").text()), ("de 0".to_owned(), "en 1".to_owned()));
+    assert_eq!(origin.asked(), 2);
+}
+
+#[test]
+fn one_asks_for_many() {
+    const CLIENTS: usize = 50;
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
+    let origin = Counting::answering(move |conn, _, nth| {
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n");
+        conn.say(vec![b'a' + nth as u8; 100_000]);
+        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        conn.say(vec![b'x'; 200_000]);
+    });
+    let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            client
+        })
+        .collect();
+    // Everybody gets what has come so far, before the rest is there.
+    for client in &mut clients {
+        assert_eq!(client.read_head().unwrap().status, 200);
+        assert_eq!(client.read_bytes(100_000).unwrap(), vec![b'a'; 100_000]);
+    }
+    go.send(()).unwrap();
+    for client in &mut clients {
+        assert_eq!(client.read_bytes(200_000).unwrap(), vec![b'x'; 200_000]);
+    }
+    assert_eq!(origin.asked(), 1);
+    assert_eq!(metric(&server, "cache_collapsed_total"), CLIENTS as u64 - 1);
+    // A client may have the last byte before that is counted.
+    let others = (CLIENTS as u64 - 1) * 300_000;
+    let are_counted = || metric(&server, "cache_collapsed_bytes_total") == others;
+    assert!(wait::until(wait::PATIENCE, are_counted), "{}", metric(&server, "cache_collapsed_bytes_total"));
+    // They had to wait for the origin, not for the cache.
+    assert_eq!(metric(&server, "cache_hit_seconds_count"), 0);
+    stored(&server, 1);
+    assert_eq!(get(&server, "/large").text().len(), 300_000);
+    assert_eq!(origin.asked(), 1);
+}
+
+#[test]
+fn nobody_waits_for_a_response_that_is_not_for_others() {
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
+    let origin = Counting::answering(move |conn, _, nth| {
+        if nth == 0 {
+            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        }
+        conn.answer("Cache-Control: private\r\n", nth.to_string());
+    });
+    let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
+    let mut clients: Vec<_> = (0..5)
+        .map(|_| {
+            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            client
+        })
+        .collect();
+    assert!(wait::until(wait::PATIENCE, || origin.asked() == 1));
+    go.send(()).unwrap();
+    let mut bodies: Vec<_> =
+        clients.iter_mut().map(|client| client.read_response().unwrap().text()).collect();
+    bodies.sort();
+    assert_eq!(bodies, ["0", "1", "2", "3", "4"]);
+}
+
+#[test]
+fn who_has_asked_may_leave() {
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
+    let origin = Counting::answering(move |conn, _, nth| {
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n");
+        conn.say(vec![b'a'; 100_000]);
+        if nth == 0 {
+            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        }
+        conn.say(vec![b'b'; 100_000]);
+    });
+    let server = origin.cached("proxy_cache_lock on;");
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    drop(client);
+    go.send(()).unwrap();
+    stored(&server, 1);
+    assert_eq!(get(&server, "/").text().len(), 200_000);
+    assert_eq!(origin.asked(), 1);
+}
+
+#[test]
+fn what_is_cut_off_is_not_kept() {
+    let origin = Counting::answering(|conn, _, nth| {
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{nth}"));
+        conn.reader.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let server = origin.cached("");
+    for nth in 0..2 {
+        let mut client = server.connect().unwrap();
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert_eq!(client.read_head().unwrap().status, 200);
+        assert_eq!(client.read_until_close().unwrap(), nth.to_string().as_bytes());
+    }
+    server.wait_error_log("upstream prematurely closed connection").unwrap();
+    assert!(wait::until(wait::PATIENCE, || files(&server).is_empty()), "{:?}", files(&server));
+    assert_eq!(metric(&server, "cache_stored_total"), 0);
+}
+
+#[test]
+fn what_is_no_longer_valid_answers_for_an_origin_that_cannot() {
+    let origin = Counting::answering(|conn, head, nth| match (nth, head.contains("/error")) {
+        (0, _) => conn.answer("Cache-Control: max-age=1\r\n", "first"),
+        (_, true) => conn.say("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\nno"),
+        _ => conn.answer("", "other"),
+    });
+    let server = origin.cached("proxy_cache_use_stale http_500 error; proxy_cache_key a;");
+    assert_eq!(get(&server, "/").text(), "first");
+    stored(&server, 1);
+    let stale = wait::some(wait::PATIENCE, || {
+        let response = get(&server, "/error");
+        (status(&response) == "STALE").then_some(response)
+    });
+    let stale = stale.unwrap();
+    assert_eq!((stale.status, stale.text()), (200, "first".to_owned()));
+}
+
+#[test]
+fn the_origin_is_asked_whether_something_has_changed() {
+    let origin = Counting::answering(|conn, head, nth| {
+        if nth == 0 {
+            return conn.answer("ETag: \"x\"\r\nX-Accel-Expires: 1\r\n", "kept");
+        }
+        assert!(head.contains("If-None-Match: \"x\"\r\n"), "{head}");
+        conn.say("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Accel-Expires: 1000\r\n\r\n");
+    });
+    let server = origin.cached("proxy_cache_revalidate on;");
+    assert_eq!(get(&server, "/").text(), "kept");
+    stored(&server, 1);
+    let again = wait::some(wait::PATIENCE, || {
+        let response = get(&server, "/");
+        (status(&response) == "REVALIDATED").then_some(response)
+    });
+    assert_eq!(again.unwrap().text(), "kept");
+    // The second answer is valid for longer, also for who reads its file.
+    let is_hit = || {
+        server.signal(tw_testkit::Signal::USR1).unwrap();
+        status(&get(&server, "/")) == "HIT"
+    };
+    assert!(wait::until(wait::PATIENCE, is_hit));
+}
+
+#[test]
+fn it_is_fetched_anew_beside_the_request() {
+    let origin = Counting::new("Cache-Control: max-age=1\r\n");
+    let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
+    assert_eq!(get(&server, "/").text(), "/ 0");
+    stored(&server, 1);
+    let stale = wait::some(wait::PATIENCE, || {
+        let response = get(&server, "/");
+        (status(&response) == "STALE").then_some(response)
+    });
+    assert_eq!(stale.unwrap().text(), "/ 0");
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "/ 1"));
+}
+
+#[test]
+fn min_uses_and_bypass_and_no_cache() {
+    let origin = Counting::new("");
+    let server = origin.cached(
+        "proxy_cache_min_uses 2; proxy_cache_bypass $arg_bypass; proxy_no_cache $arg_no; proxy_cache_key $uri;",
+    );
+    assert_eq!((get(&server, "/").text(), get(&server, "/").text()), ("/ 0".to_owned(), "/ 1".to_owned()));
+    stored(&server, 1);
+    assert_eq!(get(&server, "/").text(), "/ 1");
+    let bypassed = get(&server, "/?bypass=1");
+    assert_eq!((status(&bypassed), bypassed.text()), ("BYPASS", "/?bypass=1 2".to_owned()));
+    stored(&server, 2);
+    assert_eq!(get(&server, "/").text(), "/?bypass=1 2");
+    for _ in 0..3 {
+        assert_eq!(status(&get(&server, "/b?no=1")), "MISS");
+    }
+}
+
+#[test]
+fn refresh_right_behind_the_first_fetch_leaves_no_gap() {
+    for lock in ["off", "on"] {
+        let origin = Counting::answering(|conn, _, nth| conn.answer("", vec![b'0' + nth as u8 % 10; 60_000]));
+        let server = origin.cached(&format!(
+            "proxy_cache_bypass $arg_bypass; proxy_cache_key $uri; proxy_cache_lock {lock};"
+        ));
+        let mut client = server.connect().unwrap();
+        for round in 0..40 {
+            let mut get = |query: &str| {
+                client.send(format!("GET /{round}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+                client.read_response().unwrap()
+            };
+            assert_eq!(status(&get("")), "MISS");
+            let refreshed = get("?bypass=1");
+            assert_eq!(status(&refreshed), "BYPASS");
+            for _ in 0..5 {
+                let response = get("");
+                assert_eq!(status(&response), "HIT", "lock {lock}, round {round}");
+                assert_eq!(response.text(), refreshed.text(), "lock {lock}, round {round}");
+            }
+        }
+        assert_eq!(origin.asked(), 80);
+    }
+}
+
+#[test]
+fn a_damaged_file_is_a_miss_and_goes() {
+    let origin = Counting::new("");
+    let server = origin.cached("");
+    assert_eq!(get(&server, "/a").text(), "/a 0");
+    stored(&server, 1);
+    let [path] = &files(&server)[..] else { panic!() };
+    let mut content = fs::read(path).unwrap();
+    content[20] ^= 1;
+    fs::write(path, &content).unwrap();
+    // What is open is as it was; what is opened anew is looked at.
+    server.signal(tw_testkit::Signal::USR1).unwrap();
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/a").text() == "/a 1"));
+    assert!(metric(&server, "cache_damaged_total") == 1, "{}", server.error_log());
+    stored(&server, 2);
+    fs::remove_file(path).unwrap();
+    server.signal(tw_testkit::Signal::USR1).unwrap();
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/a").text() == "/a 2"));
+}
+
+#[test]
+fn there_is_never_more_in_it_than_there_should_be() {
+    let origin = Counting::answering(|conn, _, _| conn.answer("", vec![b'x'; 100_000]));
+    let server = origin.cached_in("cache keys_zone=one:1m max_size=1m", "");
+    for nth in 0..40 {
+        assert_eq!(get(&server, &format!("/{nth}")).text().len(), 100_000);
+    }
+    stored(&server, 40);
+    let is_small = || metric(&server, "cache_bytes") <= 1 << 20 && files(&server).len() <= 10;
+    assert!(wait::until(wait::PATIENCE, is_small), "{}", files(&server).len());
+    let of = |name: &str| {
+        let text = get(&server, "/metrics").text();
+        let line = text.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert!(of("cache_removed_total{cache=\"one\",reason=\"evicted\"}") >= 30);
+    assert!(files(&server).len() >= 8, "no more than needed");
+}
+
+#[test]
+fn what_nobody_asks_for_goes() {
+    let origin = Counting::new("");
+    let server = origin.cached_in("cache keys_zone=one:1m inactive=1s", "");
+    assert_eq!(status(&get(&server, "/a")), "MISS");
+    stored(&server, 1);
+    assert!(wait::until(wait::PATIENCE, || files(&server).is_empty()));
+    assert_eq!(metric(&server, "cache_entries"), 0);
+}
+
+#[test]
+fn bodies_without_a_length_and_slow_clients() {
+    let origin = Counting::answering(|conn, _, _| {
+        conn.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for nth in 0..100_u8 {
+            conn.say("4000\r\n");
+            conn.say(vec![nth; 0x4000]);
+            conn.say("\r\n");
+        }
+        conn.say("0\r\n\r\n");
+    });
+    let server = origin.cached("proxy_cache_lock on;");
+    let expected: Vec<u8> = (0..100_u8).flat_map(|nth| vec![nth; 0x4000]).collect();
+    let mut slow = server.connect().unwrap().patience(wait::PATIENCE);
+    slow.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    // It does not hold the others up, nor the file.
+    stored(&server, 1);
+    let mut other = server.connect().unwrap();
+    other.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let found = other.read_response().unwrap();
+    assert_eq!((status(&found), found.body.len()), ("HIT", expected.len()));
+    assert!(found.body == expected && found.field("Content-Length") == Some("1638400"));
+    let first = slow.read_response().unwrap();
+    assert!(first.body == expected, "{}", first.body.len());
+}
+
+#[test]
+fn who_is_slow_gets_all_that_has_come_while_nothing_more_does() {
+    // More than sockets hold, and a small piece at the end.
+    const HALF: usize = (4 << 20) + 1000;
+    const ROUNDS: usize = 8;
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
+    let origin = Counting::answering(move |conn, _, _| {
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+        conn.say(vec![b'a'; HALF]);
+        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        conn.say(vec![b'b'; HALF]);
+    });
+    let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
+    for round in 0..ROUNDS {
+        let mut clients = [(); 2].map(|()| {
+            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            client.send(format!("GET /{round} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+            client
+        });
+        // The second one takes nothing before the first one has all of it.
+        for client in &mut clients {
+            assert_eq!(client.read_head().unwrap().status, 200);
+            let half = client.read_bytes(HALF);
+            assert!(half.is_ok_and(|half| half.iter().all(|byte| *byte == b'a')), "round {round}");
+        }
+        go.send(()).unwrap();
+        for client in &mut clients {
+            assert!(client.read_bytes(HALF).unwrap().iter().all(|byte| *byte == b'b'));
+        }
+    }
+    assert_eq!(origin.asked(), ROUNDS);
+}
+
+#[test]
+fn names_of_caches_are_checked() {
+    let refused = crate::support::refusal_of(
+        "http { server { listen 127.0.0.1:{port}; location / { proxy_pass http://127.0.0.1:1; proxy_cache none; } } }",
+    );
+    assert!(refused.contains("\"proxy_cache\" zone \"none\" is unknown"), "{refused}");
+    let refused = crate::support::refusal_of(
+        "http { proxy_cache_path a keys_zone=x:1m; proxy_cache_path b keys_zone=x:1m; server { listen 127.0.0.1:{port}; } }",
+    );
+    assert!(refused.contains("duplicate zone \"x\""), "{refused}");
+    let refused = crate::support::refusal_of(
+        "http { proxy_cache_path a inactive=1h; server { listen 127.0.0.1:{port}; } }",
+    );
+    assert!(refused.contains("must have \"keys_zone\" parameter"), "{refused}");
+}
+
+/// A server that purges what `PURGE` names.
+fn purging(origin: &Counting, more: &str) -> Server {
+    origin.cached(&format!(
+        "proxy_cache_key $uri; proxy_cache_purge $http_purge; proxy_cache_tag $upstream_http_surrogate_key;
+         proxy_cache_purge_tag $http_tag; {more}"
+    ))
+}
+
+fn purge(server: &Server, path: &str, fields: &str) -> u16 {
+    ask(server, &format!("PURGE {path} HTTP/1.1\r\n{fields}")).status
+}
+
+#[test]
+fn one_response_is_purged() {
+    let origin = Counting::new("");
+    let server = purging(&origin, "");
+    assert_eq!(
+        (get(&server, "/a").text(), get(&server, "/b").text()),
+        ("/a 0".to_owned(), "/b 1".to_owned())
+    );
+    stored(&server, 2);
+    assert_eq!(purge(&server, "/a", "Purge: 1\r\n"), 204);
+    assert_eq!(files(&server).len(), 1);
+    assert_eq!(purge(&server, "/a", "Purge: 1\r\n"), 404);
+    assert_eq!(
+        (get(&server, "/a").text(), get(&server, "/b").text()),
+        ("/a 2".to_owned(), "/b 1".to_owned())
+    );
+}
+
+#[test]
+fn all_that_begins_like_it_is_purged_and_stays_so() {
+    let origin = Counting::new("");
+    let mut server = purging(&origin, "");
+    for path in ["/a/1", "/a/2", "/b"] {
+        get(&server, path);
+    }
+    stored(&server, 3);
+    assert_eq!(purge(&server, "/a/*", "Purge: 1\r\n"), 204);
+    assert_eq!(get(&server, "/b").text(), "/b 2");
+    assert_eq!(get(&server, "/a/1").text(), "/a/1 3");
+    // What nobody asks for is removed beside.
+    assert!(
+        wait::until(wait::PATIENCE, || files(&server).iter().filter(|f| !f.ends_with("purges")).count() == 2)
+    );
+    stored(&server, 4);
+    server.stop().unwrap();
+    // Numbers of a process begin with its second: what the one before has taken in the same second counts as old.
+    let second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let then = second();
+    assert!(wait::until(wait::PATIENCE, || second() > then));
+    let other = origin.cached_in(
+        &format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()),
+        "proxy_cache_key $uri;",
+    );
+    assert_eq!(
+        (get(&other, "/a/1").text(), get(&other, "/a/2").text()),
+        ("/a/1 3".to_owned(), "/a/2 4".to_owned())
+    );
+}
+
+#[test]
+fn a_purge_is_not_undone_by_a_response_that_was_asked_for_before() {
+    for path in ["/a", "/*"] {
+        let (go, wait_for_go) = channel::<()>();
+        let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
+        let origin = Counting::answering(move |conn, _, nth| {
+            if nth == 0 {
+                gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+            }
+            conn.answer("", format!("{nth}"));
+        });
+        let server =
+            purging(&origin, "proxy_cache_lock on; proxy_cache_lock_age 1h; proxy_cache_lock_timeout 1h;");
+        let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+        client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(wait::until(wait::PATIENCE, || origin.asked() == 1));
+        purge(&server, path, "Purge: 1\r\n");
+        // Nobody follows it any more.
+        assert_eq!(get(&server, "/a").text(), "1");
+        stored(&server, 1);
+        go.send(()).unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "0");
+        assert!(wait::until(wait::PATIENCE, || metric(&server, "cache_filling") == 0));
+        assert_eq!(get(&server, "/a").text(), "1");
+    }
+}
+
+#[test]
+fn tags_are_purged_softly_and_hard() {
+    let origin = Counting::answering(|conn, head, nth| {
+        let path = head.split(' ').nth(1).unwrap();
+        let tag = if path == "/c" { "three" } else { "one, two" };
+        match head.contains("/b") && nth > 3 {
+            true => conn.say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
+            false => conn.answer(&format!("Surrogate-Key: {tag}\r\n"), format!("{path} {nth}")),
+        }
+    });
+    let server = purging(&origin, "proxy_cache_use_stale http_500;");
+    for path in ["/a", "/b", "/c"] {
+        get(&server, path);
+    }
+    stored(&server, 3);
+    assert_eq!(purge(&server, "/", "Purge: soft\r\nTag: two\r\n"), 204);
+    assert_eq!((status(&get(&server, "/a")), status(&get(&server, "/c"))), ("EXPIRED", "HIT"));
+    let stale = get(&server, "/b");
+    assert_eq!((status(&stale), stale.text()), ("STALE", "/b 1".to_owned()));
+    assert_eq!(purge(&server, "/", "Purge: 1\r\nTag: nothing two\r\n"), 204);
+    assert_eq!((get(&server, "/b").status, status(&get(&server, "/c"))), (500, "HIT"));
+}
+
+#[test]
+fn what_is_fetched_anew_has_the_target_that_was_sent() {
+    let origin = Counting::new("Cache-Control: max-age=1\r\n");
+    let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
+    assert_eq!(get(&server, "/a%6C?b").text(), "/a%6C?b 0");
+    let renewed = wait::some(wait::PATIENCE, || {
+        let text = get(&server, "/a%6C?b").text();
+        (text != "/a%6C?b 0").then_some(text)
+    });
+    let renewed = renewed.unwrap_or_else(|| panic!("never renewed: {}", server.error_log()));
+    assert!(renewed.starts_with("/a%6C?b "), "{renewed}");
+}

@@ -1,0 +1,570 @@
+//! `slice`: responses of a server behind this one, fetched and cached in parts of one size.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tw_testkit::origin::{Conn, origin};
+use tw_testkit::{Client, Response, Server, wait};
+
+use crate::cache::proxy_cache::stored;
+use crate::support::{ask, get, raw, refusal, server, start, start_server, try_ask};
+
+/// What the origin has: each byte tells where it is.
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| b'a' + (at % 23) as u8).collect()
+}
+
+/// An origin that has ranges, and notes which it is asked for.
+#[derive(Clone)]
+struct Ranged {
+    addr: SocketAddr,
+    /// The paths and the ranges, in order; empty for the whole.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+/// Where a range begins and the byte behind its end.
+fn range(head: &str) -> Option<(usize, usize)> {
+    let line = head.lines().find_map(|line| line.strip_prefix("Range: bytes="))?;
+    let (first, last) = line.split_once('-')?;
+    Some((first.parse().ok()?, last.parse::<usize>().map_or(usize::MAX, |last| last + 1)))
+}
+
+impl Ranged {
+    /// Has `content` under every path, with these field lines beside those of the range.
+    fn new(content: Vec<u8>, fields: &'static str) -> Self {
+        // Each connection has a copy of what answers, which may be a hundred megabytes.
+        let content = Arc::new(content);
+        Self::answering(move |conn, head| part(conn, head, fields, &content))
+    }
+
+    fn answering(answer: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let noted = asked.clone();
+        let addr = origin(move |mut conn| {
+            while let Some(head) = conn.head() {
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let range = head.lines().find_map(|line| line.strip_prefix("Range: "));
+                noted.lock().unwrap().push(format!("{path} {}", range.unwrap_or_default()));
+                answer(&mut conn, &head);
+            }
+        });
+        Self { addr, asked }
+    }
+
+    /// What it was asked for since this was last asked.
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    /// A server in front of it that slices without a cache, in `location /`, and by these settings.
+    fn sliced(&self, more: &str) -> Server {
+        let addr = self.addr;
+        start_server(
+            server(),
+            &format!(
+                "location / {{ proxy_pass http://{addr}; proxy_set_header Range $slice_range; {more} }}"
+            ),
+        )
+    }
+
+    /// The same with a cache.
+    fn cached(&self, more: &str) -> Server {
+        let addr = self.addr;
+        start(
+            server().with_master(),
+            &format!(
+                "proxy_cache_path cache levels=1:2 keys_zone=one:1m; proxy_cache_key $uri$slice_range; \
+                 server {{ listen 127.0.0.1:{{port}}; proxy_set_header Range $slice_range; \
+                   location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 200 206 1h; \
+                     add_header X-Cache $upstream_cache_status; {more} }} \
+                   location = /metrics {{ metrics; }} }}"
+            ),
+        )
+    }
+}
+
+/// Answers with the part of `content` that is asked for.
+fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
+    let Some((start, end)) = range(head) else { return conn.answer(fields, content) };
+    let (end, len) = (end.min(content.len()), content.len());
+    if start >= len {
+        let unsatisfied = format!("Content-Range: bytes */{len}\r\nContent-Length: 0\r\n\r\n");
+        return conn.say(format!("HTTP/1.1 416 Requested Range Not Satisfiable\r\n{unsatisfied}"));
+    }
+    let (last, size) = (end - 1, end - start);
+    let mut said = format!(
+        "HTTP/1.1 206 Partial Content\r\nAccept-Ranges: bytes\r\n{fields}\
+         Content-Range: bytes {start}-{last}/{len}\r\nContent-Length: {size}\r\n\r\n"
+    )
+    .into_bytes();
+    if !head.starts_with("HEAD ") {
+        // In one write: two small ones would wait for each other.
+        said.extend_from_slice(&content[start..end]);
+    }
+    conn.say(said);
+}
+
+/// The ranges of these slices of 1000 bytes, as they are asked for.
+fn slices(path: &str, which: impl IntoIterator<Item = usize>) -> Vec<String> {
+    which.into_iter().map(|nth| format!("{path} bytes={}-{}", nth * 1000, nth * 1000 + 999)).collect()
+}
+
+fn status(response: &Response) -> &str {
+    response.field("X-Cache").unwrap_or_default()
+}
+
+const ETAG: &str = "ETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n";
+
+/// There is nothing in the error log but notices, and turns of a loop that a busy machine made long.
+fn no_complaint(server: &Server) {
+    let is_usual = |line: &&str| {
+        line.contains("[notice]")
+            || line.contains("[info]")
+            || line.contains("[warn]") && line.contains(": event loop of worker ")
+    };
+    let log = server.error_log();
+    let complaints: Vec<_> = log.lines().filter(|line| !is_usual(line)).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+#[test]
+fn a_response_is_made_of_slices() {
+    let origin = Ranged::new(content(4500), "ETag: \"x\"\r\nX-Odd: a\r\n");
+    let server = origin.sliced("slice 1000;");
+    let response = get(&server, "/file?a=b");
+    assert_eq!((response.status, response.field("Content-Length")), (200, Some("4500")));
+    assert_eq!((response.field("Content-Range"), response.field("X-Odd")), (None, Some("a")));
+    assert_eq!(response.field("Accept-Ranges"), Some("bytes"));
+    assert!(response.body == content(4500));
+    assert_eq!(origin.asked(), slices("/file?a=b", 0..5));
+    // The connection is as good as before.
+    let mut client = server.connect().unwrap();
+    for _ in 0..3 {
+        client.send("GET /file HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(client.read_response().unwrap().body == content(4500));
+    }
+    no_complaint(&server);
+}
+
+#[test]
+fn only_the_slices_of_a_range_are_fetched() {
+    let origin = Ranged::new(content(4500), ETAG);
+    let server = origin.sliced("slice 1000;");
+    for (asked, part, which) in [
+        ("bytes=0-0", 0..1, vec![0]),
+        ("bytes=999-1000", 999..1001, vec![0, 1]),
+        ("bytes=2345-2346", 2345..2347, vec![2]),
+        ("bytes=2000-2999", 2000..3000, vec![2]),
+        ("bytes=3999-", 3999..4500, vec![3, 4]),
+        ("bytes=4000-99999", 4000..4500, vec![4]),
+        // How long it is tells the first one.
+        ("bytes=-600", 3900..4500, vec![0, 3, 4]),
+        ("bytes=-4500", 0..4500, vec![0, 1, 2, 3, 4]),
+    ] {
+        let response = ask(&server, "GET /", &[&format!("Range: {asked}")]);
+        let (first, last) = (part.start, part.end - 1);
+        let expected = format!("bytes {first}-{last}/4500");
+        assert_eq!((response.status, response.field("Content-Range")), (206, Some(&*expected)), "{asked}");
+        assert!(response.body == content(4500)[part], "{asked}");
+        assert_eq!(origin.asked(), slices("/", which), "{asked}");
+    }
+    // Several ranges are no range.
+    let response = ask(&server, "GET /", &["Range: bytes=1-2,2001-2002"]);
+    assert_eq!((response.status, response.body == content(4500)), (200, true));
+    assert_eq!(origin.asked(), slices("/", 0..5));
+    let response = ask(&server, "GET /", &["Range: bytes=5000-"]);
+    assert_eq!((response.status, response.field("Content-Range")), (416, Some("bytes */4500")));
+    assert_eq!(origin.asked(), slices("/", [5]));
+}
+
+#[test]
+fn who_may_not_have_a_range_gets_all() {
+    let origin = Ranged::new(content(2500), ETAG);
+    let server = origin.sliced("slice 1000; max_ranges 0;");
+    let response = ask(&server, "GET /", &["Range: bytes=1500-"]);
+    assert_eq!((response.status, response.body == content(2500)), (200, true));
+    let mut asked = origin.asked();
+    asked.sort();
+    // The slice that came first was not the first one.
+    assert_eq!(asked, slices("/", [0, 1, 1, 2]));
+}
+
+#[test]
+fn conditions_and_head() {
+    let origin = Ranged::new(content(2500), ETAG);
+    let server = origin.cached("slice 1000;");
+    let head = ask(&server, "HEAD /", &[]);
+    assert_eq!((head.status, head.field("Content-Length"), status(&head)), (200, Some("2500"), "MISS"));
+    assert_eq!(origin.asked(), slices("/", [0]));
+    stored(&server, 1);
+    assert_eq!(ask(&server, "GET /", &["If-None-Match: \"x\""]).status, 304);
+    assert_eq!(ask(&server, "GET /", &["If-Match: \"y\""]).status, 412);
+    let one = ask(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"x\""]);
+    assert_eq!((one.status, one.body == content(2500)[1500..1502]), (206, true));
+    // The tag is that of the first slice.
+    assert_eq!(origin.asked(), slices("/", [1]));
+    stored(&server, 2);
+    let all = ask(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"y\""]);
+    assert_eq!((all.status, all.body == content(2500)), (200, true));
+    assert_eq!(origin.asked(), slices("/", [2]));
+}
+
+#[test]
+fn slices_are_cached_one_by_one() {
+    let origin = Ranged::new(content(4500), ETAG);
+    let server = origin.cached("slice 1000; proxy_cache_lock on;");
+    let middle = ask(&server, "GET /a", &["Range: bytes=2100-3100"]);
+    assert_eq!((middle.status, status(&middle)), (206, "MISS"));
+    assert!(middle.body == content(4500)[2100..3101]);
+    assert_eq!(origin.asked(), slices("/a", [2, 3]));
+    stored(&server, 2);
+    let again = ask(&server, "GET /a", &["Range: bytes=2500-2501"]);
+    assert_eq!((again.status, status(&again)), (206, "HIT"));
+    assert!(again.body == content(4500)[2500..2502]);
+    assert!(origin.asked().is_empty());
+    let all = get(&server, "/a");
+    assert_eq!((all.status, status(&all), all.body == content(4500)), (200, "MISS", true));
+    assert_eq!(origin.asked(), slices("/a", [0, 1, 4]));
+    stored(&server, 5);
+    let all = get(&server, "/a");
+    assert_eq!((status(&all), all.body == content(4500)), ("HIT", true));
+    assert!(origin.asked().is_empty());
+    no_complaint(&server);
+    // One, two beside three that were fetched, and five: each slice is a hit of its own, whose time is told.
+    let timed = || {
+        let text = get(&server, "/metrics").text();
+        let counts = text.lines().filter(|line| line.starts_with("tailwater_cache_hit_seconds_count{"));
+        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert!(wait::until(wait::PATIENCE, || timed() == 8), "{}", timed());
+}
+
+#[test]
+fn a_slice_that_is_no_longer_valid_is_fetched_anew_as_one() {
+    let origin = Ranged::new(content(2500), "ETag: \"x\"\r\nCache-Control: max-age=1\r\n");
+    let server =
+        origin.cached("slice 1000; proxy_cache_use_stale updating; proxy_cache_background_update on;");
+    assert!(get(&server, "/").body == content(2500));
+    stored(&server, 3);
+    let known = slices("/", 0..3);
+    // They need not become stale in the same second.
+    let (mut was_stale, mut asked) = (false, Vec::new());
+    let all_anew = || {
+        let response = get(&server, "/");
+        assert!(response.body == content(2500));
+        was_stale |= status(&response) == "STALE";
+        asked.extend(origin.asked());
+        was_stale && known.iter().all(|slice| asked.iter().filter(|asked| *asked == slice).count() > 1)
+    };
+    assert!(wait::until(wait::PATIENCE, all_anew), "{asked:?}");
+    assert!(asked.iter().all(|asked| known.contains(asked)), "{asked:?}");
+}
+
+#[test]
+fn a_slice_is_fetched_when_it_is_wanted() {
+    const SLICE: usize = 4 << 20;
+    let origin = Ranged::answering(|conn, head| {
+        let (start, end) = range(head).unwrap();
+        let (last, len) = (end - 1, SLICE * 100);
+        conn.say(format!(
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{last}/{len}\r\nContent-Length: {SLICE}\r\n\r\n"
+        ));
+        conn.say(vec![b'x'; SLICE]);
+    });
+    let server = origin.sliced("slice 4m;");
+    let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    assert_eq!(client.read_bytes(1000).unwrap(), vec![b'x'; 1000]);
+    // Sockets hold ten megabytes or so. What was not asked for by now may be asked for later, but not a hundred slices.
+    assert!(!wait::until(Duration::from_millis(300), || origin.asked.lock().unwrap().len() > 10));
+    // Each has its own time: a busy machine may need long for all of them.
+    (0..20).for_each(|_| drop(client.read_bytes(SLICE).unwrap()));
+    let asked = origin.asked().len();
+    assert!((21..=31).contains(&asked), "{asked}");
+}
+
+#[test]
+fn what_is_not_the_slice_that_was_asked_for_is_no_response() {
+    let origin = Ranged::answering(|conn, head| {
+        let path = head.split(' ').nth(1).unwrap();
+        let nth = range(head).unwrap().0 / 1000;
+        let body = vec![b'x'; 1000];
+        let say = |conn: &mut Conn, fields: &str, body: &[u8]| {
+            let len = body.len();
+            conn.say(format!("HTTP/1.1 206 Partial Content\r\n{fields}\r\nContent-Length: {len}\r\n\r\n"));
+            conn.say(body);
+        };
+        let good = format!("Content-Range: bytes {}-{}/3000", nth * 1000, nth * 1000 + 999);
+        match (path, nth) {
+            ("/status", 1) => conn.answer("", &body),
+            ("/etag", _) => say(conn, &format!("{good}\r\nETag: \"{nth}\""), &body),
+            ("/no-etag", 0) => say(conn, &format!("{good}\r\nETag: \"x\""), &body),
+            ("/none", 0) => say(conn, "X-Odd: a", &body),
+            ("/bad", 0) => say(conn, "Content-Range: bytes", &body),
+            ("/length", 0) => say(conn, "Content-Range: bytes 0-999/*", &body),
+            ("/wider", 0) => say(conn, "Content-Range: bytes 0-1000/3000", &body),
+            ("/other", 0) => say(conn, "Content-Range: bytes 1-1000/3000", &body),
+            ("/grown", 1) => say(conn, "Content-Range: bytes 1000-1999/3001", &body),
+            ("/shorter", 1) => say(conn, &good, &body[1..]),
+            ("/longer", 1) => say(conn, &good, &[b'x'; 1001]),
+            _ => say(conn, &good, &body),
+        }
+    });
+    let server = origin.sliced("slice 1000;");
+    assert_eq!(get(&server, "/good").body, vec![b'x'; 3000]);
+    for (path, sent, said) in [
+        ("/status", 1000, "unexpected status code 200 in slice response"),
+        ("/etag", 1000, "etag mismatch in slice response"),
+        ("/no-etag", 1000, "etag mismatch in slice response"),
+        ("/none", 0, "invalid range in slice response"),
+        ("/bad", 0, "invalid range in slice response"),
+        ("/length", 0, "no complete length in slice response"),
+        ("/wider", 0, "unexpected range in slice response: 0-1001, expected: 0-1000"),
+        ("/other", 0, "unexpected range in slice response: 1-1001, expected: 0-1000"),
+        ("/grown", 1000, "unexpected complete length in slice response: 3001, expected: 3000"),
+        ("/shorter", 1999, "slice response is shorter than its range"),
+        ("/longer", 2000, "slice response is longer than its range"),
+    ] {
+        let got = raw(&server, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let body = got.split_once("\r\n\r\n").map_or(0, |(_, body)| body.len());
+        // Nothing that is wrong was sent, and all in front of it may have been.
+        assert!(body <= sent && (sent > 0) != got.is_empty(), "{path} {body} {got}");
+        let request = format!("request: \"GET {path} HTTP/1.1\"");
+        let is_told =
+            || server.error_log().lines().any(|line| line.contains(said) && line.contains(&request));
+        assert!(wait::until(wait::PATIENCE, is_told), "{path} {}", server.error_log());
+    }
+}
+
+/// An origin with two versions of one content, and what tells it to have the second one.
+fn changing() -> (Ranged, Arc<AtomicBool>) {
+    let is_new = Arc::new(AtomicBool::new(false));
+    let asked = is_new.clone();
+    let origin = Ranged::answering(move |conn, head| match asked.load(SeqCst) {
+        false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
+        true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
+    });
+    (origin, is_new)
+}
+
+#[test]
+fn stored_slices_of_an_older_version_are_fetched_anew() {
+    let (origin, is_new) = changing();
+    let server = origin.cached("slice 1000;");
+    assert!(ask(&server, "GET /a", &["Range: bytes=1000-2999"]).body == [b'o'; 2000]);
+    stored(&server, 2);
+    is_new.store(true, SeqCst);
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+    stored(&server, 5);
+    origin.asked();
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+    assert_eq!(origin.asked(), Vec::<String>::new(), "{}", server.error_log());
+}
+
+#[test]
+fn new_slice_behind_stored_ones_ends_one_response_only() {
+    let (origin, is_new) = changing();
+    let server = origin.cached("slice 1000;");
+    assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
+    stored(&server, 2);
+    is_new.store(true, SeqCst);
+    assert!(try_ask(&server, "GET /a", &[]).is_err());
+    let complaint = "etag mismatch in slice response";
+    assert!(wait::until(wait::PATIENCE, || server.error_log().contains(complaint)));
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+}
+
+#[test]
+fn two_versions_in_turn_are_never_put_together_and_leave_nothing_behind() {
+    // As from two servers behind one name of which one has not got the new version yet.
+    let (nth, agree) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let is_agreed = agree.clone();
+    let origin = Ranged::answering(move |conn, head| {
+        let is_odd = nth.fetch_add(1, SeqCst) % 2 == 1;
+        match is_odd || is_agreed.load(SeqCst) {
+            false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
+            true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
+        }
+    });
+    let server = origin.cached("slice 1000;");
+    for _ in 0..4 {
+        assert!(try_ask(&server, "GET /a", &[]).is_err());
+        // Neither the slice that does not fit is kept nor the one before it.
+        assert_eq!(origin.asked(), slices("/a", 0..2));
+    }
+    agree.store(true, SeqCst);
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+}
+
+#[test]
+fn slice_of_another_length_is_not_kept() {
+    let is_new = Arc::new(AtomicBool::new(false));
+    let asked = is_new.clone();
+    let origin = Ranged::answering(move |conn, head| {
+        // No entity tag: only the length tells.
+        let len = if asked.load(SeqCst) { 3500 } else { 3000 };
+        part(conn, head, "", &content(len));
+    });
+    let server = origin.cached("slice 1000;");
+    assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == content(3000)[..2000]);
+    stored(&server, 2);
+    is_new.store(true, SeqCst);
+    assert!(try_ask(&server, "GET /a", &[]).is_err());
+    assert!(get(&server, "/a").body == content(3500));
+}
+
+#[test]
+fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
+    let origin = Ranged::new(
+        content(2500),
+        "Cache-Control: max-age=3600\r\nCDN-Cache-Control: max-age=3600\r\nETag: \"a\"\r\n\
+         Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    );
+    let server = origin.cached("slice 1000;");
+    // Fetched for that, and stored before.
+    for _ in 0..2 {
+        for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=2600-", 416)] {
+            let response = ask(&server, "GET /a", &[field]);
+            assert_eq!(response.status, expected);
+            for name in ["Cache-Control", "CDN-Cache-Control", "Expires", "ETag", "Last-Modified"] {
+                assert_eq!(response.field(name), None, "{field}");
+            }
+        }
+        get(&server, "/a");
+        stored(&server, 3);
+    }
+}
+
+#[test]
+fn what_is_not_the_part_that_the_key_names_is_not_kept() {
+    let origin = Ranged::answering(|conn, head| {
+        conn.say("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 1-2/10\r\nContent-Length: 2\r\n\r\n");
+        if !head.starts_with("HEAD ") {
+            conn.say("xx");
+        }
+    });
+    let server = origin.cached("slice 2;");
+    for count in 1..=2 {
+        assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");
+        assert_eq!(origin.asked.lock().unwrap().len(), count);
+    }
+    stored(&server, 0);
+}
+
+#[test]
+fn an_origin_without_ranges_answers_as_it_is() {
+    let origin = Ranged::answering(|conn, head| match head.split(' ').nth(1).unwrap() {
+        "/missing" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nlost"),
+        _ => conn.answer("", content(2500)),
+    });
+    let server = origin.sliced("slice 1000;");
+    let response = get(&server, "/");
+    assert_eq!((response.status, response.body == content(2500)), (200, true));
+    let response = get(&server, "/missing");
+    assert_eq!((response.status, response.text().as_str()), (404, "lost"));
+    assert_eq!(origin.asked(), ["/ bytes=0-999", "/missing bytes=0-999"]);
+}
+
+#[test]
+fn without_its_variable_nothing_is_sliced() {
+    let origin = Ranged::new(content(2500), ETAG);
+    let server =
+        start_server(server(), &format!("location / {{ slice 1000; proxy_pass http://{}; }}", origin.addr));
+    let response = ask(&server, "GET /", &["Range: bytes=5-6"]);
+    assert_eq!((response.status, response.field("Content-Range")), (206, Some("bytes 5-6/2500")));
+    assert_eq!(origin.asked(), ["/ bytes=5-6"]);
+    // And the variable says nothing where there are no slices.
+    let server = origin.sliced("add_header X-Range <$slice_range>;");
+    let response = ask(&server, "GET /", &["Range: bytes=5-6"]);
+    assert_eq!((response.status, response.field("X-Range")), (200, Some("<>")));
+    assert_eq!(origin.asked(), ["/ "]);
+}
+
+#[test]
+fn parts_of_a_page_are_fetched_whole() {
+    let origin = Ranged::new(content(2500), "Content-Type: text/html\r\n");
+    let addr = origin.addr;
+    let server = start_server(
+        server().file("html/page.html", "<<!--# include virtual=\"/part\" -->>"),
+        &format!(
+            "ssi on; slice 1000; location / {{ }} \
+             location /part {{ proxy_pass http://{addr}; proxy_set_header Range $slice_range; }}"
+        ),
+    );
+    let response = get(&server, "/page.html");
+    assert_eq!(response.text(), format!("<{}>", String::from_utf8(content(2500)).unwrap()));
+    assert_eq!(origin.asked(), ["/part "]);
+}
+
+#[test]
+fn filters_see_one_body() {
+    let mut whole = content(2500);
+    whole[998..1002].copy_from_slice(b"THIS");
+    let expected = String::from_utf8(whole.clone()).unwrap().replace("THIS", "that one");
+    let origin = Ranged::new(whole, "Content-Type: text/html\r\n");
+    let server = origin.sliced("slice 1000; sub_filter THIS 'that one'; gzip on; gzip_min_length 1;");
+    assert_eq!(get(&server, "/").text(), expected);
+    let packed = ask(&server, "GET /", &["Accept-Encoding: gzip", "Range: bytes=1500-"]);
+    assert_eq!((packed.status, packed.field("Content-Encoding")), (200, Some("gzip")));
+}
+
+#[test]
+fn slices_stay_in_the_location_of_their_response() {
+    let origin = Ranged::new(content(2500), ETAG);
+    let addr = origin.addr;
+    let server = start_server(
+        server(),
+        &format!(
+            "slice 1000; proxy_set_header Range $slice_range; error_page 404 = @other; \
+             location @other {{ proxy_pass http://{addr}/named$uri; }} \
+             location ~ ^/re/(.+)$ {{ proxy_pass http://{addr}/$1; }} \
+             location /moved/ {{ rewrite ^/moved/(.*) /kept/$1 break; proxy_pass http://{addr}; }} \
+             location /if/ {{ if ($arg_a) {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    for (target, path) in
+        [("/none", "/named/none"), ("/re/a/b", "/a/b"), ("/moved/a", "/kept/a"), ("/if/a?a=1", "/if/a?a=1")]
+    {
+        let response = get(&server, target);
+        assert_eq!((response.status, response.body == content(2500)), (200, true), "{target}");
+        assert_eq!(origin.asked(), slices(path, 0..3), "{target}");
+    }
+}
+
+#[test]
+fn many_slices_are_no_subrequests_too_many() {
+    let origin = Ranged::new(content(12_000), "");
+    let server = origin.sliced("slice 1;");
+    let mut client = Client::connect(server.addr()).unwrap().patience(wait::PATIENCE * 6);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(client.read_response().unwrap().body == content(12_000));
+    assert_eq!(origin.asked().len(), 12_000);
+}
+
+#[test]
+fn who_leaves_ends_it() {
+    let origin = Ranged::new(content(100_000_000), "");
+    let server = origin.sliced("slice 1m;");
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.read_bytes(1000).unwrap();
+    drop(client);
+    assert_eq!(server.access_log(1).unwrap().len(), 1);
+    let asked = origin.asked().len();
+    assert!(asked < 60, "{asked}");
+}
+
+#[test]
+fn its_size_is_a_size() {
+    for (written, said) in [
+        ("slice x;", "\"slice\" directive invalid value"),
+        ("slice 1m; slice 2m;", "\"slice\" directive is duplicate"),
+        ("slice;", "invalid number of arguments in \"slice\" directive"),
+    ] {
+        let refused = refusal(written);
+        assert!(refused.contains(said), "{refused}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Three disks, as an article about nginx has them and `docs/caching.md` repeats it: three caches with threads of their own, a
+//! hash over the addresses, `sendfile`. The configuration runs as it stands there, with other directories.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+
+use tw_testkit::origin::counting;
+use tw_testkit::{Random, Server, wait};
+
+use crate::cache::doc_examples::example;
+use crate::support::get;
+
+/// Enough for a share to be seen.
+const PATHS: usize = 300;
+const LARGE: usize = 3 << 20;
+
+/// Files below a directory that have their place: others have a number behind their name.
+fn files(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let count =
+        |path: &Path| if path.is_dir() { files(path) } else { usize::from(path.extension().is_none()) };
+    entries.map(|entry| count(&entry.path())).sum()
+}
+
+/// Responses on each of the three disks.
+fn on_disks(server: &Server) -> [usize; 3] {
+    ["disk1", "disk2", "disk3"].map(|disk| files(&server.prefix().join(disk)))
+}
+
+#[test]
+fn the_configuration_of_the_article_runs_as_it_is() {
+    let large = Random::new(3).bytes(LARGE);
+    let body = large.clone();
+    let (origin, asked) = counting(move |conn, head, _| match head.split(' ').nth(1).unwrap_or_default() {
+        "/large" => conn.answer("", &body),
+        path => conn.answer("", path),
+    });
+    let mut server = example("Several disks", origin);
+    let paths: Vec<String> = (0..PATHS).map(|nth| format!("/{nth}")).collect();
+    for path in &paths {
+        assert_eq!(get(&server, path).text(), *path);
+    }
+    assert_eq!(get(&server, "/large").body, large);
+    assert!(wait::until(wait::PATIENCE, || on_disks(&server).iter().sum::<usize>() == PATHS + 1));
+    // A third each, as far as chance goes.
+    let on = on_disks(&server);
+    assert!(on.iter().all(|count| (PATHS / 4..PATHS / 2).contains(count)), "{on:?}");
+    assert_eq!(asked.load(SeqCst), PATHS + 1);
+
+    // Everything is answered from where it is, also after a start.
+    let content = contents(server.prefix());
+    for round in 0..2 {
+        for path in &paths {
+            assert_eq!(get(&server, path).text(), *path, "{round}");
+        }
+        assert_eq!(get(&server, "/large").body, large);
+        assert_eq!(asked.load(SeqCst), PATHS + 1);
+        assert_eq!(contents(server.prefix()), content);
+        if round == 0 {
+            server.signal(tw_testkit::Signal::HUP).unwrap();
+        }
+    }
+    assert!(!server.error_log().contains("[crit]"), "{}", server.error_log());
+    server.stop().unwrap();
+}
+
+/// Sizes of all files of the three disks, by their place.
+fn contents(prefix: &Path) -> BTreeMap<String, u64> {
+    fn below(dir: &Path, found: &mut BTreeMap<String, u64>) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                below(&path, found);
+            } else {
+                found.insert(path.display().to_string(), entry.metadata().unwrap().len());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    for disk in ["disk1", "disk2", "disk3"] {
+        below(&prefix.join(disk), &mut found);
+    }
+    found
+}

@@ -1,0 +1,725 @@
+//! The command line: what is printed, where, and with which status.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tw_testkit::process::Group;
+use tw_testkit::{Lacks, TempDir, leave_out, wait};
+
+use crate::support::server;
+
+/// A configuration that is fine.
+const FINE: &str = "events {} http { server { listen 127.0.0.1:1; return 204; } }";
+
+/// Runs the binary to its end, in `dir` as its prefix if one is given; returns status, standard output and error.
+fn run(prefix: Option<&Path>, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    if let Some(prefix) = prefix {
+        command.arg("-p").arg(prefix);
+    }
+    let command = command.args(args).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().expect("the binary can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("messages are UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A prefix with a configuration.
+fn prefix(conf: &str) -> TempDir {
+    let dir = TempDir::new("cli").expect("a directory can be made");
+    dir.write("conf/nginx.conf", conf).expect("a file can be written");
+    dir
+}
+
+/// All paths below a directory.
+fn tree(dir: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(dir).expect("the directory is ours") {
+        let path = entry.expect("nobody removes it").path();
+        if path.is_dir() {
+            found.extend(tree(&path));
+        }
+        found.insert(path);
+    }
+    found
+}
+
+#[test]
+fn it_says_what_it_is() {
+    let version = format!("tailwater version: tailwater/{}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(None, &["-v"]), (Some(0), String::new(), version.clone()));
+
+    let (code, out, err) = run(None, &["-V"]);
+    assert_eq!((code, &*out), (Some(0), ""));
+    let rest = err.strip_prefix(&version).unwrap();
+    let lines: Vec<_> = rest.lines().collect();
+    assert!(lines[0].starts_with("nginx version: nginx/1."), "{err}");
+    assert!(lines[1].starts_with("built by rustc "), "{err}");
+    assert_eq!(lines[2], "TLS SNI support enabled");
+    let last = lines.last().unwrap();
+    assert!(last.starts_with("configure arguments: ") && last.contains(" --with-threads"), "{err}");
+
+    // Programs read these two from standard error; what people ask for goes to standard output.
+    assert_eq!(run(None, &["--version"]), (Some(0), version.clone(), String::new()));
+    for help in ["-h", "-?", "--help", "help"] {
+        let (code, out, err) = run(None, &[help]);
+        assert_eq!((code, &*err), (Some(0), ""));
+        assert!(out.starts_with(&version) && out.contains("\nUsage: tailwater "), "{out}");
+    }
+    for help in [["serve", "--help"], ["help", "serve"]] {
+        let (code, out, err) = run(None, &help);
+        assert!(code == Some(0) && err.is_empty() && out.starts_with("Usage: tailwater serve "), "{out}");
+    }
+}
+
+#[test]
+fn mistakes_on_the_command_line() {
+    for (args, message) in [
+        (&["-x"][..], "invalid option: \"-x\""),
+        (&["nonsense"], "invalid option: \"nonsense\""),
+        (&["-tqc"], "option \"-c\" requires file name"),
+        (&["serve", "a", "b"], "invalid option: \"b\""),
+    ] {
+        let help = if args[0] == "serve" { "tailwater serve --help" } else { "tailwater -h" };
+        let expected = format!("tailwater: {message}\n    = {help} lists the options\n");
+        assert_eq!(run(None, args), (Some(1), String::new(), expected), "{args:?}");
+    }
+    for (args, message) in [
+        (&["-s"][..], "option \"-s\" requires parameter"),
+        (&["-s", "restart"], "invalid option: \"-s restart\""),
+    ] {
+        let expected = format!("tailwater: {message}\n    = -s takes one of: stop, quit, reopen, reload\n");
+        assert_eq!(run(None, args), (Some(1), String::new(), expected), "{args:?}");
+    }
+}
+
+#[test]
+fn nothing_to_start_with_leads_to_serve() {
+    let dir = TempDir::new("cli").unwrap();
+    let (code, out, err) = run(Some(dir.path()), &[]);
+    let path = dir.join("conf/nginx.conf");
+    let expected = format!(
+        "tailwater: [emerg] open() \"{}\" failed (2: No such file or directory)\n    \
+         = -c FILE says where the configuration is; \"tailwater serve\" needs none\n",
+        path.display()
+    );
+    assert_eq!((code, &*out, err), (Some(1), "", expected));
+}
+
+/// What a test of `conf` says, with the name of the file cut out.
+fn tested(conf: &str) -> String {
+    let dir = prefix(conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (_, out, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(out, "");
+    err.replace(dir.join("conf/nginx.conf").to_str().unwrap(), "n.conf")
+}
+
+#[test]
+fn all_that_is_missing_is_listed_at_once() {
+    let said = tested(
+        "load_module modules/ngx_http_perl_module.so;
+events { }
+http {
+    log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
+    map $uri $geoip_city { default x; }
+    add_header X $geoip_city;
+    oidc_provider u {
+        issuer https://a.b;
+        client_id c;
+    }
+    server {
+        listen 127.0.0.1:1;
+        listen 127.0.0.1:2 ssl;
+        location / {
+            auth_jwt here;
+            auth_jwt_require $jwt_claim_sub;
+            auth_jwt_require $geoip_city;
+            auth_jwt_require $host;
+            auth_jwt_require $unknown;
+        }
+        location /a {
+            auth_jwt here;
+        }
+    }
+}
+stream {
+    server {
+        listen 1;
+        proxy_pass $protocol;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [warn] module \"ngx_http_perl_module\" is not supported by this version of Tailwater, \"load_module\" has no effect in n.conf:1
+    1 | load_module modules/ngx_http_perl_module.so;
+      |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      = scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it
+tailwater: [emerg] directive \"oidc_provider\" (ngx_http_oidc_module) is not supported by this version of Tailwater in n.conf:7
+    7 |     oidc_provider u {
+      |     ^^^^^^^^^^^^^
+tailwater: [emerg] unknown \"defined\" variable in n.conf:4
+    4 |     log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
+      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
+    ngx_http_oidc_module
+        oidc_provider   in n.conf:7
+        $oidc_id_token  in n.conf:4
+    ngx_http_auth_jwt_module
+        auth_jwt          in n.conf:15, 22
+        auth_jwt_require  in n.conf:16, 17, 18, 19
+        $jwt_claim_sub    in n.conf:16
+    ngx_stream_core_module
+        stream  in n.conf:26
+        = only HTTP is served: plain TCP and UDP need another program
+    ngx_stream_proxy_module
+        proxy_pass  in n.conf:29
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn one_thing_that_is_missing_needs_no_list() {
+    let said = tested("events { }\nhttp {\n    access_log $oidc_id_token;\n}\n");
+    let expected = "\
+tailwater: [emerg] variable \"$oidc_id_token\" (ngx_http_oidc_module) is not supported by this version of \
+                    Tailwater in n.conf:3
+    3 |     access_log $oidc_id_token;
+      |                ^^^^^^^^^^^^^^
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn one_thing_that_is_missing_is_said_behind_another_mistake() {
+    let said = tested("events { }\nhttp {\n    frobnicate;\n    oidc_provider u { }\n}\n");
+    let first = said.find("unknown directive \"frobnicate\" in n.conf:3").unwrap();
+    let second = said.find("directive \"oidc_provider\" (ngx_http_oidc_module) is not supported");
+    assert!(second.is_some_and(|second| second > first), "{said}");
+}
+
+#[test]
+fn other_mistakes_are_said_at_once_too() {
+    let said = tested(
+        "events { worker_connections 1k; }
+http {
+    root /srv
+    index index.html;
+    server {
+        frobnicate;
+        client_max_body_size 10mb;
+        frobnicate;
+        limit_req zone=none;
+        add_header X $unknown;
+        map $uri $known { default; }
+        add_header Y $known;
+    }
+}
+",
+    );
+    // That a zone is not there may come of what is wrong before, and so may a variable that it names.
+    let expected = "\
+tailwater: [emerg] \"worker_connections\" directive invalid number in n.conf:1
+    1 | events { worker_connections 1k; }
+      |                             ^^
+      = a number without a unit is expected, such as 1
+tailwater: [emerg] invalid number of arguments in \"root\" directive in n.conf:4
+    3 |     root /srv
+      |              ^
+      = is a \";\" missing at the end of line 3?
+tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:6
+    6 |         frobnicate;
+      |         ^^^^^^^^^^
+tailwater: [emerg] \"client_max_body_size\" directive invalid value in n.conf:7
+    7 |         client_max_body_size 10mb;
+      |                              ^^^^
+      = sizes end in k, m or nothing: 10m
+tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:8
+tailwater: [emerg] \"map\" directive is not allowed here in n.conf:11
+    11 |         map $uri $known { default; }
+       |         ^^^^^^^^^^^^^^^^^
+       = \"map\" is allowed in: http
+tailwater: [emerg] unknown \"unknown\" variable in n.conf:10
+    10 |         add_header X $unknown;
+       |                      ^^^^^^^^
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+
+    let said = tested(
+        "events { }
+http {
+    limit_req zone=none;
+    server {
+        limit_req zone=neither;
+        add_header X $remote_adr$remote_adr;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [emerg] zero size shared memory zone \"none\" in n.conf:3
+    3 |     limit_req zone=none;
+      |     ^^^^^^^^^^^^^^^^^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] zero size shared memory zone \"neither\" in n.conf:5
+    5 |         limit_req zone=neither;
+      |         ^^^^^^^^^^^^^^^^^^^^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:6
+    6 |         add_header X $remote_adr$remote_adr;
+      |                      ^^^^^^^^^^^^^^^^^^^^^^
+      = did you mean \"$remote_addr\"?
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+    let said = tested("events { }\nhttp {\n    add_header X $remote_adr;\n}\n");
+    let expected = "\
+tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:3
+    3 |     add_header X $remote_adr;
+      |                  ^^^^^^^^^^^
+      = did you mean \"$remote_addr\"?
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn failures_of_reading_do_not_hide_mistakes() {
+    let said = tested(
+        "events { }
+http {
+    lisen 1;
+    include none.conf;
+    server {
+        location ~ ^/[0-9]{8,}$ { return 204; }
+        location /lua { content_by_lua_block { ngx.say(\"it's }\") } }
+        more_set_headers 'A: b';
+        return 204 $elsewhere;
+    }
+    server {
+        frobnicate;
+        return 204 'a'b;
+    }
+",
+    );
+    let (first, _) = said.split_once('\n').unwrap();
+    assert_eq!(first, "tailwater: [emerg] unknown directive \"lisen\" in n.conf:3");
+    let mut from = 0;
+    for part in [
+        "none.conf\" failed (2: No such file or directory) in n.conf:4\n",
+        "unexpected \"{\" in \"^/[0-9]{8,}$\" in n.conf:6\n",
+        "= a regular expression with braces must be in quotes: \"^/[0-9]{8,}$\"\n",
+        "unknown directive \"content_by_lua_block\" in n.conf:7\n",
+        "= Lua is not supported",
+        "unknown directive \"more_set_headers\" in n.conf:8\n",
+        "= \"add_header NAME VALUE always;\"",
+        "unknown directive \"frobnicate\" in n.conf:12\n",
+        "unexpected \"b\" in n.conf:13\n",
+    ] {
+        let at = said[from..].find(part);
+        from += at.unwrap_or_else(|| panic!("{part} is not where it should be: {said}"));
+    }
+    // What could not be read may define it.
+    assert!(!said.contains("elsewhere"), "{said}");
+}
+
+#[test]
+fn a_missing_brace_is_not_said_as_misplaced_directives() {
+    let said =
+        tested("events { }\nhttp {\n    server {\n        location / {\n    }\n    server {\n    }\n}\n");
+    assert!(said.contains("unexpected end of file, expecting \"}\" in n.conf:9"), "{said}");
+    assert!(said.contains("perhaps a \"}\" is missing") && !said.contains("not allowed here"), "{said}");
+}
+
+#[test]
+fn the_same_of_an_included_file_is_said_once() {
+    let servers = "server { listen 127.0.0.1:1 http2; include part; return 204; }\n".repeat(66);
+    let dir = prefix(&format!("events {{ }}\nhttp {{\n{servers}}}\n"));
+    fs::create_dir(dir.join("logs")).unwrap();
+    dir.write("conf/part", "location /img { alias /srv/img/; }\n").unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(err.matches("ends without a slash").count(), 1, "{err}");
+    assert!(err.contains("\"/img../\" leaves the directory in ") && err.contains("conf/part:1\n"), "{err}");
+    assert!(err.contains("the same in 66 places"), "{err}");
+
+    dir.write("conf/part", "frobnicate;\n").unwrap();
+    let (_, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(err.matches("frobnicate\" in ").count(), 1, "{err}");
+    assert!(err.contains("= the same in 66 places"), "{err}");
+}
+
+#[test]
+fn only_an_alias_that_can_be_left_is_warned_of() {
+    for (location, is_warned) in [
+        ("location /img { alias /srv/img/; }", true),
+        ("location ^~ /img { alias $document_uri/; }", true),
+        ("location /img/ { alias /srv/img/; }", false),
+        ("location /img { alias /srv/img; }", false),
+        ("location = /img { alias /srv/img/; }", false),
+        ("location ~ /img(.*) { alias /srv/img/; }", false),
+        ("location /img { root /srv/img/; }", false),
+    ] {
+        let conf = format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {location} }} }}");
+        let said = tested(&conf);
+        assert_eq!(said.contains("[warn]"), is_warned, "{location}: {said}");
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}
+
+#[test]
+fn hints_for_common_slips() {
+    for (text, hint) in [
+        ("if ($uri == /a) { return 204; }", "values are compared with \"=\""),
+        ("if($uri = /a) { return 204; }", "a blank is missing between \"if\" and \"(\""),
+        ("add_header X \u{201c}a b c d\u{201d};", "is no quote here"),
+        ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
+        ("vhost_traffic_status_display;", "status_zone"),
+        ("proxy_connect;", "tunnel_pass"),
+        ("fancyindex on;", "autoindex_format html"),
+        ("location / { js_content a.b; }", "scripts are not supported"),
+        ("listen 127.0.0.1:2 quic;", ""),
+    ] {
+        let said = tested(&format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {text} }} }}"));
+        assert!(said.contains(hint) && said.contains("test failed"), "{text}: {said}");
+    }
+    let said = tested("http { server { listen 127.0.0.1:1; } }");
+    assert!(said.contains("no \"events\" section in configuration\n    = add \"events { }\""), "{said}");
+}
+
+#[test]
+fn a_name_that_two_servers_have_is_warned_of_with_both_places() {
+    let said = tested(
+        "events { }
+http {
+    server { listen 127.0.0.1:1; server_name a b; }
+    server { listen 127.0.0.1:1;
+        server_name c b;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [warn] conflicting server name \"b\" on 127.0.0.1:1, ignored in n.conf:5
+    5 |         server_name c b;
+      |                       ^
+      = the name was given before in n.conf:3
+";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn what_is_built_in_need_not_be_loaded() {
+    let conf = format!("load_module modules/ngx_http_brotli_filter_module.so;\n{FINE}");
+    let dir = prefix(&conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(code, Some(0), "{err}");
+    let note = "tailwater: [notice] module \"ngx_http_brotli_filter_module\" is built in, \"load_module\" has no effect in ";
+    assert!(err.starts_with(note), "{err}");
+    assert_eq!(run(Some(dir.path()), &["-tq"]).2, "");
+}
+
+#[test]
+fn a_test_says_how_it_went() {
+    let dir = prefix(FINE);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let conf = dir.join("conf/nginx.conf");
+    let name = conf.display();
+    let ok = format!(
+        "tailwater: the configuration file {name} syntax is ok\n\
+         tailwater: configuration file {name} test is successful\n\
+         tailwater: \"sandbox auto\" allows writing in {}\n",
+        dir.join("client_body_temp").display()
+    );
+    let before = tree(dir.path());
+    assert_eq!(run(Some(dir.path()), &["-t"]), (Some(0), String::new(), ok.clone()));
+    assert_eq!(run(Some(dir.path()), &["-tq"]), (Some(0), String::new(), String::new()));
+    let dump = format!("# configuration file {name}:\n{FINE}\n");
+    assert_eq!(run(Some(dir.path()), &["-T"]), (Some(0), dump.clone(), ok));
+    assert_eq!(run(Some(dir.path()), &["-q", "-T"]), (Some(0), dump, String::new()));
+    assert_eq!(tree(dir.path()), before, "a test makes nothing");
+
+    fs::write(&conf, "events {}\nhttp { servr {} }\n").unwrap();
+    let failed = format!(
+        "tailwater: [emerg] unknown directive \"servr\" in {name}:2\n    \
+             2 | http {{ servr {{}} }}\n      |        ^^^^^\n      = did you mean \"server\"?\n\
+         tailwater: configuration file {name} test failed\n"
+    );
+    assert_eq!(run(Some(dir.path()), &["-t"]), (Some(1), String::new(), failed.clone()));
+    assert_eq!(run(Some(dir.path()), &["-tq"]), (Some(1), String::new(), failed));
+    assert_eq!(tree(dir.path()), before);
+}
+
+#[test]
+fn a_test_finds_what_a_start_would_not_make() {
+    let dir = prefix(FINE);
+    let elsewhere = TempDir::new("elsewhere").unwrap();
+    let none = elsewhere.join("none");
+    fs::write(elsewhere.join("file"), "").unwrap();
+    let file = elsewhere.join("file");
+    let globals = |logs: &Path, pid: &Path| {
+        format!("error_log {}/e.log; pid {}/nginx.pid; daemon off;", logs.display(), pid.display())
+    };
+    let here = dir.path();
+    fs::write(
+        dir.join("conf/nginx.conf"),
+        FINE.replace("127.0.0.1:1", &format!("unix:{}", elsewhere.join("socket").display())),
+    )
+    .unwrap();
+    for (globals, path, errno, hint) in [
+        (
+            globals(&none, here),
+            none.join("e.log"),
+            "2: No such file or directory",
+            format!("\"mkdir -p {}\" makes the directory", none.display()),
+        ),
+        (
+            globals(here, &none),
+            none.join("nginx.pid"),
+            "2: No such file or directory",
+            format!("\"mkdir -p {}\" makes the directory", none.display()),
+        ),
+        (
+            globals(&file, here),
+            file.join("e.log"),
+            "20: Not a directory",
+            format!("{} must be a directory", file.display()),
+        ),
+    ] {
+        let said = format!("[emerg] open() \"{}\" failed ({errno})", path.display());
+        let place = if path.ends_with("nginx.pid") { " in command line" } else { "" };
+        let said = format!("tailwater: {said}{place}\n    = {hint}\n");
+        // Both say the same.
+        for args in [&["-tq", "-g", &globals] as &[&str], &["-g", &globals]] {
+            let (code, _, err) = run(Some(here), args);
+            assert_eq!(code, Some(1), "{args:?}: {err}");
+            assert!(err.starts_with(&said), "{args:?}: {err}\n{said}");
+        }
+    }
+
+    let (code, _, err) = run(Some(dir.path()), &["-t", "-c", "none.conf"]);
+    let path = dir.join("none.conf");
+    let expected = format!(
+        "tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n    \
+             = -c FILE says where the configuration is; \"tailwater serve\" needs none\n\
+         tailwater: configuration file {path} test failed\n",
+        path = path.display()
+    );
+    assert_eq!((code, err), (Some(1), expected));
+}
+
+#[test]
+fn pid_file_that_this_user_cannot_write_is_noted() {
+    let dir = prefix("events {}\n");
+    fs::create_dir(dir.join("logs")).unwrap();
+    fs::create_dir(dir.join("run")).unwrap();
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    for path in [dir.path().to_owned(), dir.join("conf"), dir.join("logs")] {
+        mode(&path, 0o755);
+    }
+    mode(&dir.join("run"), 0o555);
+    let conf = dir.write("conf/nginx.conf", "events {}\nerror_log stderr;\npid run/nginx.pid;\n").unwrap();
+    mode(&conf, 0o644);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    command.arg("-t").arg("-p").arg(dir.path()).args(["-e", "stderr"]).stdin(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        // Nothing is forbidden to root.
+        command.uid(65534).gid(65534);
+    }
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return leave_out(Lacks::Machine, "another user may not start the binary");
+        }
+        output => output.unwrap(),
+    };
+    let err = String::from_utf8(output.stderr).unwrap();
+    let expected = format!(
+        "tailwater: [notice] this user cannot start it: open() \"{pid}\" failed (13: Permission denied) in {conf}:3\n    \
+             = the \"pid\" directive says where the file is; its directory must be writable\n",
+        pid = dir.join("run/nginx.pid").display(),
+        conf = conf.display(),
+    );
+    assert!(err.contains(&expected) && output.status.success(), "{err}");
+}
+
+#[test]
+fn directives_on_the_command_line_come_first() {
+    let dir = prefix(FINE);
+    let (code, _, err) = run(Some(dir.path()), &["-t", "-g", "worker_processes x;"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        err.starts_with("tailwater: [emerg] \"worker_processes\" directive invalid value in command line\n"),
+        "{err}"
+    );
+    let path = dir.join("conf/nginx.conf/error.log");
+    let (code, _, err) = run(Some(dir.path()), &["-tq", "-e", "conf/nginx.conf/error.log"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains(&format!("open() \"{}\" failed (20:", path.display())), "{err}");
+    assert_eq!(run(Some(dir.path()), &["-tq", "-e", "stderr"]).0, Some(0));
+}
+
+#[test]
+fn orders_to_nobody() {
+    let dir = prefix(FINE);
+    let path = dir.join("logs/nginx.pid");
+    let name = path.display();
+    for (pid, expected) in [
+        (None, format!("[error] open() \"{name}\" failed (2: No such file or directory)")),
+        (Some(""), format!("[error] invalid PID number \"\" in \"{name}\"")),
+        (Some("x1\n"), format!("[error] invalid PID number \"x1\" in \"{name}\"")),
+        // Beyond what the kernel gives out.
+        (Some("2147483647\n"), "[alert] kill(2147483647, 3) failed (3: No such process)".to_owned()),
+    ] {
+        if let Some(pid) = pid {
+            dir.write("logs/nginx.pid", pid).unwrap();
+        }
+        let (code, _, err) = run(Some(dir.path()), &["-s", "quit"]);
+        assert_eq!(
+            (code, err.lines().next()),
+            (Some(1), Some(&*format!("tailwater: {expected}"))),
+            "{pid:?}"
+        );
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let output = server().run(&format!("http {{ server {{ listen {addr}; }} }}")).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let line = format!("tailwater: [emerg] bind() to {addr} failed (98: Address already in use)");
+    assert!(
+        err.lines().all(|l| l.starts_with(&line) || l == "tailwater: [emerg] still could not bind()"),
+        "{err}"
+    );
+    assert!(err.ends_with("still could not bind()\n"), "{err}");
+}
+
+#[test]
+fn it_goes_to_the_background_and_takes_orders() {
+    let port = tw_testkit::ports::Port::reserve().unwrap();
+    let conf = format!(
+        "user root; loop_guard enforce; worker_processes 2; error_log logs/error.log notice; events {{}}
+         http {{ server {{ listen 127.0.0.1:{}; return 200 here; }} }}",
+        port.number()
+    );
+    let dir = prefix(&conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let background = Background(dir.join("logs/nginx.pid"));
+    // What it prints would keep a pipe open as long as it runs; a file does not.
+    let printed = dir.join("printed");
+    let file = fs::File::create(&printed).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    let command = command.arg("-p").arg(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+    let status = Group::new(command.spawn().unwrap()).wait(wait::PATIENCE).unwrap();
+    assert!(status.success(), "{}", fs::read_to_string(&printed).unwrap());
+
+    // Its starter ends only when it is ready.
+    let addr = ([127, 0, 0, 1], port.number()).into();
+    assert_eq!(tw_testkit::Client::get(addr, "/").unwrap().text(), "here");
+    // A second one says which one is in its way, and nothing of each address.
+    let pid = background.pid().unwrap().as_raw_nonzero();
+    let (code, _, err) = run(Some(dir.path()), &[]);
+    assert!(code == Some(1) && err.contains(&format!("[emerg] already running, pid {pid}\n")), "{err}");
+    assert!(err.contains("tailwater -s reload") && !err.contains("bind()"), "{err}");
+    let log = || fs::read_to_string(dir.join("logs/error.log")).unwrap_or_default();
+    for (order, line) in [("reopen", "reopening logs"), ("reload", "reconfiguring"), ("quit", "exit\n")] {
+        let (code, _, err) = run(Some(dir.path()), &["-s", order]);
+        assert_eq!(code, Some(0), "{order}: {err}");
+        assert!(wait::until(wait::PATIENCE, || log().contains(line)), "{order}: {}", log());
+    }
+    assert!(wait::until(wait::PATIENCE, || background.pid().is_none()), "{}", log());
+}
+
+/// A server that is no child of ours, found by its pid file and ended with this value.
+struct Background(PathBuf);
+
+impl Background {
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        let text = fs::read_to_string(&self.0).ok()?;
+        rustix::process::Pid::from_raw(text.trim().parse().ok()?)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn a_host_whose_name_is_almost_that_of_a_group_is_warned_of() {
+    let conf = |pass: &str| {
+        format!(
+            "events {{ }}\nhttp {{\n upstream Backend {{ server 127.0.0.1:1; }}\n server {{ listen 127.0.0.1:1;\n\
+             location /a {{ {pass}; }}\nlocation /b {{ {pass}; }}\n }}\n}}\n"
+        )
+    };
+    let expected = "\
+tailwater: [warn] no upstream has the name \"bakend\", it is resolved as the name of a host in n.conf:5
+    5 | location /a { proxy_pass http://bakend; }
+      |                          ^^^^^^^^^^^^^
+      = did you mean the upstream \"Backend\"?
+";
+    let said = tested(&conf("proxy_pass http://bakend"));
+    assert!(said.starts_with(expected) && said.contains("test is successful"), "{said}");
+    assert_eq!(said.matches("[warn]").count(), 1, "{said}");
+    for pass in ["http://backend", "http://BACKEND", "http://bakend:80", "http://bakend.test", "http://other"]
+    {
+        let said = tested(&conf(&format!("proxy_pass {pass}")));
+        assert!(!said.contains("[warn]"), "{said}");
+    }
+    // Without a port it is refused, and the reason is more likely the name.
+    for pass in ["fastcgi_pass bakend", "grpc_pass grpc://bakend"] {
+        let said = tested(&conf(pass));
+        let expected = "no port in upstream \"bakend\" in n.conf:5";
+        assert!(said.contains(expected) && said.contains("the upstream \"Backend\"?"), "{said}");
+    }
+}
+
+#[test]
+fn variables_without_a_resolver_are_warned_of_once() {
+    for (conf, expected) in [
+        ("location / { proxy_pass http://$arg_to; } location /b { proxy_pass http://$arg_to; }", 1),
+        ("location / { proxy_pass http://app.test:81/$arg_to; } location /b { fastcgi_pass $arg_to; }", 1),
+        ("location / { proxy_pass $arg_to; }", 1),
+        ("location / { fastcgi_pass $arg_to:9000; }", 1),
+        ("location / { uwsgi_pass $arg_to:9000; }", 1),
+        ("location / { scgi_pass $arg_to:9000; }", 1),
+        ("location / { grpc_pass grpc://$arg_to:9000; }", 1),
+        ("location / { set $memcached_key k; memcached_pass $arg_to:9000; }", 1),
+        ("tunnel_pass; tunnel_allow_upstream $arg_a;", 1),
+        ("resolver 127.0.0.1; location / { proxy_pass http://$arg_to; }", 0),
+        ("location /a { resolver 127.0.0.1; } location /b { proxy_pass http://$arg_to; }", 1),
+        ("location /a { resolver 127.0.0.1; proxy_pass http://$arg_to; } location /b { root x; }", 0),
+        ("location / { proxy_pass http://127.0.0.1:81/$arg_to; }", 0),
+        ("location / { proxy_pass http://[::1]/$arg_to; }", 0),
+        ("location / { proxy_pass http://127.0.0.1:$arg_to; }", 0),
+        ("location / { proxy_pass http://U/$arg_to; }", 0),
+        ("location / { proxy_pass http://unix:/run/a.sock:/$arg_to; }", 0),
+        ("location / { fastcgi_pass unix:/run/$arg_to; }", 0),
+        ("location / { proxy_pass http://app.test; }", 0),
+    ] {
+        let said = tested(&format!(
+            "events {{ }} http {{ upstream u {{ server 127.0.0.1:1; }} server {{ listen 127.0.0.1:1; {conf} }} }}"
+        ));
+        assert_eq!(
+            said.matches("no resolver is defined for the names in").count(),
+            expected,
+            "{conf}: {said}"
+        );
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}

@@ -1,0 +1,232 @@
+//! `-t --explain URL`: what would become of a request
+
+use crate::support::{get, server, start};
+
+const HTTP: &str = "http {
+server {
+    listen 127.0.0.1:{port}; server_name example.com;
+    rewrite ^/old/(.*)$ /new/$1 last;
+    location / { try_files $uri =404; }
+    location ^~ /new/ { client_max_body_size 10m; autoindex on; add_header X-Y z; access_log off; }
+    location ~ \\.php$ { return 301 https://$host$uri; }
+    location = /gone { return 410; error_page 410 /new/sorry.html; }
+    location /if/ { if ($arg_x) { root other; } }
+    location /not/ {
+        limit_except POST { }
+    }
+    location /in/ { internal; }
+}
+server { listen 127.0.0.1:{port} default_server; return 404; }
+}";
+
+/// What is written to standard output, its blanks as one; the outcome and standard error.
+fn explained(url: &str) -> (String, bool, String) {
+    let output = server()
+        .file("html/new/a", "content")
+        .arg("-q")
+        .arg("--explain")
+        .arg(url)
+        .run(&HTTP.replace("{port}", "8399"))
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let text =
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect();
+    (text, output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn the_way_of_a_request() {
+    for (url, lines) in [
+        (
+            "http://example.com:8399/old/a",
+            &[
+                "listen 127.0.0.1:8399 ",
+                "server example.com: server_name is \"example.com\" ",
+                "rewrite /old/a becomes /new/a (module rewrite)",
+                "location ^~ /new/: the longest prefix; with ^~, regular expressions are not tried ",
+                "uri /new/a",
+                "html/new/a (7 bytes)",
+                "content index, autoindex, static",
+                "filters headers",
+                "limits client_max_body_size 10m, client_header_timeout 60s",
+            ][..],
+        ),
+        (
+            "http://example.com:8399/x.php?y",
+            &[
+                "location ~ \\.php$: the first regular expression that matches; it comes before the prefix / ",
+                "answer 301, by module rewrite in the rewrite phase",
+                "response 301, to https://example.com/x.php",
+            ],
+        ),
+        (
+            "http://example.com:8399/gone",
+            &[
+                "answer 410, by module rewrite",
+                "error_page 410 goes on as /new/sorry.html (was /gone)",
+                "location ^~ /new/",
+            ],
+        ),
+        (
+            "http://example.com:8399/if/a?x=1",
+            &["if the condition holds", "other/if/a (2: No such file or directory)"],
+        ),
+        ("http://example.com:8399/if/a", &["html/if/a (2: No such file or directory)"]),
+        ("http://example.com:8399/in/", &["location /in/", "internal: nobody may ask", "response 404"]),
+        (
+            "http://example.com:8399/not/",
+            &[
+                "location /not/: ",
+                "limit_except GET is none of its methods: the settings in its block are used ",
+            ],
+        ),
+        ("POST http://example.com:8399/not/", &["location /not/: ", "uri /not/"]),
+        ("http://example.com:8399/q", &["precontent try_files", "log log"]),
+        (
+            "http://x:8399/",
+            &[
+                "server without a name: no server_name fits \"x\"",
+                "answer 404, by module rewrite in the server_rewrite phase",
+            ],
+        ),
+    ] {
+        let (text, success, err) = explained(url);
+        assert!(success && err.is_empty(), "{url}: {err}");
+        let mut rest = &*text;
+        for line in lines {
+            let at = rest
+                .find(line)
+                .unwrap_or_else(|| panic!("{url}: {line} is not there, or not there yet, in\n{text}"));
+            rest = &rest[at + line.len()..];
+        }
+    }
+}
+
+#[test]
+fn servers_behind_this_one_are_told_instead_of_files() {
+    let conf = "http {
+upstream app { server 127.0.0.1:1; }
+server {
+    listen 127.0.0.1:8399;
+    location /plain/ { proxy_pass http://app/base/; }
+    location /named { set $to 127.0.0.1:2; proxy_pass http://$to$uri; }
+    location /secure { proxy_pass https://app; }
+    location /grpc { grpc_pass grpc://app; }
+    location /php { fastcgi_pass unix:/run/php.sock; }
+    location /uwsgi { uwsgi_pass app; }
+    location /scgi { scgi_pass 127.0.0.1:4000; }
+    location /kept { set $memcached_key x$uri; memcached_pass app; }
+    location /file { }
+} }";
+    for (path, expected) in [
+        ("/plain/a?b", Some("http://app/base/a?b")),
+        ("/named/a", Some("http://127.0.0.1:2/named/a")),
+        ("/secure/a?b", Some("https://app/secure/a?b")),
+        ("/grpc/a.B/C", Some("grpc://app")),
+        ("/php/a.php", Some("fastcgi://unix:/run/php.sock")),
+        ("/uwsgi", Some("uwsgi://app")),
+        ("/scgi", Some("scgi://127.0.0.1:4000")),
+        ("/kept", Some("memcached://app, key x/kept")),
+        ("/file", None),
+    ] {
+        let output =
+            server().arg("-q").arg("--explain").arg(format!("http://x:8399{path}")).run(conf).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = |about: &str| text.lines().find_map(|line| Some(line.strip_prefix(about)?.trim()));
+        assert_eq!(line("upstream "), expected, "{path}: {text}");
+        assert_eq!(line("file ").is_some(), expected.is_none(), "{path}: {text}");
+    }
+}
+
+#[test]
+fn caches_are_told() {
+    let conf = "http {
+proxy_cache_path cache levels=1:2 keys_zone=one:1m;
+map $request_method $purge { default 0; PURGE 1; }
+server {
+    listen 127.0.0.1:8399;
+    proxy_cache one; proxy_cache_bypass $arg_fresh; proxy_cache_purge $purge;
+    location / { proxy_pass http://127.0.0.1:1; }
+    location /own/ { proxy_pass http://127.0.0.1:1; proxy_cache_key $proxy_host$uri; }
+    location /named/ { proxy_pass http://127.0.0.1:1; proxy_cache $arg_cache; }
+    location /off/ { proxy_pass http://127.0.0.1:1; proxy_cache off; }
+} }";
+    for (url, expected) in [
+        ("/a?b", Some("cache one: key http://127.0.0.1:1/a?b")),
+        ("/a?fresh=1", Some("cache one: bypassed, key http://127.0.0.1:1/a?fresh=1")),
+        ("/own/x?b", Some("cache one: key 127.0.0.1:1/own/x")),
+        ("/named/?cache=one", Some("cache one: key http://127.0.0.1:1/named/?cache=one")),
+        ("/named/?cache=two", Some("cache \"two\", which is none: 500")),
+        ("/named/", None),
+        ("/off/", None),
+        ("POST /a", Some("cache one: not asked for this method, key http://127.0.0.1:1/a")),
+        ("PURGE /own/", Some("cache one: purged, key 127.0.0.1:1/own/")),
+    ] {
+        let (method, path) = url.split_once(' ').unwrap_or(("GET", url));
+        let url = format!("{method} http://x:8399{path}");
+        let output = server().arg("-q").arg("--explain").arg(&url).run(conf).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines = text.lines().skip_while(|line| !line.starts_with("cache "));
+        let told = lines.next().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(told.as_deref(), expected, "{url}: {text}");
+        if path == "/own/x?b" {
+            // The MD5 of the key.
+            let file = lines.next().unwrap();
+            assert!(file.ends_with("/cache/9/cd/e54643842941f049f0141073eb5c1cd9"), "{file}");
+        }
+    }
+}
+
+#[test]
+fn places_are_named() {
+    let (text, ..) = explained("http://example.com:8399/new/");
+    for (about, line) in [("listen ", 3), ("server ", 2), ("location ", 6)] {
+        let told = text.lines().find(|told| told.starts_with(about)).unwrap();
+        // What the test kit puts in front of the configuration moves every line by as much.
+        let number: usize = told.rsplit_once(':').unwrap().1.parse().unwrap();
+        let first: usize = text
+            .lines()
+            .find(|t| t.starts_with("server "))
+            .unwrap()
+            .rsplit_once(':')
+            .unwrap()
+            .1
+            .parse()
+            .unwrap();
+        assert_eq!(number + 2, first + line, "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_explained() {
+    for (url, expected) in [
+        ("http://example.com:81/", "tailwater: no server listens on port 81 (listening: 127.0.0.1:8399)\n"),
+        ("http://127.0.0.9:8399/", "tailwater: no server listens on port 8399 (listening: 127.0.0.1:8399)\n"),
+        (
+            "ftp://a/",
+            "tailwater: invalid URL \"ftp://a/\" in option \"--explain\" (as http://example.com/a?b)\n",
+        ),
+        ("http://a:8399/%zz", "tailwater: such a request is refused with 400: client sent invalid request\n"),
+    ] {
+        let (text, success, err) = explained(url);
+        assert_eq!((&*text, success), ("", false), "{url}");
+        assert_eq!(err, expected, "{url}");
+    }
+}
+
+#[test]
+fn nothing_is_started() {
+    // The port is another server's, which goes on serving.
+    let running = start(server(), "server { listen 127.0.0.1:{port}; return 200 here; }");
+    let port = running.addr().port().to_string();
+    let output = server()
+        .arg("-t")
+        .arg(format!("--explain=http://127.0.0.1:{port}/"))
+        .run(&format!("http {{ access_log logs/none.log; server {{ listen 127.0.0.1:{port}; }} }}"))
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("test is successful"));
+    assert_eq!(get(&running, "/").text(), "here");
+}

@@ -1,0 +1,416 @@
+//! Room for new connections when `worker_connections` or descriptors are used up.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use h2::server::Builder as Settings;
+use tw_testkit::http2::{Http2, head};
+use tw_testkit::http2_origin::http2_origin;
+use tw_testkit::origin::{counting, origin};
+use tw_testkit::{Client, Server, wait};
+
+use crate::running::master::{LARGE, downloading};
+use crate::support::{get, server};
+
+const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const ASK_UP: &str = "GET /up HTTP/1.1\r\nHost: a\r\n\r\n";
+const BEGUN: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
+
+fn is_answered(client: &mut Client, rest: &str) {
+    client.send(rest).unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "ok");
+}
+
+fn ok(events: &str, http: &str) -> Server {
+    let conf = format!(
+        "worker_rlimit_nofile 128; {events}
+         http {{ keepalive_timeout 1h; client_header_timeout 1h; {http}
+                 server {{ listen 127.0.0.1:{{port}}; root html; location = / {{ return 200 ok; }} }} }}"
+    );
+    (0..300).fold(server(), |server, n| server.file(format!("html/{n}"), "x")).start(&conf).unwrap()
+}
+
+#[test]
+fn who_waits_longest_makes_room_for_descriptors() {
+    for multi_accept in ["off", "on"] {
+        let events =
+            format!("worker_processes 1; events {{ worker_connections 4096; multi_accept {multi_accept}; }}");
+        let server = ok(&events, "");
+        let mut clients = Vec::new();
+        for _ in 0..200 {
+            let mut client = server.connect().unwrap();
+            is_answered(&mut client, ASK);
+            clients.push(client);
+        }
+        assert_eq!(clients[0].read_until_close().unwrap(), b"");
+        is_answered(clients.last_mut().unwrap(), ASK);
+        server.wait_error_log("accept4() failed (24: Too many open files), reusing connections").unwrap();
+    }
+}
+
+#[test]
+fn a_loop_without_room_stops_accepting_for_a_while() {
+    // Nobody waits for a request, so that nobody can be spared.
+    let server = ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
+    let mut busy: Vec<Client> = (0..150)
+        .map(|_| {
+            let mut client = server.connect().unwrap();
+            client.send(BEGUN).unwrap();
+            client
+        })
+        .collect();
+    server.wait_error_log("[crit]").unwrap();
+    // Those that have been accepted are served, and the others when they have gone.
+    while !busy.is_empty() {
+        let rest = busy.split_off(busy.len().min(50));
+        for client in &mut busy {
+            is_answered(client, "Connection: close\r\n\r\n");
+        }
+        busy = rest;
+    }
+}
+
+/// Clients that have begun a request. Those that are accepted and whose first bytes come a little later may be spared.
+fn begun(server: &Server, count: usize) -> Vec<Client> {
+    let client = |_| {
+        let mut client = server.connect().unwrap();
+        let _ = client.send(BEGUN);
+        client
+    };
+    (0..count).map(client).collect()
+}
+
+/// Ends the requests, one after the other: how many are answered.
+fn served(clients: Vec<Client>) -> usize {
+    let is_served = |mut client: Client| {
+        let answer = client.send("Connection: close\r\n\r\n").and_then(|()| client.read_response());
+        answer.is_ok_and(|response| response.text() == "ok")
+    };
+    clients.into_iter().map(is_served).filter(|is_served| *is_served).count()
+}
+
+#[test]
+fn whoever_waits_in_the_queue_of_a_socket_is_accepted_each_time_there_is_room_again() {
+    const DESCRIPTORS: usize = 128;
+    const CLIENTS: usize = 170;
+    for multi_accept in ["off", "on"] {
+        let conf = format!(
+            "worker_rlimit_nofile {DESCRIPTORS}; worker_processes 1;
+             events {{ worker_connections 4096; multi_accept {multi_accept}; }}
+             http {{ client_header_timeout 1h;
+                     server {{ listen 127.0.0.1:{{port}} backlog={CLIENTS}; location = / {{ return 200 ok; }} }} }}"
+        );
+        let server = server().start(&conf).unwrap();
+        let refusals = || server.error_log().matches("accept4() failed (24: Too many open files)").count();
+        for round in 0..3 {
+            let before = refusals();
+            let clients = begun(&server, CLIENTS);
+            assert!(wait::until(wait::PATIENCE, || refusals() > before), "{round}: {}", server.error_log());
+            // Nobody else comes of whom the loop could be told: those that wait are accepted when others have gone.
+            let served = served(clients);
+            assert!(served > DESCRIPTORS, "{round}: {served} {}", server.error_log());
+        }
+        assert_eq!(get(&server, "/").text(), "ok");
+    }
+}
+
+#[test]
+fn a_loop_accepts_again_each_time_its_connections_have_gone() {
+    const CONNECTIONS: usize = 16;
+    for multi_accept in ["off", "on"] {
+        let events = format!("worker_connections {CONNECTIONS}; multi_accept {multi_accept};");
+        let server = ok(&format!("worker_processes 1; events {{ {events} }}"), "");
+        for round in 0..3 {
+            let clients = begun(&server, 2 * CONNECTIONS);
+            // Those for whom there is no room are refused without a word.
+            server.wait_error_log("worker_connections are not enough").unwrap();
+            assert!(served(clients) > 0, "{round}: {}", server.error_log());
+            // The last of them may still be on its way out.
+            let answers = || Client::get(server.addr(), "/").is_ok_and(|response| response.text() == "ok");
+            assert!(wait::until(wait::PATIENCE, answers), "{round}: {}", server.error_log());
+        }
+    }
+}
+
+#[test]
+fn files_that_nobody_reads_make_room_for_connections() {
+    let server = ok(
+        "worker_processes 1; events { worker_connections 4096; }",
+        "open_file_cache max=10000 inactive=1h; open_file_cache_valid 1h;",
+    );
+    for n in 0..300 {
+        assert_eq!(get(&server, &format!("/{n}")).text(), "x");
+    }
+    let mut busy: Vec<Client> = (0..40)
+        .map(|_| {
+            let mut client = server.connect().unwrap();
+            client.send(BEGUN).unwrap();
+            client
+        })
+        .collect();
+    for client in &mut busy {
+        is_answered(client, "\r\n");
+    }
+    server.wait_error_log("Too many open files), reusing connections").unwrap();
+    assert!(!server.error_log().contains("[crit]"), "{}", server.error_log());
+}
+
+#[test]
+fn waiting_connections_make_room_for_files() {
+    // Each request opens its file, which nobody keeps.
+    let server = ok("worker_processes 1; events { worker_connections 4096; }", "disable_symlinks on;");
+    let mut asking = server.connect().unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..150 {
+        let mut client = server.connect().unwrap();
+        is_answered(&mut client, ASK);
+        waiting.push(client);
+        asking.send(format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+        let response = asking.read_response().unwrap();
+        assert_eq!((response.status, response.text()), (200, "x".to_owned()), "{n}: {}", server.error_log());
+    }
+}
+
+#[test]
+fn waiting_connections_make_room_for_listings_and_temporary_files() {
+    let listing = "autoindex on;";
+    let upload = "dav_methods PUT; create_full_put_path on; client_body_in_file_only clean;";
+    let conf = format!(
+        "worker_rlimit_nofile 128; worker_processes 1; user root; events {{ worker_connections 4096; }}
+         http {{ keepalive_timeout 1h;
+                 server {{ listen 127.0.0.1:{{port}}; root html; location = / {{ return 200 ok; }}
+                           location /list/ {{ {listing} }} location /put/ {{ {upload} }} }} }}"
+    );
+    for (request, status) in [
+        ("GET /list/ HTTP/1.1\r\nHost: a\r\n\r\n", [200, 200]),
+        ("PUT /put/file HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", [201, 204]),
+    ] {
+        let server = server().file("html/list/name", "x").start(&conf).unwrap();
+        let mut asking = server.connect().unwrap();
+        let mut waiting = Vec::new();
+        for n in 0..150 {
+            let mut client = server.connect().unwrap();
+            is_answered(&mut client, ASK);
+            waiting.push(client);
+            asking.send(request).unwrap();
+            let response = asking.read_response().unwrap();
+            assert!(status.contains(&response.status), "{n}: {} {}", response.status, server.error_log());
+        }
+    }
+}
+
+/// Two loops of which the clients of one wait for requests and those of the other cannot be spared.
+#[test]
+fn a_loop_asks_the_others_for_room_for_a_file() {
+    let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
+        events { worker_connections 4096; connection_balance off; }
+        http { client_header_timeout 1h; keepalive_timeout 1h; disable_symlinks on;
+               server { listen 127.0.0.1:{port} reuseport; root html; location = / { return 200 ok; } } }";
+    let server = server().file("html/file", "x").start(conf).unwrap();
+    let mut asking = server.connect().unwrap();
+    let stingy = loop_of(&server, &asking);
+    // Its next request has always begun, so that it is not spared for a connection either.
+    asking.send("G").unwrap();
+    let mut clients = Vec::new();
+    let mut others = 0;
+    for n in 0..300 {
+        let mut client = server.connect().unwrap();
+        // Also once all is used up: whichever loop was short first, those of this one are never spared.
+        match loop_of(&server, &client) == stingy {
+            true => client.send(BEGUN).unwrap(),
+            false => others += 1,
+        }
+        clients.push(client);
+        asking.send("ET /file HTTP/1.1\r\nHost: a\r\n\r\nG").unwrap();
+        let response = asking.read_response().unwrap();
+        assert_eq!((response.status, response.text()), (200, "x".to_owned()), "{n}: {}", server.error_log());
+        if server.error_log().contains("another loop has no descriptor left, reusing connections") {
+            break;
+        }
+    }
+    assert!(others > 0, "of forty connections of two sockets one at least is the other's");
+    server.wait_error_log("another loop has no descriptor left, reusing connections").unwrap();
+}
+
+/// The loop of a client: the thread that logs its beginning.
+fn loop_of(server: &Server, client: &Client) -> String {
+    let line = server.wait_error_log(&format!("accept: {}", client.local_addr().unwrap())).unwrap();
+    line.split('#').nth(1).unwrap().split(':').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_loop_asks_the_others_for_room() {
+    let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
+        events { worker_connections 4096; connection_balance off; }
+        http { client_header_timeout 1h;
+               server { listen 127.0.0.1:{port} reuseport; location = / { return 200 ok; } } }";
+    let server = server().start(conf).unwrap();
+    let asked = "another loop has no descriptor left, reusing connections";
+    let mut clients: Vec<(Client, String)> = Vec::new();
+    // A connection of the other loop that it closes for itself is followed by others, so it always has some.
+    while clients.len() < 1000 && !server.error_log().contains(asked) {
+        let mut client = server.connect().unwrap();
+        let at = loop_of(&server, &client);
+        // On the loop of the first one nobody can be spared.
+        if clients.first().is_none_or(|(_, stingy)| *stingy == at) {
+            client.send(BEGUN).unwrap();
+        }
+        clients.push((client, at));
+    }
+    server.wait_error_log(asked).unwrap();
+    let stingy = clients[0].1.clone();
+    for (client, _) in clients.iter_mut().filter(|(_, at)| *at == stingy) {
+        is_answered(client, "Connection: close\r\n\r\n");
+    }
+}
+
+#[test]
+fn who_lingers_makes_room() {
+    let server = ok(
+        "worker_processes 1; events { worker_connections 16; }",
+        "lingering_close always; lingering_time 1h; lingering_timeout 1h;",
+    );
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let mut client = server.connect().unwrap();
+        is_answered(&mut client, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        clients.push(client);
+    }
+    // There may be other warnings: a busy machine makes turns of a loop long.
+    server.wait_error_log("16 worker_connections are not enough, reusing connections").unwrap();
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+}
+
+#[test]
+fn a_proxy_that_says_nothing_makes_room() {
+    let conf = "worker_processes 1; events { worker_connections 16; }
+        http { client_header_timeout 1h;
+               server { listen 127.0.0.1:{port} proxy_protocol; location = / { return 200 ok; } } }";
+    let server = server().start(conf).unwrap();
+    let silent: Vec<Client> = (0..50).map(|_| server.connect().unwrap()).collect();
+    let mut client = server.connect().unwrap();
+    is_answered(&mut client, &format!("PROXY UNKNOWN\r\n{ASK}"));
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+    drop(silent);
+}
+
+/// A server with 16 connections that passes requests for `/up` to `addr`.
+fn passing(addr: SocketAddr, location: &str) -> Server {
+    let conf = format!(
+        "worker_processes 1; events {{ worker_connections 16; }}
+         http {{ keepalive_timeout 1h; client_header_timeout 1h; upstream up {{ server {addr}; keepalive 16; }}
+                 server {{ listen 127.0.0.1:{{port}}; http2 on; root html; location = / {{ return 200 ok; }}
+                           location /up {{ proxy_pass http://up; {location} }} }} }}"
+    );
+    server().file("html/large", vec![b'x'; LARGE]).start(&conf).unwrap()
+}
+
+/// Clients whose connections cannot be spared: each is in the middle of a download.
+fn busy(server: &Server, count: usize) -> Vec<Client> {
+    (0..count).map(|_| downloading(server)).collect()
+}
+
+/// Statuses of `count` requests for `/up`, sent at once on one connection.
+fn statuses(client: &mut Http2, count: usize) -> Vec<u16> {
+    let mut statuses = client.run(|mut requests| async move {
+        let mut responses = Vec::new();
+        for _ in 0..count {
+            requests = requests.ready().await.unwrap();
+            responses.push(requests.send_request(head("GET", "/up", &[]), true).unwrap().0);
+        }
+        let mut statuses = Vec::new();
+        for response in responses {
+            statuses.push(response.await.unwrap().status().as_u16());
+        }
+        statuses
+    });
+    statuses.sort_unstable();
+    statuses
+}
+
+#[test]
+fn upstream_connections_count_as_worker_connections() {
+    let (released, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_released, open) = (released.clone(), opened.clone());
+    let addr = origin(move |mut conn| {
+        open.fetch_add(1, SeqCst);
+        while conn.head().is_some() {
+            assert!(wait::until(wait::PATIENCE, || is_released.load(SeqCst)));
+            conn.answer("", "ok");
+        }
+    });
+    let server = passing(addr, "");
+    let mut client = Http2::connect(server.addr()).unwrap();
+    const REFUSED: &str = "16 worker_connections are not enough while connecting to upstream";
+    // One is the client's.
+    let statuses = thread::scope(|scope| {
+        scope.spawn(|| {
+            let is_full = || server.error_log().matches(REFUSED).count() == 5 && opened.load(SeqCst) == 15;
+            assert!(wait::until(wait::PATIENCE, is_full), "{}", server.error_log());
+            released.store(true, SeqCst);
+        });
+        statuses(&mut client, 20)
+    });
+    assert_eq!(statuses, [[200; 15].as_slice(), &[500; 5]].concat());
+    assert!(server.wait_error_log(REFUSED).unwrap().contains("[alert]"));
+    // Nothing of that is held against the server.
+    assert!(!server.error_log().contains("temporarily disabled"), "{}", server.error_log());
+    assert_eq!(get(&server, "/up").status, 200);
+}
+
+#[test]
+fn idle_clients_make_room_for_an_upstream_connection() {
+    let (addr, _) = counting(|conn, _, _| conn.answer("", "ok"));
+    let server = passing(addr, "");
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect().unwrap()).collect();
+    clients.iter_mut().for_each(|client| is_answered(client, ASK));
+    is_answered(clients.last_mut().unwrap(), ASK_UP);
+    assert_eq!(clients[0].read_until_close().unwrap(), b"");
+    server.wait_error_log("16 worker_connections are not enough, reusing connections").unwrap();
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+}
+
+#[test]
+fn idle_upstream_connections_make_room_for_clients() {
+    let (came, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (connected, ended) = (came.clone(), closed.clone());
+    let addr = origin(move |mut conn| {
+        connected.fetch_add(1, SeqCst);
+        while conn.head().is_some() {
+            // So that each of four requests needs a connection of its own.
+            assert!(wait::until(wait::PATIENCE, || connected.load(SeqCst) == 4));
+            conn.answer("", "ok");
+        }
+        ended.fetch_add(1, SeqCst);
+    });
+    let server = passing(addr, "");
+    let mut asking: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
+    asking.iter_mut().for_each(|client| client.send(ASK_UP).unwrap());
+    asking.iter_mut().for_each(|client| assert_eq!(client.read_response().unwrap().text(), "ok"));
+    // With four connections of each kind there are four more for whom there is no room.
+    let mut others = busy(&server, 8);
+    assert_eq!(closed.load(SeqCst), 0);
+    for count in 1..=4 {
+        others.extend(busy(&server, 1));
+        assert!(wait::until(wait::PATIENCE, || closed.load(SeqCst) == count), "{}", server.error_log());
+    }
+    asking.iter_mut().for_each(|client| is_answered(client, ASK));
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+}
+
+#[test]
+fn an_upstream_connection_in_http2_counts_once_for_all_its_requests() {
+    let addr = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "ok") });
+    let server = passing(addr, "proxy_http_version 2;");
+    let mut client = Http2::connect(server.addr()).unwrap();
+    let mut others = busy(&server, 14);
+    assert_eq!(statuses(&mut client, 8), [200; 8]);
+    // It is idle now, and closed for one more client.
+    others.extend(busy(&server, 1));
+    assert_eq!(statuses(&mut client, 8), [500; 8]);
+    server.wait_error_log("16 worker_connections are not enough while connecting to upstream").unwrap();
+    others.truncate(14);
+    assert!(wait::until(wait::PATIENCE, || statuses(&mut client, 1) == [200]), "{}", server.error_log());
+}

@@ -1,0 +1,7 @@
+//! Connections of clients: listening, accepting, limits, and fairness between them.
+
+mod accept;
+mod connection_limits;
+mod fairness;
+mod limits_and_timeouts;
+mod listen;

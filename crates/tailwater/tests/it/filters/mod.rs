@@ -1,0 +1,13 @@
+//! Filters: compression, character sets, SSI, additions, replaced words, header fields.
+
+mod addition;
+mod charset;
+mod gunzip;
+mod gzip;
+mod headers;
+mod msie;
+mod ssi;
+mod sub_filter;
+mod subrequest_concurrency;
+mod subrequest_variables;
+mod userid;

@@ -1,0 +1,10 @@
+//! Gateways to applications: FastCGI, uwsgi, SCGI, gRPC, memcached.
+
+mod fastcgi;
+pub(crate) mod grpc;
+mod grpc_faults;
+mod grpc_interop;
+mod memcached;
+mod real_applications;
+mod scgi;
+mod uwsgi;

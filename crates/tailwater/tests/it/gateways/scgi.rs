@@ -1,0 +1,86 @@
+//! `scgi_pass` and its kin, in front of applications that are scripted here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use tw_testkit::application::Asked;
+use tw_testkit::origin::origin;
+
+use crate::cache::proxy_cache::stored;
+use crate::support::{ask, get, page, server, start, start_server};
+
+/// An application that answers every request so, and closes.
+fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
+    origin(move |mut conn| {
+        if let Some(asked) = conn.scgi() {
+            conn.say(answer(asked));
+        }
+    })
+}
+
+#[test]
+fn an_application_is_told_what_the_configuration_says() {
+    let addr = application(|asked| format!("\r\n{}[{}]", asked.lines(), asked.body.escape_ascii()));
+    let server = start(
+        server(),
+        &format!(
+            "scgi_param SCGI 1; scgi_param REQUEST_URI $request_uri;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ scgi_pass {addr}; }}
+                 location /off {{ scgi_pass {addr}; scgi_pass_request_body off; }} }}"
+        ),
+    );
+    assert_eq!(
+        ask(&server, "GET /a?b", &[]).text(),
+        "CONTENT_LENGTH=0\nSCGI=1\nREQUEST_URI=/a?b\nHTTP_HOST=localhost\nHTTP_CONNECTION=close\n[]"
+    );
+    for (target, body, expected) in [
+        ("/", "Content-Length: 4\r\n\r\nbody", ("CONTENT_LENGTH=4\n", "[body]")),
+        ("/", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", ("CONTENT_LENGTH=3\n", "[abc]")),
+        // What is told is what is sent.
+        ("/off", "Content-Length: 4\r\n\r\nbody", ("CONTENT_LENGTH=0\n", "[]")),
+    ] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\n{body}")).unwrap();
+        let text = client.read_response().unwrap().text();
+        assert!(text.starts_with(expected.0) && text.ends_with(expected.1), "{body}: {text}");
+    }
+}
+
+#[test]
+fn a_value_cannot_become_a_parameter() {
+    let addr = application(|asked| format!("\r\n{}", asked.lines()));
+    let server = start_server(
+        server(),
+        &format!(
+            "location ~ ^/(.*)$ {{ rewrite ^ /x break; scgi_pass {addr}; scgi_param NAME $http_x_name; }}"
+        ),
+    );
+    assert!(ask(&server, "GET /", &["X-Name: fine"]).text().contains("NAME=fine\n"));
+    for target in ["/a%00B", "/%00"] {
+        assert_eq!(get(&server, target).status, 400, "{target}");
+    }
+}
+
+#[test]
+fn responses_are_cached() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let addr = application(move |_| format!("Content-Type: text/html\r\n\r\n{}", count.fetch_add(1, SeqCst)));
+    let server = start(
+        server().with_master(),
+        &format!(
+            "scgi_cache_path cache keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}};
+                 location = /metrics {{ metrics; }}
+                 location / {{ scgi_pass {addr}; scgi_cache one; scgi_cache_key $uri; scgi_cache_valid 1h;
+                     add_header X-Cache $upstream_cache_status; }} }}"
+        ),
+    );
+    assert_eq!(page(&server, "/a").1, "0");
+    stored(&server, 1);
+    assert_eq!(get(&server, "/a").field("X-Cache"), Some("HIT"));
+    assert_eq!(page(&server, "/a").1, "0");
+    assert_eq!(page(&server, "/b").1, "1");
+}

@@ -1,0 +1,359 @@
+//! Bodies of requests: thrown away, read, written to files, refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tw_testkit::{Client, Response, Server, wait};
+
+use crate::support::{raw, server, start_server};
+
+/// A server that reads bodies and says what it has got.
+fn echo(directives: &str) -> Server {
+    let body = "client_body_early_read 1;";
+    start_server(
+        server(),
+        &format!(
+            "{body} {directives} location / {{ return 200 \"[$request_body]\"; }}
+             location /len {{ return 200 \"$content_length $request_length\"; }}
+             location /file {{ return 200 \"$request_body_file\"; }}"
+        ),
+    )
+}
+
+fn post(client: &mut Client, target: &str, fields: &str, body: impl AsRef<[u8]>) -> Response {
+    client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).unwrap();
+    client.send(body).unwrap();
+    client.read_response().unwrap()
+}
+
+fn chunked(body: &str, size: usize) -> String {
+    let chunks = body.as_bytes().chunks(size);
+    let text: String =
+        chunks.map(|c| format!("{:x}\r\n{}\r\n", c.len(), String::from_utf8_lossy(c))).collect();
+    text + "0\r\n\r\n"
+}
+
+#[test]
+fn bodies_nobody_wants_are_thrown_away() {
+    let server = start_server(
+        server().file("html/a.txt", "file"),
+        "location /ret { return 200 ret; } location /page { error_page 405 /a.txt; return 405; }",
+    );
+    let mut client = server.connect().unwrap();
+    let big = "x".repeat(300_000);
+    for (target, status) in [("/a.txt", 405), ("/missing", 404), ("/ret", 200), ("/page", 405), ("/", 403)] {
+        for body in ["", "hello", &big] {
+            let length = format!("Content-Length: {}\r\n", body.len());
+            assert_eq!(post(&mut client, target, &length, body).status, status, "{target}");
+            let coding = "Transfer-Encoding: chunked\r\n";
+            assert_eq!(post(&mut client, target, coding, chunked(body, 70_000)).status, status, "{target}");
+        }
+    }
+    // What follows a body is the next request, however it is cut.
+    let request = "POST /ret HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789";
+    let both = request.repeat(2);
+    for cut in (0..both.len()).step_by(3) {
+        let (first, second) = both.split_at(cut);
+        client.send_split([first, second]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(client.read_response().unwrap().text(), "ret", "{cut}");
+        }
+    }
+}
+
+#[test]
+fn bodies_are_read_before_the_answer() {
+    let server = echo("");
+    let mut client = server.connect().unwrap();
+    for body in ["", "x", "hello", &"y".repeat(1000), &"z".repeat(2_000)] {
+        let expected = format!("[{body}]");
+        let length = format!("Content-Length: {}\r\n", body.len());
+        assert_eq!(post(&mut client, "/", &length, body).text(), expected);
+        for size in [7, 5000] {
+            let coding = "Transfer-Encoding: chunked\r\n";
+            assert_eq!(post(&mut client, "/", coding, chunked(body, size)).text(), expected);
+        }
+    }
+    // Cut at every place.
+    let request = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: u\r\n\r\n";
+    for cut in 1..request.len() {
+        let (first, second) = request.split_at(cut);
+        client.send_split([first, second]).unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "[abcde]", "{cut}");
+    }
+}
+
+#[test]
+fn expect_continue() {
+    let server = echo("location /small { client_max_body_size 1; return 200; }");
+    let expect = "Expect: 100-continue\r\nContent-Length: 5\r\n";
+    let mut client = server.connect().unwrap();
+    for _ in 0..2 {
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{expect}\r\n")).unwrap();
+        let interim = client.read_response().unwrap();
+        assert_eq!((interim.status, interim.fields.len()), (100, 0));
+        client.send("hello").unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "[hello]");
+    }
+    // A client that did not wait need not be told.
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{expect}\r\nhello")).unwrap();
+    let mut response = client.read_response().unwrap();
+    if response.status == 100 {
+        response = client.read_response().unwrap();
+    }
+    assert_eq!(response.text(), "[hello]");
+    // Nor one of HTTP/1.0, which does not know it.
+    let text = raw(&server, format!("POST / HTTP/1.0\r\n{expect}\r\nhello"));
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    // One that has nothing to send may wait as well.
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n").unwrap();
+    assert_eq!(client.read_response().unwrap().status, 100);
+    assert_eq!(client.read_response().unwrap().text(), "[]");
+    // A body that is too large is refused at once.
+    let mut client = server.connect().unwrap();
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2000000\r\n\r\n")
+        .unwrap();
+    let response = client.read_response().unwrap();
+    assert_eq!((response.status, response.field("Connection")), (413, Some("close")));
+}
+
+#[test]
+fn a_body_that_was_not_asked_for_may_never_come() {
+    let server = start_server(server(), "return 200 ok;");
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").unwrap();
+    let mut response = client.read_response().unwrap();
+    // Either the client is told to send it, or the connection has no future.
+    if response.status == 100 {
+        client.send("hello").unwrap();
+        response = client.read_response().unwrap();
+        assert_eq!((response.status, response.field("Connection")), (200, Some("keep-alive")));
+    } else {
+        assert_eq!((response.status, response.field("Connection")), (200, Some("close")));
+    }
+}
+
+#[test]
+fn too_large_bodies() {
+    let server = echo(
+        "client_max_body_size 10; error_page 413 /413.html; location = /413.html { return 200 'too large'; }
+         location /unlimited { client_max_body_size 0; return 200 ok; } location /less { client_max_body_size 5; return 200 ok; }",
+    );
+    for (target, size, status) in
+        [("/", 10, 200), ("/", 11, 413), ("/", 1_000_000, 413), ("/less", 5, 200), ("/less", 6, 413)]
+    {
+        let body = "x".repeat(size);
+        for (fields, body) in [
+            (format!("Content-Length: {size}\r\n"), body.clone()),
+            ("Transfer-Encoding: chunked\r\n".to_owned(), chunked(&body, 100_000)),
+        ] {
+            let mut client = server.connect().unwrap();
+            client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).unwrap();
+            // The server may have closed before all of it was sent.
+            let _ = client.send(body);
+            let response = client.read_response().unwrap();
+            assert_eq!(response.status, status, "{target} {size} {fields}");
+            if status == 413 {
+                assert_eq!(response.text(), "too large", "{target} {size} {fields}");
+                assert_eq!(response.field("Connection"), Some("close"));
+            }
+        }
+    }
+    server.wait_error_log("client intended to send too large body: 11 bytes").unwrap();
+    server.wait_error_log("client intended to send too large chunked body: 0+11 bytes").unwrap();
+}
+
+#[test]
+fn a_chunk_that_is_too_large_is_refused_at_its_size_line() {
+    let server = echo("client_max_body_size 10; client_body_timeout 60s; lingering_timeout 60s;");
+    for (sent, known) in [
+        ("b\r\n", "0+11"),
+        ("4\r\nabcd\r\n7;x=y\r\n", "4+7"),
+        ("7ffffffffffffff\r\nab", "0+576460752303423487"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client
+            .send(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{sent}"))
+            .unwrap();
+        // Of the chunk itself nothing more ever comes.
+        let response = client.read_response().unwrap();
+        assert_eq!((response.status, response.field("Connection")), (413, Some("close")), "{sent}");
+        let told = format!("client intended to send too large chunked body: {known} bytes");
+        server.wait_error_log(&told).unwrap();
+    }
+    let mut client = server.connect().unwrap();
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n6\r\nefghij\r\n0\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "[abcdefghij]");
+}
+
+/// Every file below `dir`.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn large_bodies_go_to_temporary_files() {
+    let server = echo("client_max_body_size 0; client_body_buffer_size 8k; client_body_temp_path temp 1 2;");
+    let body = "0123456789".repeat(100_000);
+    let mut client = server.connect().unwrap();
+    for (fields, sent) in [
+        (format!("Content-Length: {}\r\n", body.len()), body.clone()),
+        ("Transfer-Encoding: chunked\r\n".to_owned(), chunked(&body, 77_777)),
+    ] {
+        // What is not in memory has no value as a variable.
+        assert_eq!(post(&mut client, "/", &fields, &sent).text(), "[]");
+        let text = post(&mut client, "/len", &fields, &sent).text();
+        assert!(text.starts_with("1000000 "), "{text}");
+    }
+    assert!(wait::until(wait::PATIENCE, || files(&server.prefix().join("temp")).is_empty()));
+    // A body that fits needs no file.
+    assert_eq!(post(&mut client, "/file", "Content-Length: 5\r\n", "hello").text(), "");
+}
+
+/// nginx honours this of bodies that are read early only in the server's own location, which is none.
+#[test]
+fn bodies_in_files_only() {
+    let file_only = |how| {
+        let directives = format!("client_body_temp_path temp 1 2; client_body_in_file_only {how};");
+        let answer = "location / { return 200 \"$request_body_file\"; }";
+        start_server(server(), &format!("client_body_early_read 1; {directives} {answer}"))
+    };
+    let server = file_only("on");
+    let temp = server.prefix().join("temp");
+    let mut client = server.connect().unwrap();
+    for (fields, body) in
+        [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n")]
+    {
+        let name = post(&mut client, "/", fields, body).text();
+        assert_eq!(fs::read(&name).unwrap_or_default(), b"hello", "{name}");
+        // Two levels of directories: the last digit, then the two before it.
+        let rest: Vec<_> = name.strip_prefix(&*temp.to_string_lossy()).unwrap().split('/').collect();
+        let ["", one, two, file] = rest[..] else { panic!("{name}") };
+        assert!(file.len() == 10 && file.ends_with(one) && file[..9].ends_with(two), "{name}");
+    }
+    assert_eq!(files(&temp).len(), 2);
+    server.wait_error_log("a client request body is buffered to a temporary file").unwrap();
+
+    let server = file_only("clean");
+    let name = post(&mut server.connect().unwrap(), "/", "Content-Length: 5\r\n", "hello").text();
+    assert!(name.contains("/temp/"), "{name}");
+    assert!(wait::until(wait::PATIENCE, || !fs::exists(&name).unwrap()), "{name}");
+}
+
+#[test]
+fn lengths() {
+    let server = echo("");
+    let mut client = server.connect().unwrap();
+    for (fields, body) in
+        [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n")]
+    {
+        let text = post(&mut client, "/len", fields, body).text();
+        let sent = format!("POST /len HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}").len();
+        assert_eq!(text, format!("5 {sent}"), "{fields}");
+    }
+}
+
+#[test]
+fn slow_bodies_time_out() {
+    let server = echo("client_body_timeout 1s;");
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe").unwrap();
+    assert_eq!(client.read_until_close().unwrap(), b"");
+    assert!(server.access_log(1).unwrap()[0].contains(" 408 "));
+    // The time is that between two reads, not of the whole. A machine that stands still between them gets another try.
+    let is_read = || {
+        let mut client = server.connect().unwrap();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").unwrap();
+        let are_sent = ["h", "e", "l", "l", "o"].iter().all(|piece| {
+            wait::pause(Duration::from_millis(250));
+            client.send(piece).is_ok()
+        });
+        are_sent && client.read_response().is_ok_and(|response| response.text() == "[hello]")
+    };
+    assert!(wait::until(wait::PATIENCE, is_read));
+}
+
+#[test]
+fn a_client_that_ends_in_the_middle() {
+    let server = echo("");
+    for body in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel"] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}")).unwrap();
+        client.finish_sending().unwrap();
+        let answer = client.read_until_close().unwrap_or_default();
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    }
+    server.wait_error_log("client prematurely closed connection").unwrap();
+}
+
+/// Only where debug assertions are on, which is where the suite runs.
+#[test]
+fn a_body_is_read_while_the_response_is_sent() {
+    let server = start_server(server(), "client_max_body_size 1000; location /echo { trap echo; }");
+    let mut client = server.connect().unwrap();
+    let head = |target: &str, fields: &str| format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    client.send(head("/echo", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n")).unwrap();
+    // Nothing was sent but the head, and the response has begun.
+    let mut seen = client.read_bytes("HTTP/1.1 100 Continue\r\n\r\n".len()).unwrap();
+    for piece in ["one", "two", "three"] {
+        client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).unwrap();
+        let sent = format!("{:x}\r\n{piece}\r\n", piece.len());
+        while !String::from_utf8_lossy(&seen).ends_with(&sent) {
+            seen.extend(client.read_bytes(1).unwrap());
+        }
+    }
+    // The end, and the next request behind it.
+    client.send(format!("0\r\n\r\n{}again", head("/echo", "Content-Length: 5\r\n"))).unwrap();
+    assert_eq!(client.read_bytes(5).unwrap(), b"0\r\n\r\n");
+    assert_eq!(client.read_response().unwrap().text(), "again");
+    // One that gets too long ends the response early.
+    let body = chunked(&"x".repeat(1001), 100);
+    client.send(head("/echo", "Transfer-Encoding: chunked\r\n")).unwrap();
+    client.send(body).unwrap();
+    let sent = client.read_until_close().unwrap();
+    assert!(!sent.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&sent));
+    server.wait_error_log("client intended to send too large chunked body").unwrap();
+}
+
+#[test]
+fn a_body_that_was_read_is_pulled_from_where_it_is_kept() {
+    for directives in ["", "client_body_in_file_only clean;", "client_body_buffer_size 1k;"] {
+        let server = start_server(
+            server(),
+            &format!("client_body_early_read 1; {directives} location / {{ trap echo; }}"),
+        );
+        let mut client = server.connect().unwrap();
+        for body in ["", "kept", &"k".repeat(100_000), &"l".repeat(300_000)] {
+            let length = format!("Content-Length: {}\r\n", body.len());
+            assert_eq!(post(&mut client, "/", &length, body).text(), body, "{directives}");
+        }
+    }
+}
+
+/// A client that has sent half of a body which goes to a file that has a name, and the directory of that.
+fn half_an_upload(server: &Server) -> (Client, PathBuf) {
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n").unwrap();
+    client.send("x".repeat(100_000)).unwrap();
+    let temp = server.prefix().join("temp");
+    assert!(wait::until(wait::PATIENCE, || temp.is_dir() && !files(&temp).is_empty()));
+    (client, temp)
+}
+
+#[test]
+fn files_of_bodies_go_with_their_clients_and_with_the_server() {
+    let conf = "client_body_temp_path temp 1 2; client_body_in_file_only clean;";
+    let mut server = echo(conf);
+    let (client, temp) = half_an_upload(&server);
+    drop(client);
+    assert!(wait::until(wait::PATIENCE, || files(&temp).is_empty()), "the client has left");
+    let (_client, temp) = half_an_upload(&server);
+    server.stop().unwrap();
+    assert_eq!(files(&temp), [] as [PathBuf; 0], "the loops have ended");
+}

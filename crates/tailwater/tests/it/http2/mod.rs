@@ -1,0 +1,9 @@
+//! HTTP/2 to clients.
+
+mod attacks;
+mod features;
+mod priority;
+mod real_clients;
+pub(crate) mod requests;
+mod rfc9113;
+mod websocket;

@@ -1,0 +1,174 @@
+//! Priorities of RFC 9218: whose bytes come first when several streams of a connection have some.
+
+use tw_testkit::Server;
+use tw_testkit::http2::{END_STREAM, Frames, frame, get as get_frame, hpack, kind};
+
+use crate::support::{server, start_server};
+
+const SIZE: usize = 16 << 20;
+
+/// What each stream has room for at first; their connection has more.
+const FIRST: usize = 1000;
+
+const PRIORITY_UPDATE: u8 = 0x10;
+
+/// A server with two large files, and a connection to it.
+fn connect() -> (Server, Frames) {
+    let large = vec![b'x'; SIZE];
+    let server = start_server(server().file("html/one", &large).file("html/two", &large), "http2 on;");
+    let frames = narrow(&server);
+    (server, frames)
+}
+
+/// A connection whose streams have room for [`FIRST`] at first.
+fn narrow(server: &Server) -> Frames {
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    frames.send(room_of_streams(FIRST)).unwrap();
+    frames
+}
+
+/// SETTINGS_INITIAL_WINDOW_SIZE, which changes the room of all streams at once.
+fn room_of_streams(size: usize) -> Vec<u8> {
+    frame(kind::SETTINGS, 0, 0, &[&[0, 4][..], &(size as u32).to_be_bytes()].concat())
+}
+
+/// Gives a connection and its streams room for all that is still to come.
+fn widen(frames: &mut Frames) {
+    let room = 1_u32 << 30;
+    let of_all = frame(kind::WINDOW_UPDATE, 0, 0, &room.to_be_bytes());
+    frames.send([of_all, room_of_streams(room as usize)].concat()).unwrap();
+}
+
+/// Bytes that came of streams 1 and 3 until one of them had ended, and which. There is room for them when both have sent
+/// something: the disk is waited for before, for however long, and whose file is there first does not run alone.
+fn race(frames: &mut Frames) -> (u32, [usize; 2]) {
+    let mut came = [0; 2];
+    loop {
+        let frame = frames.next_frame().unwrap().expect("both are answered");
+        if frame.kind == kind::DATA {
+            came[(frame.stream / 2) as usize] += frame.payload.len();
+            if frame.flags & END_STREAM != 0 {
+                return (frame.stream, came);
+            }
+            if came == [FIRST; 2] {
+                widen(frames);
+            }
+        }
+    }
+}
+
+fn update(stream: u32, value: &str) -> Vec<u8> {
+    frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value.as_bytes()].concat())
+}
+
+#[test]
+fn the_urgent_one_overtakes() {
+    let (_server, mut frames) = connect();
+    let mut both = get_frame(1, "/one", &[("priority", "u=6")]);
+    both.extend(get_frame(3, "/two", &[("priority", "u=1")]));
+    frames.send(both).unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!((first, came[1]), (3, SIZE));
+    assert!(came[0] < SIZE / 2, "{came:?}");
+    assert_eq!(race(&mut frames).0, 1);
+}
+
+#[test]
+fn who_says_nothing_shares() {
+    let (_server, mut frames) = connect();
+    frames.send([get_frame(1, "/one", &[]), get_frame(3, "/two", &[])].concat()).unwrap();
+    let (_, came) = race(&mut frames);
+    assert!(came.iter().all(|came| *came > SIZE / 2), "{came:?}");
+}
+
+#[test]
+fn as_urgent_ones_come_one_after_the_other_if_their_client_knows_of_priorities() {
+    let (_server, mut frames) = connect();
+    let said = [("priority", "u=3")];
+    frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!((first, came[0]), (1, SIZE));
+    assert!(came[1] < SIZE / 2, "{came:?}");
+}
+
+#[test]
+fn a_client_may_say_it_before_and_after() {
+    let (_server, mut frames) = connect();
+    let said = [("priority", "u=3")];
+    frames
+        .send([update(3, "u=0"), get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat())
+        .unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!(first, 3);
+    assert!(came[0] < SIZE / 2, "{came:?}");
+
+    let (_server, mut frames) = connect();
+    frames
+        .send([get_frame(1, "/one", &said), get_frame(3, "/two", &said), update(1, "u=7")].concat())
+        .unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!(first, 3);
+    assert!(came[0] < SIZE / 2, "{came:?}");
+}
+
+#[test]
+fn a_response_may_know_better() {
+    let large = vec![b'x'; SIZE];
+    let server = start_server(
+        server().file("html/one", &large).file("html/two", &large),
+        "http2 on; location /two { add_header Priority u=0; }",
+    );
+    let mut frames = narrow(&server);
+    let said = [("priority", "u=3")];
+    frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!((first, came[1]), (3, SIZE));
+    assert!(came[0] < SIZE / 2, "{came:?}");
+}
+
+#[test]
+fn small_ones_come_between() {
+    let (server, mut frames) = connect();
+    frames.send(get_frame(1, "/one", &[])).unwrap();
+    let mut before = 0;
+    while before < FIRST {
+        before += frames.wait(kind::DATA).unwrap().unwrap().payload.len();
+    }
+    // The large one has begun and waits for room, which there is when the small one is ready: it may have one more turn at most.
+    frames.send(get_frame(3, "/none", &[("priority", "u=0")])).unwrap();
+    assert_eq!(frames.wait(kind::HEADERS).unwrap().unwrap().stream, 3);
+    widen(&mut frames);
+    let mut ahead = 0;
+    loop {
+        let frame = frames.wait(kind::DATA).unwrap().unwrap();
+        if frame.stream == 3 {
+            break;
+        }
+        ahead += frame.payload.len();
+    }
+    assert!(ahead < SIZE / 16, "{ahead} bytes of the large one came before");
+    drop(server);
+}
+
+#[test]
+fn what_cannot_be_ends_the_connection() {
+    const PROTOCOL_ERROR: u32 = 1;
+    const FRAME_SIZE_ERROR: u32 = 6;
+    let (server, _) = connect();
+    for (wrong, code) in [
+        (update(0, "u=1"), PROTOCOL_ERROR),
+        (frame(PRIORITY_UPDATE, 0, 1, &[0, 0, 0, 1]), PROTOCOL_ERROR),
+        (frame(PRIORITY_UPDATE, 0, 0, &[0, 0, 1]), FRAME_SIZE_ERROR),
+    ] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        frames.send(&wrong).unwrap();
+        assert_eq!(frames.wait(kind::GOAWAY).unwrap().unwrap().code(), Some(code), "{wrong:?}");
+    }
+    server.wait_error_log("client sent PRIORITY_UPDATE frame").unwrap();
+    // Of a stream that never comes, or with a value that says nothing, it is nothing.
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    frames.send([update(99, "u=1"), update(1, "\u{7f}=;,,"), update(1, &"x".repeat(4000))].concat()).unwrap();
+    let block = hpack(&[(":method", "HEAD"), (":scheme", "http"), (":path", "/one"), (":authority", "a")]);
+    frames.send(frame(kind::HEADERS, END_STREAM | 4, 1, &block)).unwrap();
+    assert_eq!(frames.wait(kind::HEADERS).unwrap().unwrap().stream, 1);
+}

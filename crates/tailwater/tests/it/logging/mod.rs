@@ -1,0 +1,7 @@
+//! Access logs, error logs and the debug log.
+
+mod access_log;
+mod debug_log;
+mod destinations;
+mod error_log;
+mod variable_paths;

@@ -1,0 +1,177 @@
+//! `metrics`
+
+use std::collections::{HashMap, HashSet};
+
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::wait;
+
+use crate::support::{ask, get, server, start_server};
+
+/// Every sample of a scrape by its name and labels. Fails on anything that is not Prometheus text.
+fn samples(text: &str) -> HashMap<String, f64> {
+    let (mut samples, mut families) = (HashMap::new(), HashSet::new());
+    let mut family = String::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            help.split_once(' ').unwrap().0.clone_into(&mut family);
+            assert!(families.insert(family.clone()), "a family stands twice: {line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(name == family && ["counter", "gauge", "histogram"].contains(&kind), "{line}");
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            assert!(series.starts_with(&family), "not below its family: {line}");
+            let value = value.parse().unwrap_or_else(|e| panic!("{line}: {e}"));
+            assert_eq!(samples.insert(series.to_owned(), value), None, "a series stands twice: {line}");
+        }
+    }
+    samples
+}
+
+#[test]
+fn what_was_done_is_counted() {
+    let server = start_server(
+        server().file("html/file", "x".repeat(10_000)),
+        "location = /metrics { metrics; } location = /moved { return 301 /; } location = /odd { return 700; }",
+    );
+    let before = samples(&get(&server, "/metrics").text());
+    for (target, status) in [("/file", 200), ("/file", 200), ("/none", 404), ("/moved", 301), ("/odd", 700)] {
+        assert_eq!(get(&server, target).status, status);
+    }
+    let response = get(&server, "/metrics");
+    assert_eq!(response.field("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let text = response.text();
+    let after = samples(&text);
+    let of = |samples: &HashMap<String, f64>, series: &str| samples.get(series).copied().unwrap_or_default();
+    let grew = |series: &str| {
+        let series = format!("tailwater_{series}");
+        of(&after, &series) - of(&before, &series)
+    };
+
+    // The first scrape itself was over after it had been answered.
+    let expected = [("other", 1.0), ("1xx", 0.0), ("2xx", 3.0), ("3xx", 1.0), ("4xx", 1.0), ("5xx", 0.0)];
+    for (class, count) in expected {
+        assert_eq!(grew(&format!("requests_total{{class=\"{class}\"}}")), count, "{class}");
+    }
+    assert_eq!(grew("connections_accepted_total"), 6.0);
+    assert!(grew("sent_bytes_total") > 20_000.0, "{text}");
+    let received = grew("received_bytes_total");
+    assert!((6.0 * 50.0..6.0 * 100.0).contains(&received), "{received}");
+    assert!(of(&after, "tailwater_event_loop_blocked_seconds_count{worker=\"0\"}") > 0.0, "{text}");
+    assert!(of(&after, "tailwater_event_loop_blocked_max_seconds{worker=\"0\"}") > 0.0, "{text}");
+    for cause in ["running", "processor", "kernel"] {
+        let labels = format!("{{worker=\"0\",cause=\"{cause}\"}}");
+        assert!(of(&after, &format!("tailwater_event_loop_part_seconds_count{labels}")) > 0.0, "{text}");
+        assert!(of(&after, &format!("tailwater_event_loop_stalls_total{labels}")) >= 0.0, "{text}");
+    }
+    assert!(
+        of(&after, "tailwater_event_loop_part_seconds_sum{worker=\"0\",cause=\"running\"}") > 0.0,
+        "{text}"
+    );
+    assert!(of(&after, "tailwater_loop_major_faults_total{worker=\"0\"}") >= 0.0, "{text}");
+    assert_eq!(of(&after, "tailwater_generation"), 1.0);
+    assert!(of(&after, "tailwater_process_start_time_seconds") > 1.7e9, "{text}");
+    assert_eq!(of(&after, "tailwater_pool_threads{pool=\"default\"}"), 32.0);
+
+    let opened = |of_what| {
+        of(&after, &format!("tailwater_disk_{of_what}_total{{pool=\"default\",operation=\"open\"}}"))
+    };
+    assert!(opened("inline") + opened("jobs") > 0.0, "{text}");
+    assert!(text.contains("tailwater_device_info{device=\""), "{text}");
+    assert!(text.contains("tailwater_log_lines_total{log=\""), "{text}");
+
+    // A scrape does without it if no thread of the pool tells it soon.
+    assert!(wait::until(wait::PATIENCE, || {
+        let text = get(&server, "/metrics").text();
+        of(&samples(&text), "tailwater_process_resident_memory_bytes") > 1e6
+    }));
+}
+
+#[test]
+fn only_for_reading() {
+    let server = start_server(server(), "location = /metrics { metrics; }");
+    assert_eq!(ask(&server, "HEAD /metrics", &[]).status, 200);
+    assert_eq!(ask(&server, "POST /metrics", &["Content-Length: 0"]).status, 405);
+}
+
+#[test]
+fn names_of_logs_are_escaped() {
+    let server = start_server(server(), r#"access_log 'logs/a"b.log'; location = /metrics { metrics; }"#);
+    let text = get(&server, "/metrics").text();
+    assert!(text.contains(r#"logs/a\"b.log"}"#), "{text}");
+    samples(&text);
+}
+
+#[test]
+fn a_stuck_pool_does_not_hold_up_a_scrape() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    disk.write("a", "content");
+    let root = disk.path().display();
+    let server = server()
+        .start(&format!(
+            "thread_pool default threads=1; http {{ server {{ listen 127.0.0.1:{{port}};
+             location = /metrics {{ metrics; }} location /slow/ {{ alias {root}/; }} }} }}"
+        ))
+        .unwrap();
+    let stall = disk.on(Op::Open).inject(Fault::Stall);
+    let mut waiting = server.connect().unwrap();
+    waiting.send("GET /slow/a HTTP/1.0\r\n\r\n").unwrap();
+    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    let text = get(&server, "/metrics").text();
+    assert!(!text.contains("\ntailwater_process_resident_memory_bytes "), "{text}");
+    assert_eq!(samples(&text)["tailwater_pool_running{pool=\"default\"}"], 1.0, "{text}");
+    stall.lift();
+    assert_eq!(waiting.read_response().unwrap().text(), "content");
+    // It is told again, as soon as a scrape finds the thread of the pool in time.
+    let mut text = String::new();
+    let is_told = wait::until(wait::PATIENCE, || {
+        text = get(&server, "/metrics").text();
+        text.contains("\ntailwater_process_resident_memory_bytes ")
+    });
+    assert!(is_told, "{text}");
+    assert!(samples(&text)["tailwater_pool_cancellations_total{pool=\"default\"}"] >= 1.0, "{text}");
+}
+
+#[test]
+fn many_metrics_are_written_in_many_turns() {
+    let zones: String = (0..100)
+        .map(|zone| {
+            format!("location /{zone}/ {{ status_zone some-long-name-of-a-zone-{zone}; return 204; }}\n")
+        })
+        .collect();
+    let server = start_server(server(), &format!("{zones} location = /metrics {{ metrics; }}"));
+    let scrape = || {
+        let text = get(&server, "/metrics").text();
+        let turns = samples(&text)["tailwater_event_loop_blocked_seconds_count{worker=\"0\"}"];
+        (text.len(), turns)
+    };
+    let ((len, before), (_, after)) = (scrape(), scrape());
+    assert!(len > 200_000, "{len}");
+    // 8 KiB and one sample in each.
+    assert!(after - before > (len / (12 << 10)) as f64, "{len} bytes in {} turns", after - before);
+}
+
+#[test]
+fn variables_tell_what_the_disk_cost() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    disk.write("a", "content");
+    let server = crate::support::start(
+        server().file("html/fast", "content"),
+        &format!(
+            "log_format disk '$uri $disk_inline $disk_wait_time $disk_queue_time $worker'; access_log logs/disk.log disk;
+             server {{ listen 127.0.0.1:{{port}}; root html; location /slow/ {{ alias {}/; }} }}",
+            disk.path().display()
+        ),
+    );
+    let delay = disk.on(Op::Open).inject(Fault::Delay(std::time::Duration::from_millis(30)));
+    for target in ["/slow/a", "/fast", "/fast"] {
+        assert_eq!(get(&server, target).status, 200);
+    }
+    delay.lift();
+    let lines = server.log("logs/disk.log", 3).unwrap();
+    let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
+    let number = |word: &str| word.parse::<f64>().unwrap();
+    assert_eq!(words[0][..2], ["/slow/a", "0"]);
+    assert!(number(words[0][2]) >= 0.03 && number(words[0][2]) > number(words[0][3]), "{lines:?}");
+    assert_eq!(words[2], ["/fast", "1", "0.000000", "0.000000", "0"]);
+}

@@ -1,0 +1,315 @@
+//! `status_page`, also as a browser shows it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::ports::Port;
+use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
+
+use crate::support::{ask, get, server, start, start_server};
+
+/// Where distributions put a browser that runs without a display.
+const BROWSERS: [&str; 4] = [
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+    "/usr/bin/google-chrome-stable",
+];
+
+/// The document after a browser has run its script for some seconds of its own time; `None` without a browser.
+fn rendered(server: &Server, target: &str) -> Option<String> {
+    let Some(browser) = BROWSERS.iter().find(|browser| Path::new(browser).exists()) else {
+        leave_out(Lacks::Machine, format_args!("there is no browser: what {target} looks like"));
+        return None;
+    };
+    let profile = TempDir::new("browser").unwrap();
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=6000"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://{}{target}", server.addr()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It writes the document at its end.
+    let reader = child.stdout.take().map(|out| std::thread::spawn(move || std::io::read_to_string(out)));
+    let ended = wait::until(wait::PATIENCE * 6, || child.try_wait().unwrap().is_some());
+    if !ended {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(ended, "the browser did not end");
+    Some(reader.unwrap().join().unwrap().unwrap())
+}
+
+/// The words of a document: no tags, no script, blanks as one.
+fn words(document: &str) -> String {
+    let body = document.split_once("<body").unwrap().1.split("<script").next().unwrap();
+    let mut words = String::new();
+    let mut is_tag = true;
+    for c in body.chars() {
+        match c {
+            '<' => is_tag = true,
+            '>' => {
+                is_tag = false;
+                words.push(' ');
+            }
+            c if !is_tag => words.push(c),
+            _ => {}
+        }
+    }
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_page_shows_what_was_counted() {
+    let server = start_server(
+        server().file("html/file", "x".repeat(100_000)),
+        "status_zone site; location /deep/er/status { status_page; }
+         location = /gone { status_zone gone; return 503; }",
+    );
+    for _ in 0..20 {
+        assert_eq!(get(&server, "/file").status, 200);
+    }
+    assert_eq!(get(&server, "/gone").status, 503);
+    let Some(document) = rendered(&server, "/deep/er/status?x=y") else { return };
+    assert!(document.contains("data-state=\"live\""), "{document}");
+    let words = words(&document);
+    for expected in [
+        "version 0.1.0",
+        "configuration 1 · 1 loop",
+        "Event loops",
+        "Loop 0",
+        "% busy",
+        "longest turn",
+        "Requests",
+        "Bytes",
+        "Pool default",
+        " of 32 busy",
+        "open (default)",
+        "Device ",
+        "site (server)",
+        "gone (location)",
+        "logs/access.log",
+    ] {
+        assert!(words.contains(expected), "{expected} is not in: {words}");
+    }
+    // Rates are known once the second answer is there, and every plot has a line then.
+    assert!(words.contains("Requests") && !words.contains("all – "), "{words}");
+    assert!(document.matches("class=\"line\"").count() >= 5, "{document}");
+    assert!(document.contains("aria-label=\"Requests: "), "{document}");
+}
+
+#[test]
+fn servers_that_requests_are_passed_on_to_are_listed() {
+    let (up, nobody) = (crate::proxy::proxy_pass::mirror(), Port::reserve().unwrap());
+    let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
+    let server = start(
+        server(),
+        &format!(
+            "upstream app {{ server {up}; server {down} weight=2 fail_timeout=1h; server {up} backup; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://app; }}
+             location /alone {{ proxy_pass http://{up}; }}
+             location = /metrics {{ metrics; }} location = /status {{ status_page; }} }}"
+        ),
+    );
+    for _ in 0..5 {
+        assert_eq!(get(&server, "/").status, 200);
+    }
+    assert_eq!(get(&server, "/alone").status, 200);
+    let metrics = || get(&server, "/metrics").text();
+    // What is counted at the end of a request, its client may not wait for.
+    let becomes = |line: String| {
+        assert!(wait::until(wait::PATIENCE, || metrics().contains(&line)), "{line}: {}", metrics());
+    };
+    let of = |addr, id| format!("{{upstream=\"app\",peer=\"{addr}\",server=\"{addr}\",id=\"{id}\"");
+    for expected in [
+        format!("info{},state=\"up\",role=\"primary\"}} 1", of(up, 0)),
+        format!("info{},state=\"unavailable\",role=\"primary\"}} 1", of(down, 1)),
+        format!("info{},state=\"up\",role=\"backup\"}} 1", of(up, 2)),
+        format!("weight{}}} 2", of(down, 1)),
+        format!("requests_total{}}} 5", of(up, 0)),
+        format!("requests_total{}}} 1", of(down, 1)),
+        format!("requests_total{}}} 0", of(up, 2)),
+        format!("responses_total{},class=\"2xx\"}} 5", of(up, 0)),
+        format!("failures_total{}}} 1", of(down, 1)),
+        format!("unavailable_total{}}} 1", of(down, 1)),
+        format!("connections{}}} 0", of(up, 0)),
+        format!("connect_seconds_count{}}} 5", of(up, 0)),
+        format!("header_seconds_count{}}} 5", of(up, 0)),
+        format!("response_seconds_count{}}} 5", of(up, 0)),
+        format!("requests_total{{upstream=\"{up}\",peer=\"{up}\",server=\"{up}\",id=\"0\"}} 1"),
+    ] {
+        becomes(format!("\ntailwater_upstream_peer_{expected}\n"));
+    }
+    becomes("\ntailwater_upstream_waiting{upstream=\"app\"} 0\n".to_owned());
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    for expected in [
+        format!("app {up} up "),
+        format!("app {down} unavailable "),
+        format!("app {up}, backup up "),
+        format!("{up} {up} up "),
+    ] {
+        assert!(words.contains(&expected), "{expected} is not in: {words}");
+    }
+}
+
+#[test]
+fn caches_are_listed() {
+    let origin = tw_testkit::origin::origin(|mut conn| {
+        while conn.head().is_some() {
+            conn.answer("Cache-Control: max-age=3600\r\n", "x".repeat(3000));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path kept keys_zone=small:1m max_size=10m; proxy_cache_path other keys_zone=idle:1m;
+             server {{ listen 127.0.0.1:{{port}};
+             location / {{ proxy_pass http://{origin}; proxy_cache small; proxy_cache_bypass $arg_bypass; }}
+             location = /metrics {{ metrics; }} location = /status {{ status_page; }} }}"
+        ),
+    );
+    let metrics = || get(&server, "/metrics").text();
+    let is_stored = |count: usize| {
+        let line = format!("\ntailwater_cache_stored_total{{cache=\"small\"}} {count}\n");
+        wait::until(wait::PATIENCE, || metrics().contains(&line))
+    };
+    assert_eq!(get(&server, "/a").status, 200);
+    assert!(is_stored(1), "{}", metrics());
+    for path in ["/a", "/a", "/b?bypass=1"] {
+        assert_eq!(get(&server, path).status, 200);
+    }
+    assert!(is_stored(2), "{}", metrics());
+    let text = metrics();
+    assert!(text.contains("\ntailwater_cache_limit_bytes{cache=\"small\"} 10485760\n"), "{text}");
+    assert!(!text.contains("cache_limit_bytes{cache=\"idle\"}"), "{text}");
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    for expected in ["small 2 8 KiB of 10 MiB ", "idle 0 0 B ", " by status memory, p99 disk, p99 shared "] {
+        assert!(words.contains(expected), "{expected} is not in: {words}");
+    }
+}
+
+#[test]
+fn a_stall_is_named() {
+    let server = server()
+        .start(
+            "stall_threshold 1ms; http { server { listen 127.0.0.1:{port}; location = /status { status_page; }
+             location ~ ^/((a|aa)+)+(?!x)\\1c$ { return 204; } location / { return 200; } } }",
+        )
+        .unwrap();
+    // Matching takes half as long again with every letter; beyond a limit it fails, and the connection is closed. Whether a turn
+    // was long because of that, or because there was no processor for most of it, the machine decides.
+    let mut letters = (14..40).cycle();
+    let json = wait::some(wait::PATIENCE, || {
+        let mut client = server.connect().unwrap();
+        let path = "a".repeat(letters.next()?);
+        client.send(format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        client.read_response().unwrap();
+        let json = get(&server, "/status?format=json").text();
+        let is_named =
+            |stall: &str| stall.contains("\"operation\":\"regular expression\",\"client\":\"127.0.0.1\"");
+        json.split("{\"at\"").any(is_named).then_some(json)
+    });
+    assert!(json.is_some(), "{}", get(&server, "/status?format=json").text());
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    assert!(words.contains(", turns of more than "), "{words}");
+    // Whatever made a turn long, others waited meanwhile.
+    let says = |headline: &str| words.contains(headline);
+    assert!(says("A loop was blocked ") || says("A loop held others up "), "{words}");
+    assert!(!says("No loop was ever blocked"), "{words}");
+    // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
+    // stalls, too.
+    assert!(
+        words.contains("turn why by doing its part loop when ") && !words.contains("No turn of a loop"),
+        "{words}"
+    );
+}
+
+/// Moments of the history that `server` keeps of its first loop.
+fn moments(server: &Server) -> usize {
+    let json = get(server, "/status?format=history").text();
+    let Some((_, series)) = json.split_once("\"loops/0\":[[") else { return 0 };
+    series.split(']').next().unwrap().split(',').count()
+}
+
+#[test]
+fn history_is_there_when_the_page_is_opened() {
+    let mut server = start_server(server(), "location = /status { status_page; }");
+    assert!(wait::until(wait::PATIENCE, || moments(&server) >= 3), "{}", moments(&server));
+    let json = get(&server, "/status?format=history").text();
+    for series in
+        ["traffic/requests", "traffic/bytes", "traffic/connections", "traffic/memory", "pools/default"]
+    {
+        assert!(json.contains(&format!("\"{series}\":[[")), "{series}: {json}");
+    }
+    // A reload forgets nothing.
+    let before = moments(&server);
+    let renewed = "http { server { listen 127.0.0.1:{port};
+        location = /status { status_page; } location = /new { return 204; } } }";
+    server.write_conf(renewed).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/new").status == 204));
+    assert!(wait::until(wait::PATIENCE, || moments(&server) > before));
+    let Some(document) = rendered(&server, "/status") else { return };
+    let kept = document.split_once("data-history=\"").unwrap().1.split('"').next().unwrap();
+    assert!(kept.parse::<usize>().unwrap() > before, "{kept}");
+}
+
+#[test]
+fn a_disk_that_hangs_is_in_the_headline() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    disk.write("a", "content");
+    let root = disk.path().display();
+    let server = server()
+        .start(&format!(
+            "stall_threshold 10s; thread_pool default threads=4 device_timeout=1s;
+             http {{ server {{ listen 127.0.0.1:{{port}}; location = /status {{ status_page; }}
+             location = /metrics {{ metrics; }} location /slow/ {{ alias {root}/; }} }} }}"
+        ))
+        .unwrap();
+    let stall = disk.on(Op::Open).inject(Fault::Stall);
+    let mut waiting = server.connect().unwrap();
+    waiting.send("GET /slow/a HTTP/1.0\r\n\r\n").unwrap();
+    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    let hangs = || get(&server, "/metrics").text().contains("\ntailwater_pool_hung_since_timestamp_seconds{");
+    assert!(wait::until(wait::PATIENCE, hangs), "{}", get(&server, "/metrics").text());
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    assert!(words.contains(" has not answered for ") && words.contains("; no loop waits for it"), "{words}");
+    assert!(words.contains("Pool default waits for it."), "{words}");
+    stall.lift();
+    assert!(wait::until(wait::PATIENCE, || !hangs()));
+}
+
+#[test]
+fn the_page_may_only_be_itself() {
+    let server = start_server(server(), "location = /status { status_page; }");
+    let response = get(&server, "/status");
+    assert_eq!(response.status, 200);
+    assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(response.field("Cache-Control"), Some("no-store"));
+    let policy = response.field("Content-Security-Policy").unwrap();
+    let nonce = policy.split_once("script-src 'nonce-").unwrap().1.split_once('\'').unwrap().0;
+    assert!(nonce.len() == 32 && policy.starts_with("default-src 'none';"), "{policy}");
+    assert!(!policy.contains("-inline") && !policy.contains("-eval") && !policy.contains('*'), "{policy}");
+    let page = response.text();
+    assert_eq!(page.matches(&format!("nonce=\"{nonce}\"")).count(), 2);
+    assert!(!get(&server, "/status").text().contains(nonce), "a nonce is used once");
+
+    let numbers = get(&server, "/status?a&format=json");
+    assert_eq!(numbers.field("Content-Type"), Some("application/json"));
+    let json = numbers.text();
+    assert!(json.starts_with("{\"now\":") && json.ends_with("}}"), "{json}");
+    assert!(
+        json.contains("\"stalls\":[") && json.contains("\"requests_total\":{\"kind\":\"counter\""),
+        "{json}"
+    );
+    assert_eq!(ask(&server, "HEAD /status", &[]).status, 200);
+    assert_eq!(ask(&server, "DELETE /status", &[]).status, 405);
+}

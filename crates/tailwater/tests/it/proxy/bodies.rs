@@ -1,0 +1,413 @@
+//! Bodies on their way to an origin and back: what is known of one that is not buffered, how fast one is read, and where
+//! connections come from.
+
+use std::io::{BufRead, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+use rustls::ALL_VERSIONS;
+use tw_testkit::http2::{END_HEADERS, END_STREAM, frame, hpack, kind};
+use tw_testkit::http2_origin::frames_origin;
+use tw_testkit::origin::{origin, secured};
+use tw_testkit::tls::Authority;
+use tw_testkit::{Client, wait};
+
+use crate::proxy::proxy_pass::mirror;
+use crate::support::{get, server, start};
+
+#[test]
+fn a_body_that_was_not_buffered_is_known_if_it_is_small() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            conn.reader.read_exact(&mut body).unwrap();
+            conn.say(format!(
+                "HTTP/1.1 {} X\r\nContent-Length: 0\r\n\r\n",
+                if head.starts_with("POST /bad") { 404 } else { 200 }
+            ));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_request_buffering off; client_body_buffer_size 1k;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; add_header X-Body \"[$request_body]\" always; }}
+                 location /bad {{ proxy_pass http://{addr}; proxy_intercept_errors on; error_page 404 /other; }}
+                 location /other {{ return 200 \"it was $request_body\"; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    for (size, known) in [(10, true), (1024, true), (1025, false), (100_000, false), (1, true)] {
+        let body = "x".repeat(size);
+        client.send(format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n{body}")).unwrap();
+        let response = client.read_response().unwrap();
+        let expected = if known { format!("[{body}]") } else { "[]".to_owned() };
+        assert_eq!(response.field("X-Body"), Some(&*expected), "{size}");
+    }
+    client.send("POST /bad HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nthis").unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "it was this");
+}
+
+#[test]
+fn another_server_gets_all_of_a_body_or_nothing() {
+    // The first server resets every connection, often before anything was written to it.
+    let resetting = origin(|conn| {
+        let _ = sockopt::set_socket_linger(conn.reader.get_ref(), Some(Duration::ZERO));
+    });
+    let whole = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "upstream both {{ server {resetting} max_fails=0; server {whole} backup; }}
+             client_body_buffer_size 1k; proxy_request_buffering off;
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://both; }} }}"
+        ),
+    );
+    let chunk = format!("2000\r\n{}\r\n", "x".repeat(0x2000));
+    for nth in 0..300 {
+        let mut client = server.connect().unwrap();
+        let head = "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client.send(format!("{head}{chunk}0\r\n\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        match response.status {
+            200 => assert!(response.text().ends_with("\r\n8192 bytes"), "{nth}: {}", response.text()),
+            status => assert_eq!(status, 502, "{nth}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_that_sends_fast_does_not_keep_the_loop_from_others() {
+    const PIECE: usize = 1 << 20;
+    let addr = origin(|mut conn| {
+        // As fast as it can: most of the time something is at hand, and there is room for it.
+        let mut piece = vec![0; PIECE];
+        while conn.reader.get_mut().read(&mut piece).is_ok_and(|read| read > 0) {}
+    });
+    let conf = format!(
+        "worker_processes 1; events {{ }}
+         http {{ client_max_body_size 0; proxy_request_buffering off;
+                 server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }}
+                           location = /ok {{ return 200 ok; }} }} }}"
+    );
+    let server = server().start(&conf).unwrap();
+    let (sent, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.connect().unwrap();
+            let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n";
+            client.send(head).unwrap();
+            let piece = vec![b'x'; PIECE];
+            while !over.load(Relaxed) {
+                client.send(&piece).unwrap();
+                sent.fetch_add(PIECE, Relaxed);
+            }
+        });
+        let goes_on = || {
+            let before = sent.load(Relaxed);
+            wait::until(wait::PATIENCE, || sent.load(Relaxed) >= before + 16 * PIECE)
+        };
+        // Neither keeps the other waiting.
+        let answers = || Client::get(server.addr(), "/ok").is_ok_and(|response| response.text() == "ok");
+        let went_well = (0..10).all(|_| goes_on() && answers());
+        over.store(true, Relaxed);
+        assert!(went_well, "{} bytes were sent", sent.load(Relaxed));
+    });
+}
+
+#[test]
+fn what_is_at_hand_of_a_body_is_one_chunk() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        let mut body = [0; 22];
+        conn.reader.read_exact(&mut body).unwrap();
+        conn.answer("", body);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_request_buffering off; location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client
+        .send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n7\r\n56789ab\r\n0\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "c\r\n0123456789ab\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_response_is_read_no_faster_than_its_rate() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        // At once, so that it is only the head that might come too late.
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n{}", "x".repeat(30_000)));
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_buffer_size 4k;
+                 location / {{ proxy_pass http://{addr}; proxy_limit_rate $arg_rate; proxy_read_timeout 500ms; }} }}"
+        ),
+    );
+    for (path, at_least, size) in [("/", 0, 30_000), ("/?rate=10000", 2, 30_000), ("/?rate=0", 0, 30_000)] {
+        // An origin that a busy machine lets begin too late is asked again: that is no matter of the rate.
+        let taken = wait::some(wait::PATIENCE, || {
+            let (begun, response) = (Instant::now(), get(&server, path));
+            (response.status != 504).then(|| (begun.elapsed(), response.body.len()))
+        });
+        let (elapsed, len) = taken.unwrap();
+        assert_eq!(len, size, "{path}");
+        // Seconds begin when the server says, up to one of them is cut off.
+        assert!(elapsed >= Duration::from_millis(at_least * 1000), "{path}: {elapsed:?}");
+    }
+}
+
+#[test]
+fn connections_come_from_the_address_that_is_configured() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        let peer = conn.reader.get_ref().peer_addr().unwrap().ip().to_string();
+        conn.answer("", peer);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_bind 127.0.0.7;
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /var {{ proxy_pass http://{addr}; proxy_bind $arg_from; }}
+                 location /off {{ proxy_pass http://{addr}; proxy_bind off; }} }}"
+        ),
+    );
+    for (path, from) in [("/", "127.0.0.7"), ("/var?from=127.0.0.8", "127.0.0.8"), ("/off", "127.0.0.1")] {
+        assert_eq!(get(&server, path).text(), from, "{path}");
+    }
+}
+
+#[test]
+fn a_body_in_a_file_has_its_name_where_that_is_asked_for() {
+    let addr = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; client_body_buffer_size 1k; client_body_temp_path temp;
+                 location /named {{ proxy_pass http://{addr}; add_header X-File $request_body_file; }}
+                 location /nameless {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let post = |target: &str, size: usize| {
+        let mut client = server.connect().unwrap();
+        let body = "x".repeat(size);
+        client
+            .send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n{body}"))
+            .unwrap();
+        let response = client.read_response().unwrap();
+        assert!(response.text().ends_with(&format!("\r\n{size} bytes")), "{}", response.text());
+        response.field("X-File").map(str::to_owned)
+    };
+    let name = post("/named", 5000).unwrap();
+    assert!(name.starts_with(&format!("{}/temp/", server.prefix().display())), "{name}");
+    server.wait_error_log(&format!("a client request body is buffered to a temporary file {name},")).unwrap();
+    assert!(server.error_log().lines().any(|line| line.contains("[warn]") && line.contains(&name)));
+    // It goes with its request.
+    assert!(wait::until(wait::PATIENCE, || !std::fs::exists(&name).unwrap()), "{name}");
+    assert_eq!(post("/named", 500), None);
+    assert_eq!(post("/nameless", 5000), None);
+    server.wait_error_log("a client request body is buffered to a temporary file,").unwrap();
+}
+
+#[test]
+fn nothing_of_a_body_that_is_too_large_goes_on_with_its_error_page() {
+    let addr = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "client_max_body_size 10; error_page 413 @over;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /unbuffered {{ proxy_pass http://{addr}; proxy_request_buffering off; }}
+                 location @over {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    for target in ["/", "/unbuffered"] {
+        for (field, body) in [
+            ("Content-Length: 11", "hello world"),
+            ("Transfer-Encoding: chunked", "b\r\nhello world\r\n0\r\n\r\n"),
+        ] {
+            let mut client = server.connect().unwrap();
+            client.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n{body}")).unwrap();
+            let response = client.read_response().unwrap();
+            let text = response.text();
+            assert_eq!(response.status, 413, "{target} {field}");
+            assert!(
+                text.contains("Content-Length: 0\r\n") && text.ends_with("\r\n0 bytes"),
+                "{target} {field}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_has_a_name_has_all_of_the_body() {
+    let addr = origin(|mut conn| {
+        let head = conn.head().unwrap();
+        let name = head.lines().find_map(|line| line.strip_prefix("X-File: ")).unwrap_or_default();
+        let size = std::fs::read(name).map_or(0, |file| file.len());
+        conn.answer("Connection: close\r\n", size.to_string());
+        let _ = conn.reader.read_to_end(&mut Vec::new());
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; client_body_buffer_size 1k; client_body_temp_path temp;
+                 location / {{ proxy_pass http://{addr}; proxy_set_header X-File $request_body_file; }} }}"
+        ),
+    );
+    for (size, more) in [(1024, 0), (1025, 0), (40_000, 10), (400_000, 10)] {
+        let mut client = server.connect().unwrap();
+        let length = size + more;
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        // The end of it comes when the rest was read, and fits into memory.
+        client.send_split([head.into_bytes(), vec![b'x'; size], vec![b'y'; more]]).unwrap();
+        let in_file = if length > 1024 { length } else { 0 };
+        assert_eq!(client.read_response().unwrap().text(), in_file.to_string(), "{length}");
+    }
+}
+
+/// A connection that takes little at once, so that a server with a small buffer has to wait for it.
+fn narrow(addr: SocketAddr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
+    connect(&socket, &addr).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn all_that_came_of_a_response_that_is_cut_is_passed_on() {
+    const CAME: usize = 150_001;
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(CAME)));
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}} sndbuf=32k;
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /unbuffered {{ proxy_pass http://{addr}; proxy_buffering off; }}
+                 location /kept {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h; }} }}"
+        ),
+    );
+    for nth in 0..60 {
+        let target = ["/", "/unbuffered", "/kept"][nth % 3];
+        let mut client = narrow(server.addr());
+        // The second request is never read: that must not cost anything of the first response.
+        let one = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.write_all(if nth < 30 { one.clone() } else { one.repeat(2) }.as_bytes()).unwrap();
+        let mut all = Vec::new();
+        let read = client.read_to_end(&mut all);
+        let head = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        assert_eq!(all.len() - head, CAME, "{nth} {target} {read:?}");
+    }
+}
+
+/// Bytes of a response that comes before the reset of its request.
+const EARLY: usize = 10_000;
+
+/// Locations of every gateway whose servers answer at once, read nothing of the body, and so reset the connection.
+fn resetting() -> String {
+    let text = || "x".repeat(EARLY);
+    let http = origin(move |mut conn| {
+        let _ = conn.head();
+        conn.answer("", text());
+    });
+    let config = Authority::server(ALL_VERSIONS, &Authority::new().certify(&["localhost"]));
+    let https = secured(config, move |mut conn| {
+        let _ = conn.head();
+        conn.answer("", text());
+        conn.goodbye();
+    });
+    let fastcgi = origin(move |mut conn| {
+        let _ = conn.fastcgi_head();
+        conn.answer_fastcgi(format!("\r\n{}", text()));
+    });
+    let cgi = origin(move |mut conn| {
+        // The beginning of the parameters tells that it was asked.
+        let _ = conn.reader.fill_buf();
+        conn.say(format!("Status: 200 OK\r\nContent-Length: {EARLY}\r\n\r\n{}", text()));
+    });
+    let http2 = frames_origin(move |mut frames, nth| {
+        let _ = frames.wait(kind::HEADERS);
+        let data = frame(kind::DATA, END_STREAM, 1, text().as_bytes());
+        let head = frame(kind::HEADERS, END_HEADERS, 1, &hpack(&[(":status", "200")]));
+        let _ = frames.send([head, data].concat());
+        if nth.is_multiple_of(2) {
+            // That the rest of the request is not wanted, a server may say so (RFC 9113, 8.1).
+            let _ = frames.send(frame(kind::RST_STREAM, 0, 1, &[0; 4]));
+            while let Ok(Some(_)) = frames.next_frame() {}
+        }
+    });
+    [
+        format!("/http {{ proxy_pass http://{http}; }}"),
+        format!("/old {{ proxy_pass http://{http}; proxy_http_version 1.0; }}"),
+        format!("/unbuffered {{ proxy_pass http://{http}; proxy_buffering off; }}"),
+        format!("/https {{ proxy_pass https://{https}; }}"),
+        format!("/http2 {{ proxy_pass http://{http2}; proxy_http_version 2; }}"),
+        format!("/grpc {{ grpc_pass {http2}; }}"),
+        format!("/fastcgi {{ fastcgi_pass {fastcgi}; fastcgi_request_buffering off; }}"),
+        format!("/uwsgi {{ uwsgi_pass {cgi}; uwsgi_request_buffering off; }}"),
+        format!("/scgi {{ scgi_pass {cgi}; scgi_request_buffering off; }}"),
+    ]
+    .map(|location| format!("location {location}\n"))
+    .concat()
+}
+
+#[test]
+fn a_response_that_came_before_a_reset_is_passed_on() {
+    let locations = resetting();
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; client_max_body_size 0; proxy_request_buffering off; {locations} }}"
+        ),
+    );
+    let body = vec![b'y'; 4 << 20];
+    let targets: Vec<_> = locations.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    assert_eq!(targets.len(), 9);
+    for nth in 0..12 * targets.len() {
+        let target = targets[nth % targets.len()];
+        let mut client = TcpStream::connect(server.addr()).unwrap();
+        client.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        let head = format!(
+            "POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        client.write_all(head.as_bytes()).unwrap();
+        let mut sending = client.try_clone().unwrap();
+        let body = body.clone();
+        let sender = thread::spawn(move || {
+            // The server may have had enough.
+            let _ = sending.write_all(&body);
+        });
+        let mut all = Vec::new();
+        let read = client.read_to_end(&mut all);
+        let text = String::from_utf8_lossy(&all);
+        let came = text.matches('x').count();
+        assert!(
+            text.starts_with("HTTP/1.1 200") && came >= EARLY,
+            "{nth} {target} {read:?} {came} {:.300}\n{}",
+            text,
+            server.error_log()
+        );
+        sender.join().unwrap();
+    }
+}

@@ -1,0 +1,114 @@
+//! Responses that begin before the request has ended, and what becomes of both connections.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Server, wait};
+
+use crate::support::{get, server, start};
+
+/// An origin that answers `POST` as soon as it has its head: one half at once, the other when it is told to. Everything else
+/// is answered with the number of its connection.
+fn early() -> (SocketAddr, Sender<()>) {
+    let (go_on, may) = channel();
+    let may = Arc::new(Mutex::new(may));
+    let addr = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            let nth = conn.nth;
+            if !head.starts_with("POST ") {
+                conn.answer("", format!("connection {nth}"));
+                continue;
+            }
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+            if may.lock().unwrap().recv().is_err() {
+                return;
+            }
+            conn.say("half");
+        }
+    });
+    (addr, go_on)
+}
+
+fn passing(addr: SocketAddr) -> Server {
+    start(
+        server(),
+        &format!(
+            "proxy_request_buffering off;
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    )
+}
+
+/// A client that has half a response to a request whose body makes no sense from now on.
+fn broken(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    assert_eq!(client.read_bytes(4).unwrap(), b"half");
+    client.send("no chunk\r\n").unwrap();
+    client
+}
+
+#[test]
+fn half_a_request_is_followed_by_no_other_one() {
+    let (addr, _go_on) = early();
+    let server = passing(addr);
+    let mut client = broken(&server);
+    assert_eq!(client.read_until_close().unwrap(), b"", "the response is cut");
+    // The origin was in the middle of the first one: what came on its connection would be a part of that.
+    assert_eq!(get(&server, "/").text(), "connection 1");
+}
+
+#[test]
+fn a_client_whose_body_makes_no_sense_is_asked_for_no_other_request() {
+    let (addr, _go_on) = early();
+    let server = passing(addr);
+    let mut client = broken(&server);
+    // The connection is closed: what follows such a body may be anything.
+    let _ = client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.read_until_close().unwrap_or_default(), b"");
+    let log = server.wait_error_log("client sent").unwrap();
+    assert!(!log.contains("/next"), "{log}");
+}
+
+#[test]
+fn the_rest_of_a_request_is_sent_while_the_client_takes_nothing_of_the_response() {
+    // More than the buffers of sockets and the memory of the proxy take.
+    const SIZE: usize = 16 << 20;
+    let (done, is_done) = channel();
+    let done = Arc::new(Mutex::new(done));
+    let addr = origin(move |mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        let mut writer = conn.reader.get_ref().try_clone().unwrap();
+        let writing = thread::spawn(move || writer.write_all(&vec![b'x'; SIZE]));
+        let mut body = [0; 10];
+        conn.reader.read_exact(&mut body).unwrap();
+        done.lock().unwrap().send(body).unwrap();
+        let _ = writing.join();
+    });
+    for more in ["proxy_buffering off;", "proxy_max_temp_file_size 0;"] {
+        let server = start(
+            server(),
+            &format!(
+                "proxy_request_buffering off; {more}
+                 server {{ listen 127.0.0.1:{{port}} sndbuf=16k; location / {{ proxy_pass http://{addr}; }} }}"
+            ),
+        );
+        let mut client = server.connect().unwrap();
+        client
+            .send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n01234")
+            .unwrap();
+        assert_eq!(client.read_head().unwrap().status, 200);
+        // Nothing of the response is taken before the server has all of the request.
+        wait::pause(Duration::from_millis(200));
+        client.send("56789").unwrap();
+        assert_eq!(&is_done.recv_timeout(wait::PATIENCE).unwrap(), b"0123456789", "{more}");
+        assert_eq!(client.read_until_close().unwrap().len(), SIZE, "{more}");
+    }
+}

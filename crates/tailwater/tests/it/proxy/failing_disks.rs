@@ -1,0 +1,136 @@
+//! Disks that are full or stand still while responses of upstream servers are buffered on them.
+
+use std::net::SocketAddr;
+
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Errno, Random, Server, wait};
+
+use crate::support::{get, page, server, start};
+
+/// More than the buffers of sockets and the memory of a backlog take.
+const SIZE: usize = 6 << 20;
+/// What a backlog keeps in memory: `proxy_buffers` and `proxy_buffer_size`.
+const MEMORY: usize = 5 * (16 << 10);
+
+fn body() -> Vec<u8> {
+    Random::new(11).bytes(SIZE)
+}
+
+/// An origin with one large page and small ones.
+fn large() -> SocketAddr {
+    let body = body();
+    origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            if head.starts_with("GET /large ") { conn.answer("", &body) } else { conn.answer("", "small") }
+        }
+    })
+}
+
+/// A server that buffers on `disk` what a client does not take.
+fn buffering_on(disk: &SlowDisk) -> Server {
+    start(
+        server().file("html/static", "static"),
+        &format!(
+            "proxy_temp_path {}; proxy_buffers 4 16k; proxy_buffer_size 16k;
+             server {{ listen 127.0.0.1:{{port}} sndbuf=16k; root html;
+                 location / {{ proxy_pass http://{}; }}
+                 location = /static {{ }} location = /metrics {{ metrics; }} }}",
+            disk.path().display(),
+            large()
+        ),
+    )
+}
+
+/// A client that has asked for the large page and reads only when it is told to.
+fn slow_client(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send("GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    client
+}
+
+/// Lines of the error log with this text.
+fn lines(server: &Server, text: &str) -> usize {
+    server.error_log().lines().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn a_response_goes_on_unbuffered_when_the_disk_is_full() {
+    const UNBUFFERED: &str = "while buffering upstream response, which goes on unbuffered";
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (server, body) = (buffering_on(&disk), body());
+    let faults = [(Op::Create, 0), (Op::Write, 0), (Op::Write, 1), (Op::Write, 7), (Op::Write, 15)];
+    for (count, (op, skip)) in faults.into_iter().enumerate() {
+        let full = disk.on(op).skip(skip).inject(Fault::Error(Errno::NOSPC));
+        let mut client = slow_client(&server);
+        assert!(wait::until(wait::PATIENCE, || full.hits() > 0), "{op:?} {skip}");
+        // The client takes nothing before the server knows.
+        assert!(wait::until(wait::PATIENCE, || number(
+            &metrics(&server),
+            "tailwater_pool_running{pool=\"default\"}"
+        ) == 0));
+        let response = client.read_response().unwrap();
+        assert!(response.status == 200 && response.body == body, "{op:?} {skip}");
+        let line = server.wait_error_log(UNBUFFERED).unwrap();
+        assert!(line.contains("(28: No space left on device)"), "{line}");
+        assert!(wait::until(wait::PATIENCE, || lines(&server, UNBUFFERED) == count + 1), "{op:?} {skip}");
+    }
+    // What is free again is used again.
+    let before = disk.count(Op::Write);
+    let mut client = slow_client(&server);
+    assert!(wait::until(wait::PATIENCE, || disk.count(Op::Write) > before));
+    assert!(client.read_response().unwrap().body == body);
+    assert_eq!(lines(&server, UNBUFFERED), faults.len());
+}
+
+/// A number among the metrics, by its name and labels.
+fn number(metrics: &str, series: &str) -> u64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series}: {metrics}")).parse().unwrap()
+}
+
+fn metrics(server: &Server) -> String {
+    get(server, "/metrics").text()
+}
+
+#[test]
+fn others_are_answered_while_the_disk_of_a_slow_client_stands_still() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (server, body) = (buffering_on(&disk), body());
+    for op in [Op::Create, Op::Write] {
+        let stall = disk.on(op).inject(Fault::Stall);
+        let mut client = slow_client(&server);
+        assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+        for _ in 0..20 {
+            assert_eq!(page(&server, "/"), (200, "small".to_owned()), "{op:?}");
+            assert_eq!(page(&server, "/static"), (200, "static".to_owned()), "{op:?}");
+        }
+        // What is being written is at hand, too.
+        assert_eq!(client.read_head().unwrap().status, 200);
+        let (first, rest) = body.split_at(MEMORY);
+        assert!(client.read_bytes(MEMORY).unwrap() == first && stall.waiting() > 0, "{op:?}");
+        stall.lift();
+        assert!(client.read_until_close().unwrap() == rest, "{op:?}");
+    }
+}
+
+#[test]
+fn no_turn_takes_as_long_as_a_write_on_a_slow_disk() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (server, body) = (buffering_on(&disk), body());
+    let slow = disk.on(Op::Write).inject(Fault::Delay(std::time::Duration::from_secs(1)));
+    let mut client = slow_client(&server);
+    assert!(wait::until(wait::PATIENCE, || {
+        assert_eq!(page(&server, "/"), (200, "small".to_owned()));
+        slow.hits() > 2
+    }));
+    // What the client takes meanwhile does not wait for the disk.
+    assert!(client.read_response().unwrap().body == body);
+    let metrics = metrics(&server);
+    let turns = |bound: &str| {
+        let series = format!("tailwater_event_loop_blocked_seconds_bucket{{worker=\"0\",le=\"{bound}\"}}");
+        number(&metrics, &series)
+    };
+    // Each of the writes would be one; the machine itself may stand still once.
+    assert!(turns("+Inf") - turns("1") < 2, "{metrics}");
+}

@@ -1,0 +1,21 @@
+//! The reverse proxy: `proxy_pass` and its kin, over HTTP/1, HTTP/2 and TLS, `mirror` and `tunnel_pass`.
+
+mod allow_upstream;
+mod bodies;
+mod byte_counts;
+mod connect_tunnel;
+mod doc_examples;
+mod early_hints;
+mod early_responses;
+mod failing_disks;
+mod http2_upstream;
+mod malformed_bodies;
+mod mirror;
+pub(crate) mod proxy_pass;
+mod proxy_store;
+mod request_dynamic;
+mod response_rewriting;
+mod subrequests;
+mod timeouts;
+pub(crate) mod torture;
+mod upstream_tls;

@@ -1,0 +1,437 @@
+//! `proxy_pass`: requests go to a server behind this one, and its response comes back.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+
+pub(crate) use tw_testkit::origin::{Conn, origin};
+use tw_testkit::ports::Port;
+use tw_testkit::{Server, wait};
+
+use crate::support::{get, server, start};
+
+/// An origin that answers every request with what it was asked.
+pub(crate) fn mirror() -> SocketAddr {
+    origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            if head.contains("Transfer-Encoding: chunked") {
+                body = chunks(&mut conn.reader);
+            } else {
+                conn.reader.read_exact(&mut body).unwrap();
+            }
+            let page = format!("{head}{} bytes", body.len());
+            let size = page.len();
+            conn.say(format!(
+                "HTTP/1.1 200 OK\r\nX-oDD: a\r\nContent-Length: {size}\r\nx-Odd: b\r\n\r\n{page}"
+            ));
+        }
+    })
+}
+
+/// The data of a chunked body.
+fn chunks(reader: &mut BufReader<TcpStream>) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let size = usize::from_str_radix(line.trim(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        reader.read_exact(&mut chunk).unwrap();
+        if size == 0 {
+            return all;
+        }
+        all.extend_from_slice(&chunk[..size]);
+    }
+}
+
+/// A server that passes everything to `addr`.
+fn passing(addr: SocketAddr, more: &str) -> Server {
+    start(
+        server(),
+        &format!(
+            "log_format up '$request_uri $status $upstream_addr $upstream_status $upstream_response_length';
+             access_log logs/access.log up;
+             server {{ listen 127.0.0.1:{{port}}; {more}
+                 location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    )
+}
+
+#[test]
+fn a_request_is_written_anew_and_the_response_keeps_its_fields() {
+    let addr = mirror();
+    let server = passing(addr, "");
+    let mut client = server.connect().unwrap();
+    client
+        .send("GET /a%20b?c=%d HTTP/1.1\r\nHost: x.org\r\nConnection: close, X-Hop\r\nTE: trailers\r\nX-cAsE: 1\r\nx-case: 2\r\nUpgrade: h2c\r\n\r\n")
+        .unwrap();
+    let response = client.read_response().unwrap();
+    assert_eq!(response.status, 200);
+    assert_eq!(
+        response.text(),
+        format!("GET /a%20b?c=%d HTTP/1.1\r\nHost: {addr}\r\nX-cAsE: 1\r\nx-case: 2\r\n\r\n0 bytes")
+    );
+    assert!(response.text().len() > 10 && response.field("X-oDD") == Some("a"));
+    assert_eq!(response.values("X-Odd").collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(
+        server.access_log(1).unwrap(),
+        [format!("/a%20b?c=%d 200 {addr} 200 {}", response.text().len())]
+    );
+}
+
+#[test]
+fn bodies_go_on_with_their_length_or_in_chunks() {
+    let server = passing(mirror(), "location /as-it-comes/ { proxy_pass http://127.0.0.1:1; }");
+    let addr = mirror();
+    let unbuffered = passing(addr, "proxy_request_buffering off; client_max_body_size 0;");
+    for (server, chunked) in
+        [(&server, "Content-Length: 300000"), (&unbuffered, "Transfer-Encoding: chunked")]
+    {
+        let mut client = server.connect().unwrap();
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n").unwrap();
+        client.send(vec![b'x'; 100_000]).unwrap();
+        let text = client.read_response().unwrap().text();
+        assert!(text.contains("Content-Length: 100000\r\n") && text.ends_with("100000 bytes"), "{text}");
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        for _ in 0..3 {
+            client.send("186a0\r\n").unwrap();
+            client.send(vec![b'x'; 100_000]).unwrap();
+            client.send("\r\n").unwrap();
+        }
+        client.send("0\r\n\r\n").unwrap();
+        let text = client.read_response().unwrap().text();
+        assert!(text.contains(chunked) && text.ends_with("300000 bytes"), "{text}");
+    }
+}
+
+#[test]
+fn another_server_is_asked_when_one_is_down() {
+    // Reserved until the end: nobody else comes to listen there.
+    let port = Port::reserve().unwrap();
+    let (up, down) = (mirror(), SocketAddr::from(([127, 0, 0, 1], port.number())));
+    let server = start(
+        server(),
+        &format!(
+            "upstream both {{ server {down} max_fails=0; server {up}; }} upstream none {{ server {down}; }}
+             log_format up '$upstream_addr $upstream_status'; access_log logs/access.log up;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://both; }} location /none {{ proxy_pass http://none; }} }}"
+        ),
+    );
+    for _ in 0..4 {
+        assert_eq!(get(&server, "/").status, 200);
+    }
+    assert_eq!(get(&server, "/none").status, 502);
+    let lines = server.access_log(5).unwrap();
+    assert!(lines.iter().any(|line| *line == format!("{down}, {up} 502, 200")), "{lines:#?}");
+    assert_eq!(lines[4], format!("{down} 502"));
+    server.wait_error_log("connect() failed (111: Connection refused) while connecting to upstream").unwrap();
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_meanwhile_is_nobodys_fault() {
+    // The second request of the first connection is never answered.
+    let addr = origin(|mut conn| {
+        let most = if conn.nth == 0 { 1 } else { usize::MAX };
+        for _ in 0..most {
+            let Some(_) = conn.head() else { return };
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        let _ = conn.head();
+        let _ = conn.reader.get_mut().shutdown(Shutdown::Both);
+    });
+    let server = passing(addr, "");
+    for _ in 0..3 {
+        assert_eq!(get(&server, "/").text(), "ok");
+    }
+}
+
+#[test]
+fn what_is_no_response_is_a_bad_gateway() {
+    for (said, line) in [
+        ("", "upstream prematurely closed connection"),
+        ("HTTP/1.1 200", "upstream prematurely closed connection"),
+        ("garbage\r\n\r\n", "upstream sent"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "upstream sent",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "upstream sent"),
+    ] {
+        let addr = origin(move |mut conn| {
+            let _ = conn.head();
+            conn.say(said);
+        });
+        let server = passing(addr, "");
+        assert_eq!(get(&server, "/").status, 502, "{said:?}");
+        server.wait_error_log(line).unwrap();
+    }
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000)));
+    });
+    let server = passing(addr, "");
+    assert_eq!(get(&server, "/").status, 502);
+    server.wait_error_log("upstream sent too big header").unwrap();
+}
+
+#[test]
+fn a_line_that_may_come_once_and_comes_twice_is_left_out_and_said() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.answer("ETag: \"a\"\r\nETag: \"b\"\r\n", "ok");
+    });
+    let server = passing(addr, "");
+    let response = get(&server, "/");
+    assert_eq!(response.values("ETag").collect::<Vec<_>>(), ["\"a\""]);
+    let line = "upstream sent duplicate header line: \"ETag: \"b\"\", previous value: \"ETag: \"a\"\", ignored while reading response header from upstream";
+    assert!(server.wait_error_log(line).unwrap().contains("[warn]"));
+}
+
+#[test]
+fn a_response_that_ends_early_is_not_passed_off_as_whole() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    });
+    let server = passing(addr, "");
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().field("Content-Length"), Some("100"));
+    assert_eq!(client.read_until_close().unwrap(), b"half");
+    server.wait_error_log("upstream prematurely closed connection while reading upstream").unwrap();
+}
+
+#[test]
+fn the_server_is_let_go_while_the_client_is_slow() {
+    // More than the buffers of both sockets take.
+    const SIZE: usize = 48 << 20;
+    let (done, is_done) = channel();
+    let (done, is_done): (_, Receiver<()>) = (std::sync::Mutex::new(done), is_done);
+    let done = std::sync::Arc::new(done);
+    // Made before anybody waits for it: that alone takes seconds of a busy machine.
+    let body = (0..SIZE / 4).flat_map(|n| (n as u32).to_be_bytes()).collect::<Vec<u8>>();
+    let body = std::sync::Arc::new(body);
+    let addr = origin(move |mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        conn.say(body.as_slice());
+        done.lock().unwrap().send(()).unwrap();
+    });
+    let server = passing(addr, "proxy_buffers 4 16k; proxy_buffer_size 16k;");
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    // The client has taken nothing of the body, and the server is done.
+    let has_sent = wait::until(wait::PATIENCE, || is_done.try_recv().is_ok());
+    assert!(has_sent, "the server has sent all of it");
+    let body = client.read_until_close().unwrap();
+    assert_eq!(body.len(), SIZE);
+    let wrong = body
+        .chunks_exact(4)
+        .enumerate()
+        .find(|(n, four)| u32::from_be_bytes((*four).try_into().unwrap()) != *n as u32);
+    assert_eq!(wrong, None);
+    server.wait_error_log("an upstream response is buffered to a temporary file").unwrap();
+}
+
+#[test]
+fn the_next_response_begins_where_this_one_ends() {
+    // An origin that says how long a body is, and has one only for GET.
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let status = head.split(['/', ' ']).nth(2).unwrap().to_owned();
+            let has_body = head.starts_with("GET ") && !matches!(&*status, "204" | "304");
+            let body = if has_body { "hello" } else { "" };
+            conn.say(format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n{body}"));
+        }
+    });
+    let server = passing(
+        addr,
+        &format!(
+            "location /head/ {{ proxy_method HEAD; proxy_pass http://{addr}/; }}
+             location /get/ {{ proxy_method GET; proxy_pass http://{addr}/; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    for (line, status, body) in [
+        ("GET /200", 200, "hello"),
+        ("GET /204", 204, ""),
+        ("GET /304", 304, ""),
+        ("HEAD /200", 200, ""),
+        ("HEAD /304", 304, ""),
+        ("GET /404", 404, "hello"),
+        ("HEAD /get/200", 200, ""),
+        ("GET /get/200", 200, "hello"),
+        ("GET /head/200", 200, ""),
+        ("GET /205", 205, "hello"),
+    ] {
+        client.send(format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        let is_head = line.starts_with("HEAD");
+        let response = if is_head { client.read_head().unwrap() } else { client.read_response().unwrap() };
+        assert_eq!((response.status, &*response.text()), (status, body), "{line}");
+        assert!(status != 204 || response.field("Content-Length").is_none(), "{line}");
+    }
+}
+
+#[test]
+fn a_response_to_head_has_the_length_that_its_server_has_said() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let line = head.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
+            let line = if line.is_empty() { line } else { format!("Content-Length: {line}\r\n") };
+            conn.say(format!("HTTP/1.1 200 OK\r\n{line}X-A: b\r\n\r\n"));
+        }
+    });
+    let server = passing(addr, "");
+    let mut client = server.connect().unwrap();
+    for length in [None, Some("0"), Some("12345678901")] {
+        client.send(format!("HEAD /{} HTTP/1.1\r\nHost: x\r\n\r\n", length.unwrap_or_default())).unwrap();
+        let head = client.read_head().unwrap();
+        assert_eq!((head.status, head.field("X-A")), (200, Some("b")));
+        assert_eq!((head.field("Content-Length"), head.field("Transfer-Encoding")), (length, None));
+    }
+}
+
+#[test]
+fn an_upgrade_is_a_tunnel() {
+    let addr = origin(|mut conn| {
+        let head = conn.head().unwrap();
+        assert!(head.contains("Upgrade: echo\r\n") && head.contains("Connection: upgrade\r\n"), "{head}");
+        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ");
+        let mut all = Vec::new();
+        conn.reader.read_to_end(&mut all).unwrap();
+        // The client has closed its side, and still gets an answer.
+        conn.say(all);
+        conn.say(" bye");
+    });
+    let server = passing(
+        addr,
+        &format!(
+            "location /ws {{ proxy_pass http://{addr}; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client.send("GET /ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nearly ").unwrap();
+    let head = client.read_head().unwrap();
+    assert_eq!(
+        (head.status, head.field("Upgrade"), head.field("Connection")),
+        (101, Some("echo"), Some("upgrade"))
+    );
+    assert_eq!(client.read_bytes(6).unwrap(), b"hello ");
+    client.send("late").unwrap();
+    client.finish_sending().unwrap();
+    assert_eq!(client.read_until_close().unwrap(), b"early late bye");
+    assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 20")]);
+}
+
+#[test]
+fn a_tunnel_ends_with_its_server() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nbye");
+    });
+    let server = passing(
+        addr,
+        &format!(
+            "location /ws {{ proxy_pass http://{addr}; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client.send("GET /ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 101);
+    // The client stays, and says nothing.
+    assert_eq!(client.read_until_close().unwrap(), b"bye");
+    assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 3")]);
+}
+
+#[test]
+fn a_uri_that_was_made_in_its_location_goes_on_as_it_is() {
+    let addr = mirror();
+    let server = passing(
+        addr,
+        &format!(
+            "location /break/ {{ rewrite ^/break/(.*) /made/$1?x=1 break; proxy_pass http://{addr}/base/; }}
+             location /after/ {{ rewrite ^ /made; break; proxy_pass http://{addr}/base/; }}
+             location /nothing/ {{ break; proxy_pass http://{addr}/base/; }}
+             location /if/ {{ if ($arg_y) {{ rewrite ^/if/(.*) /made/$1? break; }} proxy_pass http://{addr}/base/; }}
+             location /last/ {{ rewrite ^/last/(.*) /nothing/$1; }}
+             location /again {{ root none; rewrite ^ /nowhere break; error_page 404 = /nothing/b; }}"
+        ),
+    );
+    for (target, expected) in [
+        ("/break/a%20b?y=2", "/made/a%20b?x=1&y=2"),
+        ("/after/a", "/made"),
+        ("/nothing/a?y", "/base/a?y"),
+        ("/if/a", "/base/a"),
+        ("/if/a?y=1", "/made/a"),
+        ("/last/a", "/base/a"),
+        ("/again", "/base/b"),
+    ] {
+        let text = get(&server, target).text();
+        let asked = text.strip_prefix("GET ").and_then(|text| text.split(' ').next());
+        assert_eq!(asked, Some(expected), "{target}");
+    }
+}
+
+#[test]
+fn hop_by_hop_fields_of_a_response_end_at_the_proxy() {
+    let addr = origin(|mut conn| {
+        while conn.head().is_some() {
+            conn.answer(
+                "Connection: keep-alive, x-hop\r\nConnection: X-Other,Set-Cookie\r\nX-Hop: 1\r\nx-other: 2\r\n\
+                 Keep-Alive: timeout=5\r\nUpgrade: h2c\r\nProxy-Connection: close\r\nSet-Cookie: a=b\r\nX-Stays: 3\r\n",
+                "body",
+            );
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=z:1m; server {{ listen 127.0.0.1:{{port}}; proxy_pass_header Upgrade; \
+               location / {{ proxy_pass http://{addr}; }} \
+               location /cached {{ proxy_pass http://{addr}; proxy_cache z; proxy_cache_valid 1m; \
+                 proxy_ignore_headers Set-Cookie; add_header X-Cache $upstream_cache_status; }} }}"
+        ),
+    );
+    for target in ["/", "/cached", "/cached"] {
+        let response = get(&server, target);
+        assert_eq!(response.text(), "body");
+        for name in ["X-Hop", "X-Other", "Keep-Alive", "Upgrade", "Proxy-Connection"] {
+            assert_eq!(response.field(name), None, "{target} {name}");
+        }
+        assert_eq!(response.field("X-Stays"), Some("3"), "{target}");
+        // Nobody takes a field away that the server knows.
+        assert_eq!(response.field("Set-Cookie"), Some("a=b"), "{target}");
+        assert_eq!(response.values("Connection").collect::<Vec<_>>(), ["close"], "{target}");
+    }
+}
+
+#[test]
+fn date_and_server_are_written_if_the_upstream_has_sent_none() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let fields = if head.starts_with("GET /with") {
+                "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: other\r\n"
+            } else {
+                ""
+            };
+            conn.answer(fields, "body");
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_pass_header Date; proxy_pass_header Server; \
+               location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let without = get(&server, "/");
+    assert!(without.field("Date").is_some_and(|date| date.ends_with("GMT")));
+    assert!(without.field("Server").is_some_and(|server| server.starts_with("tailwater")));
+    let with = get(&server, "/with");
+    assert_eq!(with.values("Date").collect::<Vec<_>>(), ["Thu, 01 Jan 1970 00:00:00 GMT"]);
+    assert_eq!(with.values("Server").collect::<Vec<_>>(), ["other"]);
+}

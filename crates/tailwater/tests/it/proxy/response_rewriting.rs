@@ -1,0 +1,171 @@
+//! What is changed of a response on its way: `proxy_redirect`, `proxy_cookie_*`, `X-Accel-Redirect`; `$upstream_cookie_*`.
+
+use tw_testkit::Server;
+use tw_testkit::origin::origin;
+
+use crate::support::{ask, get, refusal, server, start};
+
+/// A server behind which every request is answered with the field lines in its `X-Say`, `|` between.
+fn saying(locations: &str) -> Server {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let fields = head.lines().find_map(|line| line.strip_prefix("X-Say: ")).unwrap_or_default();
+            let fields: String =
+                fields.split('|').filter(|field| !field.is_empty()).map(|f| format!("{f}\r\n")).collect();
+            conn.answer(&fields, "from behind");
+        }
+    });
+    let locations = locations.replace("ORIGIN", &addr.to_string());
+    start(server(), &format!("server {{ listen 127.0.0.1:{{port}}; server_name here; {locations} }}"))
+}
+
+fn said(server: &Server, path: &str, field: &str, value: &str) -> Option<String> {
+    let say = format!("X-Say: {field}: {value}");
+    ask(server, &format!("GET {path}"), &[&say]).field(field).map(str::to_owned)
+}
+
+#[test]
+fn a_location_that_names_the_origin_names_this_server() {
+    let server = saying(
+        "location /a/ { proxy_pass http://ORIGIN/b/; proxy_set_header Host origin; }
+         location /both/ { proxy_pass http://ORIGIN/b/; proxy_redirect wrong wrong; proxy_redirect default; }
+         location /re/ { proxy_pass http://ORIGIN; proxy_redirect ~*^http://old/(?<rest>.*)$ https://new/$rest; }
+         location /off/ { proxy_pass http://ORIGIN/b/; proxy_redirect off; }",
+    );
+    let own = format!("http://localhost:{}", server.addr().port());
+    let base = ask(&server, "GET /a/", &[]);
+    assert_eq!(base.text(), "from behind");
+    // The URL of proxy_pass is not known here: the default rule is seen by what it leaves alone.
+    assert_eq!(
+        said(&server, "/a/", "Location", "http://elsewhere/b/x").as_deref(),
+        Some("http://elsewhere/b/x")
+    );
+    assert_eq!(said(&server, "/re/", "Location", "HTTP://OLD/x?y").as_deref(), Some("https://new/x?y"));
+    assert_eq!(
+        said(&server, "/re/", "Refresh", "7; url=http://old/x").as_deref(),
+        Some("7; url=https://new/x")
+    );
+    assert_eq!(said(&server, "/off/", "Location", "/b/x").as_deref(), Some("/b/x"));
+    assert_eq!(said(&server, "/both/", "Location", "wrongly").as_deref(), Some("wrongly"), "a prefix: {own}");
+}
+
+#[test]
+fn the_slash_that_a_location_ends_in_is_added() {
+    let server = saying(
+        "location \"/a b/\" { proxy_pass http://ORIGIN; } location /c/ { return 200 c; }
+         location /d { return 200 d; } location /d/ { proxy_pass http://ORIGIN; } location ~ ^/x?/ { proxy_pass http://ORIGIN; }",
+    );
+    let moved = |path: &str| {
+        let response = get(&server, path);
+        (response.status, response.field("Location").map(str::to_owned))
+    };
+    let here = |path: &str| (301, Some(format!("http://localhost:{}{path}", server.addr().port())));
+    assert_eq!(moved("/a%20b?c=d"), here("/a%20b/?c=d"));
+    assert_eq!(moved("/a%20b/"), (200, None));
+    assert_eq!(moved("/c").0, 404);
+    assert_eq!(moved("/d"), (200, None));
+    assert_eq!(moved("/x"), (404, None));
+}
+
+#[test]
+fn the_default_rule_follows_proxy_pass_and_off_stands_alone() {
+    for (said, expected) in [
+        (
+            "proxy_redirect default; proxy_pass http://127.0.0.1:1;",
+            "should be placed after the \"proxy_pass\" directive",
+        ),
+        ("proxy_pass http://$host; proxy_redirect default;", "with variables"),
+        ("proxy_pass http://127.0.0.1:1; proxy_redirect a b; proxy_redirect off;", "is duplicate"),
+        ("proxy_pass http://127.0.0.1:1; proxy_redirect off; proxy_redirect a b;", "is duplicate"),
+        ("proxy_cookie_flags a;", "invalid parameter \"a\""),
+        ("proxy_cookie_flags a secur;", "invalid cookie flag \"secur\""),
+        ("proxy_cookie_flags a secure; proxy_cookie_flags off;", "is duplicate"),
+        ("proxy_store \"\";", "empty path"),
+    ] {
+        let message = refusal(&format!("location / {{ {said} }}"));
+        assert!(message.contains(expected), "{said}: {message}");
+    }
+}
+
+#[test]
+fn cookies_are_changed_part_by_part() {
+    let server = saying(
+        "location / { proxy_pass http://ORIGIN;
+             proxy_cookie_domain .old.org .new.org; proxy_cookie_domain ~^(.+)\\.com$ $1.net;
+             proxy_cookie_path /old/ /new/; proxy_cookie_path ~*^/x(?<rest>.*)$ /y$rest;
+             proxy_cookie_flags a secure $arg_flag samesite=lax; proxy_cookie_flags ~^b nosecure nohttponly nosamesite; }",
+    );
+    for (path, before, after) in [
+        ("/", "v=1; Domain=OLD.org; Path=/old/a", "v=1; Domain=new.org; Path=/new/a"),
+        ("/", "v=1; domain=.old.org", "v=1; domain=.new.org"),
+        ("/", "v=1; Domain=a.COM; Path=/Xa", "v=1; Domain=a.net; Path=/ya"),
+        ("/", "v=1; Domain=not.old.org", "v=1; Domain=not.old.org"),
+        ("/", "A=1", "A=1; Secure; SameSite=Lax"),
+        ("/?flag=httponly", "a=1; SECURE", "a=1; SECURE; HttpOnly; SameSite=Lax"),
+        ("/?flag=samesite=strict", "a=1; SameSite=None", "a=1; SameSite=Strict; Secure"),
+        ("/?flag=nonsense", "a=1; samesite=LAX", "a=1; samesite=LAX; Secure"),
+        ("/", "bb=1; Secure; HttpOnly; SameSite=None; Max-Age=1", "bb=1; Max-Age=1"),
+    ] {
+        let mut left: Vec<_> =
+            said(&server, path, "Set-Cookie", before).unwrap().split("; ").map(str::to_owned).collect();
+        let mut right: Vec<_> = after.split("; ").map(str::to_owned).collect();
+        left[1..].sort();
+        right[1..].sort();
+        assert_eq!(left, right, "{before}");
+    }
+}
+
+#[test]
+fn a_cookie_of_the_origin_is_a_variable() {
+    let server =
+        saying("location / { proxy_pass http://ORIGIN; add_header X-Got \"[$upstream_cookie_tc]\"; }");
+    for (cookie, expected) in [
+        ("tc=one; Path=/", "[one]"),
+        ("tc = one two", "[one two]"),
+        ("TC==x", "[=x]"),
+        ("tc\t=\tx", "[]"),
+        ("other=1; tc=2", "[]"),
+        ("tcc=1", "[]"),
+    ] {
+        let say = format!("X-Say: Set-Cookie: {cookie}");
+        assert_eq!(ask(&server, "GET /", &[&say]).field("X-Got"), Some(expected), "{cookie}");
+    }
+}
+
+#[test]
+fn a_redirect_of_the_origin_leads_nowhere_above_the_root() {
+    let server = saying(
+        "if ($upstream_http_x_accel_redirect) { return 200 \"here: $uri?$args $request_method $limit_rate\"; }
+         location / { proxy_pass http://ORIGIN; }
+         location @named { return 200 named; }",
+    );
+    let redirect = |line: &str, to: &str| {
+        let say = format!(
+            "X-Say: X-Accel-Redirect: {to}|X-Accel-Limit-Rate: 900000|Content-Type: text/x-own|Accept-Ranges: none|X-Other: 1"
+        );
+        ask(&server, line, &[&say])
+    };
+    let response = redirect("POST /a", "/b%20c?d=e");
+    assert_eq!(response.text(), "here: /b c?d=e GET 900000");
+    assert_eq!(response.field("Content-Type"), Some("text/x-own"));
+    assert_eq!((response.field("Accept-Ranges"), response.field("X-Other")), (Some("none"), None));
+    assert_eq!(redirect("GET /a", "@named").text(), "named");
+    for unsafe_uri in ["..", "../x", "/x/..", "/x/.%2e", "/x/%2e%2e/y", "/x%2f../y", "/x%00", "relative"] {
+        assert_eq!(redirect("GET /a", unsafe_uri).status, 404, "{unsafe_uri}");
+    }
+    server.wait_error_log("unsafe URI \"/x/..\" was detected").unwrap();
+}
+
+#[test]
+fn who_has_not_asked_for_another_protocol_gets_none() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello");
+    });
+    let server = start(
+        server(),
+        &format!("server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }} }}"),
+    );
+    assert_eq!(get(&server, "/").status, 502);
+    server.wait_error_log("upstream switched protocols and was not asked to").unwrap();
+}

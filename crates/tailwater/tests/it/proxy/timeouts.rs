@@ -1,0 +1,102 @@
+//! `proxy_read_timeout`: when an upstream server is late, and when it is its client who is.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tw_testkit::origin::origin;
+use tw_testkit::wait;
+
+use crate::support::{get, server, start};
+
+/// Whether a client that reads only when its server has said all gets all; `None` if the server paused for too long meanwhile, as
+/// on a machine that stands still.
+fn slow_client_gets_all() -> Option<bool> {
+    // More than the buffers of sockets take: the client is waited for from the first half on.
+    const FIRST: usize = 8 << 20;
+    const PIECES: usize = 40;
+    let (done, is_done) = channel();
+    let done = Arc::new(Mutex::new(done));
+    let addr = origin(move |mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", FIRST + PIECES));
+        conn.say(vec![b'x'; FIRST]);
+        let (mut said, mut longest) = (Instant::now(), Duration::ZERO);
+        for _ in 0..PIECES {
+            // Twice the timeout in all, and far from it each time.
+            wait::pause(Duration::from_millis(50));
+            conn.say("y");
+            longest = longest.max(said.elapsed());
+            said = Instant::now();
+        }
+        done.lock().unwrap().send(longest).unwrap();
+        let _ = conn.head();
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_read_timeout 1s; proxy_buffers 4 16k; proxy_buffer_size 16k;
+             server {{ listen 127.0.0.1:{{port}} sndbuf=16k; location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    let longest = is_done.recv_timeout(wait::PATIENCE).expect("the server has sent all of it");
+    let has_all = client.read_until_close().is_ok_and(|all| all.len() == FIRST + PIECES);
+    (has_all || longest < Duration::from_millis(500)).then_some(has_all)
+}
+
+#[test]
+fn a_server_that_goes_on_is_not_late_however_slow_its_client_is() {
+    assert_eq!((0..5).find_map(|_| slow_client_gets_all()), Some(true));
+}
+
+#[test]
+fn a_server_that_stops_is_late_whatever_its_rate() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+        let _ = conn.head();
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_read_timeout 500ms;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; proxy_limit_rate $arg_rate; }} }}"
+        ),
+    );
+    for target in ["/", "/?rate=1", "/?rate=1000"] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        assert_eq!(client.read_head().unwrap().status, 200);
+        assert_eq!(client.read_until_close().unwrap(), b"half", "{target}");
+    }
+    server.wait_error_log("upstream timed out (110: Connection timed out) while reading upstream").unwrap();
+}
+
+#[test]
+fn a_head_that_drips_is_late() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 200 OK\r\n");
+        for _ in 0..400 {
+            conn.say("X: y\r\n");
+            wait::pause(Duration::from_millis(50));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_read_timeout 1s; proxy_buffer_size 64k;
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").status, 504);
+    server
+        .wait_error_log(
+            "upstream timed out (110: Connection timed out) while reading response header from upstream",
+        )
+        .unwrap();
+}

@@ -1,0 +1,161 @@
+//! Many requests at once to an origin that does everything wrong, from clients that do so, too. Each request is made of its
+//! seed: nobody hangs, nobody gets another's bytes, and afterwards everything is as it was before.
+//!
+//! `cargo xtask torture` asks for more of them, with another seed every time; `TAILWATER_TORTURE` is how many, and
+//! `TAILWATER_TORTURE_SEED` of which seed.
+
+mod case;
+mod client;
+mod server;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use tw_testkit::{Random, Server, wait};
+
+use crate::support::get;
+use case::Case;
+use client::{Came, Client};
+
+const COUNT: u64 = 3000;
+const SEED: u64 = 1;
+/// Clients at the same time.
+const CLIENTS: u64 = 16;
+/// Requests before anything is measured: threads have their stacks then, and loops their buffers.
+const FIRST: u64 = 300;
+/// What threads that have worked may have more than before.
+const MORE_MEMORY: u64 = 32 << 20;
+/// How many things that are wrong are told.
+const TOLD: usize = 10;
+
+pub(crate) fn number(variable: &str, default: u64) -> u64 {
+    env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|e| panic!("{variable}: {e}")))
+}
+
+fn start(wrong: &server::Wrong) -> Server {
+    let [one, other] = [(); 2].map(|()| server::start(wrong));
+    crate::support::server()
+        .in_one_process()
+        .start(&format!(
+            "worker_processes 2; error_log logs/error.log crit;
+             http {{
+                 upstream one {{ server {one} max_fails=0; keepalive 8; keepalive_timeout 1s; }}
+                 upstream two {{ server {one} max_fails=0; server {other} max_fails=0; keepalive 4; keepalive_timeout 1s; }}
+                 client_max_body_size 0; client_body_buffer_size 8k;
+                 proxy_buffer_size 4k; proxy_buffers 4 4k;
+                 server {{ listen 127.0.0.1:{{port}} sndbuf=8k;
+                     location /buffered/ {{ proxy_pass http://one; }}
+                     location /memory/ {{ proxy_pass http://two; proxy_max_temp_file_size 0; }}
+                     location /direct/ {{ proxy_pass http://two; proxy_buffering off; proxy_request_buffering off; }}
+                     location /hasty/ {{ proxy_pass http://one; proxy_read_timeout 300ms; }}
+                     location = /metrics {{ metrics; }} }} }}"
+        ))
+        .unwrap()
+}
+
+/// What came of all requests, and what is wrong with some.
+#[derive(Default)]
+struct Tally {
+    came: BTreeMap<Came, u64>,
+    wrong: Vec<String>,
+}
+
+/// Asks for the cases with these numbers.
+fn run(server: &Server, seed: u64, numbers: std::ops::Range<u64>) -> Tally {
+    let (next, tally) = (AtomicU64::new(numbers.start), Mutex::new(Tally::default()));
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = Client::new(server.addr());
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= numbers.end || tally.lock().unwrap().wrong.len() >= TOLD {
+                        return;
+                    }
+                    let case = Case::of(Random::new(seed ^ number.rotate_left(32)).next_number());
+                    let came = client.ask(&case);
+                    let mut tally = tally.lock().unwrap();
+                    match came {
+                        Ok(came) => *tally.came.entry(came).or_default() += 1,
+                        Err(what) => tally.wrong.push(format!("request {number}: {what}: {case:?}")),
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap()
+}
+
+/// What a process holds.
+#[derive(Debug)]
+struct Holds {
+    descriptors: usize,
+    /// Temporary files that are open, or have a name.
+    files: usize,
+    memory: u64,
+    /// Connections of clients besides the one that asks, and requests that are under way at origins.
+    connections: u64,
+}
+
+fn holds(server: &Server) -> Holds {
+    let metrics = get(server, "/metrics").text();
+    let sum = |family: &str| {
+        let lines = metrics.lines().filter(|line| line.starts_with(family));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum::<u64>()
+    };
+    let open = sum("tailwater_connections_open ").saturating_sub(1);
+    let links = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let links: Vec<_> = links.filter_map(|link| fs::read_link(link.ok()?.path()).ok()).collect();
+    let is_temp = |link: &&std::path::PathBuf| link.to_string_lossy().contains("_temp");
+    let named = ["proxy_temp", "client_body_temp"].map(|dir| named(&server.prefix().join(dir)));
+    let statm = fs::read_to_string(format!("/proc/{}/statm", server.pid())).unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    Holds {
+        descriptors: links.len(),
+        files: links.iter().filter(is_temp).count() + named.iter().sum::<usize>(),
+        memory: pages * rustix::param::page_size() as u64,
+        connections: open + sum("tailwater_upstream_peer_connections{"),
+    }
+}
+
+/// Files at or below `dir`.
+fn named(dir: &std::path::Path) -> usize {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.map(|path| if path.is_dir() { named(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn nobody_hangs_or_gets_anothers_bytes_and_nothing_is_left() {
+    let (count, seed) = (number("TAILWATER_TORTURE", COUNT), number("TAILWATER_TORTURE_SEED", SEED));
+    let wrong = server::Wrong::default();
+    let server = start(&wrong);
+    let begun = Instant::now();
+    run(&server, !seed, 0..FIRST);
+    let is_idle = |now: &Holds| now.files == 0 && now.connections == 0;
+    assert!(wait::until(wait::PATIENCE, || is_idle(&holds(&server))), "{:?}", holds(&server));
+    let before = holds(&server);
+
+    let tally = run(&server, seed, 0..count);
+    println!("{count} requests of seed {seed} in {:?}: {:?}", begun.elapsed(), tally.came);
+    let all: Vec<_> = tally.wrong.into_iter().chain(wrong.lock().unwrap().drain(..)).collect();
+    assert!(all.is_empty(), "TAILWATER_TORTURE={count} TAILWATER_TORTURE_SEED={seed}\n{}", all.join("\n"));
+    assert!(tally.came.get(&Came::Whole) > Some(&(count / 4)), "{:?}", tally.came);
+
+    let mut after = holds(&server);
+    let is_back = wait::until(6 * wait::PATIENCE, || {
+        after = holds(&server);
+        is_idle(&after)
+            && after.descriptors <= before.descriptors
+            && after.memory < before.memory + MORE_MEMORY
+    });
+    println!("before {before:?}\nafter  {after:?}");
+    assert!(is_back, "seed {seed}: before {before:?}, after {after:?}");
+    let log = server.error_log();
+    assert!(!log.contains("[alert]") && !log.contains("[emerg]") && !log.contains("panicked"), "{log}");
+}

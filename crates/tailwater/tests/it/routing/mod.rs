@@ -1,0 +1,9 @@
+//! Servers and locations, rewriting, and error pages.
+
+mod error_page;
+mod if_and_limit_except;
+mod locations;
+mod post_action;
+mod refused_requests;
+mod return_directive;
+mod rewrite;

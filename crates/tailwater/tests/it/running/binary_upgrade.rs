@@ -1,0 +1,704 @@
+//! A new binary in the place of the running one: USR2, the way forward and the way back, and what was handed over.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::process::{Pid, kill_process};
+use rustls::HandshakeKind;
+use rustls::version::{TLS12, TLS13};
+use tw_testkit::ports::{self, Port};
+use tw_testkit::process::Group;
+use tw_testkit::tls::Authority;
+use tw_testkit::{Client, Lacks, Signal, TempDir, leave_out, wait};
+
+const TAILWATER: &str = env!("CARGO_BIN_EXE_tailwater");
+/// A body that no socket buffer takes as a whole.
+const LARGE: usize = 24 << 20;
+/// Every address that a configuration here has.
+const LISTEN: &str =
+    "listen 127.0.0.1:{port0}; listen 127.0.0.1:{port1} reuseport; listen unix:{prefix}/socket;";
+/// Every way to ask.
+const LOCATIONS: &str = "location / { return 200 $pid; } location /large { root html; }";
+
+/// A server in the background, whose program file can be replaced. Dropping it kills all that it has started.
+struct Daemon {
+    dir: TempDir,
+    ports: [Port; 3],
+    /// The session that the first master began: whatever comes of it is in it.
+    session: i32,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        Self::start_as(Path::new(TAILWATER), &http(LISTEN))
+    }
+
+    /// `program` is started by a name in its prefix.
+    fn start_as(program: &Path, http: &str) -> Self {
+        let dir = TempDir::new("upgrade").unwrap();
+        fs::create_dir(dir.join("logs")).unwrap();
+        dir.write("html/large", vec![b'x'; LARGE]).unwrap();
+        let mut daemon = Self { dir, ports: std::array::from_fn(|_| Port::reserve().unwrap()), session: 0 };
+        daemon.write_conf(http);
+        daemon.install(program);
+        let mut command = daemon.command();
+        let said = File::create(daemon.dir.join("logs/stderr.log")).unwrap();
+        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).status().unwrap();
+        assert!(status.success(), "{}", daemon.log());
+        daemon.session = wait::some(wait::PATIENCE, || daemon.master()).unwrap();
+        assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok()), "{}", daemon.log());
+        daemon
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.dir.join("program"));
+        command.arg("-p").arg(self.dir.path()).arg("-c").arg(self.dir.join("conf"));
+        command
+    }
+
+    /// Runs `-s`.
+    fn order(&self, order: &str) -> Output {
+        Command::new(TAILWATER).args(self.command().get_args()).args(["-s", order]).output().unwrap()
+    }
+
+    fn write_conf(&self, http: &str) {
+        let mut text = format!(
+            "user root; worker_processes 2; pid logs/server.pid; error_log logs/error.log info; events {{}} {http}"
+        );
+        for (index, port) in self.ports.iter().enumerate() {
+            text = text.replace(&format!("{{port{index}}}"), &port.number().to_string());
+        }
+        let text = text.replace("{prefix}", &self.dir.path().to_string_lossy());
+        self.dir.write("conf", text).unwrap();
+    }
+
+    /// Puts a program in the place of the one that runs.
+    fn install(&self, program: &Path) {
+        let beside = self.dir.join("program.new");
+        symlink(program, &beside).unwrap();
+        fs::rename(beside, self.dir.join("program")).unwrap();
+    }
+
+    /// The same with a script.
+    fn install_script(&self, text: &str, mode: u32) {
+        let beside = self.dir.write_program("program.new", text, mode).unwrap();
+        fs::rename(beside, self.dir.join("program")).unwrap();
+    }
+
+    fn addr(&self, index: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[index].number()))
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.dir.join("logs/server.pid")
+    }
+
+    fn old_pid_file(&self) -> PathBuf {
+        self.dir.join("logs/server.pid.oldbin")
+    }
+
+    /// The number in the pid file.
+    fn master(&self) -> Option<i32> {
+        fs::read_to_string(self.pid_file()).ok()?.trim().parse().ok()
+    }
+
+    fn log(&self) -> String {
+        let read = |name| fs::read(self.dir.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&[read("logs/stderr.log"), read("logs/error.log")].concat()).into_owned()
+    }
+
+    fn wait_log(&self, text: &str) {
+        self.wait_logs(text, 1);
+    }
+
+    fn wait_logs(&self, text: &str, count: usize) {
+        let found = || self.log().matches(text).count() >= count;
+        assert!(wait::until(wait::PATIENCE, found), "no {text:?} in\n{}", self.log());
+    }
+
+    /// Starts the new binary and waits for its pid file.
+    fn upgrade(&self) -> i32 {
+        let old = self.master().unwrap();
+        signal(old, Signal::USR2);
+        self.wait_master(|new| new != old)
+    }
+
+    fn wait_master(&self, is_it: impl Fn(i32) -> bool) -> i32 {
+        let found = wait::some(wait::PATIENCE, || self.master().filter(|pid| is_it(*pid)));
+        found.unwrap_or_else(|| panic!("{}", self.log()))
+    }
+
+    /// The master of the worker process that answers.
+    fn try_who(&self) -> io::Result<i32> {
+        let answer = Client::get(self.addr(0), "/")?.text();
+        Ok(parent(answer.parse().unwrap()))
+    }
+
+    fn who(&self) -> i32 {
+        self.try_who().unwrap_or_else(|error| panic!("{error}: {}", self.log()))
+    }
+
+    /// Waits until a process has ended.
+    fn wait_end(&self, pid: i32) {
+        assert!(wait::until(wait::PATIENCE, || has_ended(pid)), "{pid} goes on\n{}", self.log());
+    }
+
+    fn members(&self) -> Vec<i32> {
+        processes().filter(|pid| stat(*pid).is_some_and(|stat| stat.session == self.session)).collect()
+    }
+
+    fn masters(&self) -> usize {
+        let is_master = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            !has_ended(*pid) && !String::from_utf8_lossy(&line).contains("worker process")
+        };
+        self.members().iter().filter(|pid| is_master(pid)).count()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let all = || self.members().into_iter().filter(|pid| self.session > 0 && !has_ended(*pid));
+        let is_over = wait::until(wait::PATIENCE, || {
+            for pid in all().filter_map(Pid::from_raw) {
+                // It may just have ended.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            all().next().is_none()
+        });
+        assert!(is_over || std::thread::panicking(), "processes that cannot be killed");
+    }
+}
+
+/// What `/proc` says of a process.
+struct Stat {
+    state: u8,
+    parent: i32,
+    session: i32,
+    threads: u32,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let words: Vec<_> = text.rsplit_once(") ")?.1.split(' ').collect();
+    let number = |at: usize| words.get(at)?.parse().ok();
+    let state = *words.first()?.as_bytes().first()?;
+    Some(Stat { state, parent: number(1)?, session: number(3)?, threads: words.get(17)?.parse().ok()? })
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let names = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    names.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Whether it is gone for its children, too: they stay its own until its last thread ends, and the first is often not the last.
+fn has_ended(pid: i32) -> bool {
+    stat(pid).is_none_or(|stat| stat.state == b'Z' && stat.threads <= 1)
+}
+
+fn parent(pid: i32) -> i32 {
+    stat(pid).map_or(0, |stat| stat.parent)
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+fn http(listen: &str) -> String {
+    format!("loop_guard enforce; http {{ access_log off; server {{ {listen} {LOCATIONS} }} }}")
+}
+
+/// A client that counts what fails, but for a connection that is closed between two requests.
+fn ask_until(done: &AtomicBool, addr: SocketAddr, keeps: bool, answers: &AtomicUsize) -> io::Result<()> {
+    let fields = if keeps { "" } else { "Connection: close\r\n" };
+    let mut client: Option<Client> = None;
+    while !done.load(Ordering::Relaxed) {
+        let was_used = client.is_some();
+        let mut one = client.take().map_or_else(|| Client::connect(addr), Ok)?;
+        let answer = one
+            .send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"))
+            .and_then(|()| one.read_response());
+        match answer {
+            Ok(response) if response.status == 200 => {
+                answers.fetch_add(1, Ordering::Relaxed);
+                if keeps && response.field("Connection") != Some("close") {
+                    client = Some(one);
+                }
+            }
+            Ok(response) => return Err(io::Error::other(response.head)),
+            // RFC 9112, section 9.3.1: closed before the request was there, asked again on another connection.
+            Err(error) if was_used && error.kind() != io::ErrorKind::TimedOut => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_request_fails_while_the_binary_changes() {
+    const CLIENTS: usize = 64;
+    let daemon = Daemon::start();
+    let mut download = Client::connect(daemon.addr(0)).unwrap();
+    download.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(download.read_head().unwrap().status, 200);
+    let (done, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let ask = |index: usize| {
+            let (addr, keeps) = (daemon.addr(index % 2), index % 4 < 2);
+            let (done, answers) = (&done, &answers);
+            scope.spawn(move || ask_until(done, addr, keeps, answers))
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(ask).collect();
+        // What panics in here would wait for the clients for ever.
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut download = Some(download);
+            for _ in 0..3 {
+                let old = daemon.master().unwrap();
+                let before = answers.load(Ordering::Relaxed);
+                let new = daemon.upgrade();
+                signal(old, Signal::QUIT);
+                assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
+                if let Some(mut download) = download.take() {
+                    assert!(!has_ended(old), "it waits for the download");
+                    // Each piece has its own time: many others want the processor.
+                    for _ in 0..LARGE >> 20 {
+                        assert_eq!(download.read_bytes(1 << 20).unwrap().len(), 1 << 20);
+                    }
+                }
+                daemon.wait_end(old);
+                let enough = || answers.load(Ordering::Relaxed) > before + 10 * CLIENTS;
+                assert!(wait::until(wait::PATIENCE, enough), "{}", daemon.log());
+            }
+        }));
+        done.store(true, Ordering::Relaxed);
+        let failed: Vec<_> = clients.into_iter().filter_map(|client| client.join().unwrap().err()).collect();
+        assert!(failed.is_empty(), "{failed:?}\n{}", daemon.log());
+        changed.unwrap();
+    });
+    assert!(wait::until(wait::PATIENCE, || daemon.masters() == 1), "{}", daemon.log());
+    assert!(!daemon.old_pid_file().exists());
+    assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "the new one listens there");
+}
+
+#[test]
+fn the_old_binary_can_take_over_again() {
+    let daemon = Daemon::start();
+    let old = daemon.master().unwrap();
+    assert_eq!(daemon.who(), old);
+    let new = daemon.upgrade();
+    daemon.wait_log("using inherited sockets from \"");
+    assert_eq!(parent(new), old, "it sees how the new one ends");
+    let text = fs::read_to_string(daemon.old_pid_file()).unwrap();
+    assert_eq!(text.trim(), old.to_string());
+
+    // Only the new one serves.
+    signal(old, Signal::WINCH);
+    daemon.wait_log("stop accepting connections");
+    assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
+    daemon.wait_log(" exited with code 0");
+
+    // Both do, and the configuration is not read for that.
+    daemon.write_conf("http {");
+    signal(old, Signal::HUP);
+    daemon.wait_log("a new binary runs: serving beside it");
+    assert!(wait::until(wait::PATIENCE, || daemon.who() == old));
+    assert!(!daemon.log().contains("[emerg]"), "{}", daemon.log());
+    // A second one changes nothing.
+    signal(old, Signal::HUP);
+    daemon.wait_logs("a new binary runs: serving beside it", 2);
+
+    // Only the old one does.
+    signal(new, Signal::QUIT);
+    daemon.wait_end(new);
+    daemon.wait_master(|pid| pid == old);
+    assert!(!daemon.old_pid_file().exists());
+    assert_eq!((daemon.who(), daemon.masters()), (old, 1));
+    assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
+    assert!(TcpStream::connect(daemon.addr(1)).is_ok());
+    daemon.wait_log(&format!("new binary process {new} exited with code 0"));
+
+    // It reads its configuration again.
+    daemon.write_conf(&http(LISTEN));
+    signal(old, Signal::HUP);
+    daemon.wait_log(", reconfiguring");
+    assert!(daemon.order("stop").status.success());
+    daemon.wait_end(old);
+    assert!(!daemon.pid_file().exists() && !daemon.dir.join("socket").exists());
+}
+
+#[test]
+fn it_serves_again_by_itself_when_the_new_binary_dies() {
+    let daemon = Daemon::start();
+    let old = daemon.master().unwrap();
+    for how in [Signal::KILL, Signal::TERM] {
+        let new = daemon.upgrade();
+        signal(old, Signal::WINCH);
+        assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
+        signal(new, how);
+        daemon.wait_master(|pid| pid == old);
+        assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == old)));
+        assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
+    }
+    daemon.wait_log("exited on signal 9");
+    assert_eq!(daemon.order("quit").status.code(), Some(0));
+    daemon.wait_end(old);
+    assert!(!daemon.dir.join("socket").exists());
+}
+
+#[test]
+fn a_new_binary_that_fails_changes_nothing() {
+    let daemon = Daemon::start();
+    let old = daemon.master().unwrap();
+    let script = |text: &'static str, mode: u32| move |daemon: &Daemon| daemon.install_script(text, mode);
+    type Prepare = Box<dyn Fn(&Daemon)>;
+    let table: [(&str, Prepare); 7] = [
+        (" exited with code 7\n", Box::new(script("exit 7", 0o755))),
+        (" exited on signal 11", Box::new(script("kill -SEGV $$", 0o755))),
+        ("\" (13: Permission denied)\n", Box::new(script("exit 0", 0o644))),
+        (
+            "\" (2: No such file or directory)\n",
+            Box::new(|daemon| {
+                fs::remove_file(daemon.dir.join("program")).unwrap();
+            }),
+        ),
+        (" exited with code 0\n", Box::new(script("exit 0", 0o755))),
+        (
+            "unknown directive \"nonsense\"",
+            Box::new(|daemon| {
+                daemon.install(Path::new(TAILWATER));
+                daemon.write_conf("nonsense;");
+            }),
+        ),
+        (
+            "still could not bind()",
+            Box::new(|daemon| {
+                daemon.write_conf(&http(&format!("{LISTEN} listen 127.0.0.1:{{port2}};")));
+            }),
+        ),
+    ];
+    let _taken = TcpListener::bind(daemon.addr(2)).unwrap();
+    for (count, (line, prepare)) in table.iter().enumerate() {
+        prepare(&daemon);
+        signal(old, Signal::USR2);
+        daemon.wait_logs("changing binary\n", 2 * (count + 1));
+        daemon.wait_log(line);
+        daemon.wait_master(|pid| pid == old);
+        assert!(wait::until(wait::PATIENCE, || !daemon.old_pid_file().exists()), "{line}");
+        assert_eq!((daemon.who(), daemon.masters()), (old, 1), "{line}");
+        assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "{line}");
+    }
+    let expected = format!(
+        "execve() failed while executing new binary process \"{}\" (2: ",
+        daemon.dir.join("program").display()
+    );
+    daemon.wait_log(&expected);
+    daemon.write_conf(&http(LISTEN));
+    let new = daemon.upgrade();
+    assert_ne!(new, old, "and it can be tried again");
+}
+
+#[test]
+fn a_new_binary_that_hangs_is_left_alone() {
+    let daemon = Daemon::start();
+    let old = daemon.master().unwrap();
+    daemon.install_script("kill -STOP $$", 0o755);
+    signal(old, Signal::USR2);
+    let stopped =
+        || daemon.members().into_iter().find(|pid| stat(*pid).is_some_and(|stat| stat.state == b'T'));
+    let new = wait::some(wait::PATIENCE, stopped).unwrap();
+    assert_eq!((parent(new), daemon.who()), (old, old));
+    assert!(!daemon.pid_file().exists() && daemon.old_pid_file().exists());
+    signal(old, Signal::USR2);
+    daemon.wait_log("[crit] ");
+    daemon.wait_log("the changing binary signal is ignored: you should shutdown or terminate before either old or new binary's process");
+    let said = daemon.order("reload");
+    assert_eq!(said.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("(2: No such file or directory)"), "{said:?}");
+    signal(new, Signal::KILL);
+    daemon.wait_master(|pid| pid == old);
+    assert_eq!((daemon.who(), daemon.old_pid_file().exists()), (old, false));
+}
+
+#[test]
+fn a_storm_of_signals_starts_one_new_binary() {
+    let daemon = Daemon::start();
+    let old = daemon.master().unwrap();
+    for _ in 0..100 {
+        signal(old, Signal::USR2);
+        signal(old, Signal::HUP);
+    }
+    let new = daemon.wait_master(|pid| pid != old);
+    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
+    assert_eq!(daemon.masters(), 2);
+    // The new one is no place for another one as long as the old one lives.
+    for _ in 0..100 {
+        signal(new, Signal::USR2);
+        signal(new, Signal::HUP);
+    }
+    // It is obeyed after the signals.
+    assert!(daemon.order("reload").status.success());
+    daemon.wait_log(&format!("[crit] {new}#"));
+    signal(old, Signal::QUIT);
+    daemon.wait_end(old);
+    assert_eq!(daemon.master(), Some(new));
+    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
+    assert_eq!(daemon.masters(), 1);
+    assert_ne!(daemon.upgrade(), new, "now it is");
+}
+
+#[test]
+fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    let (pem, key) = (made.pem, made.key);
+    let secured = format!(
+        "{LISTEN} listen 127.0.0.1:{{port2}} ssl; ssl_certificate 'data:{pem}'; ssl_certificate_key 'data:{key}';"
+    );
+    for version in [&TLS12, &TLS13] {
+        let daemon = Daemon::start_as(Path::new(TAILWATER), &http(&secured));
+        let config = authority.client(&[version]);
+        // Who answered, and whether the session was taken up again.
+        let ask = || -> io::Result<(i32, bool)> {
+            let mut client = Client::connect_tls(daemon.addr(2), &config, "localhost")?;
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+            let worker = client.read_response()?.text().parse().map_err(io::Error::other)?;
+            let kind = client.session().and_then(|session| session.handshake_kind());
+            Ok((worker, kind == Some(HandshakeKind::Resumed)))
+        };
+        let (worker, is_resumed) = ask().unwrap();
+        assert!(!is_resumed);
+        assert_eq!(ask().unwrap(), (worker, true));
+
+        signal(worker, Signal::KILL);
+        daemon.wait_log("exited on signal 9");
+        let (next, is_resumed) = wait::some(wait::PATIENCE, || ask().ok()).unwrap();
+        assert!(next != worker && is_resumed, "{}", daemon.log());
+
+        let old = daemon.master().unwrap();
+        daemon.upgrade();
+        signal(old, Signal::QUIT);
+        daemon.wait_end(old);
+        let (last, is_resumed) = ask().unwrap();
+        assert!(last != next && is_resumed, "{}", daemon.log());
+    }
+}
+
+#[test]
+fn cache_directory_stays_locked_over_an_upgrade() {
+    let cache = "proxy_cache_path {prefix}/cache keys_zone=z:1m;";
+    let daemon = Daemon::start_as(
+        Path::new(TAILWATER),
+        &format!("http {{ {cache} server {{ {LISTEN} {LOCATIONS} }} }}"),
+    );
+    let old = daemon.master().unwrap();
+    let new = daemon.upgrade();
+    signal(old, Signal::QUIT);
+    daemon.wait_end(old);
+    // The new one has it alone.
+    let directory = daemon.dir.join("cache").display().to_string();
+    let other = crate::support::server().start(&format!(
+        "http {{ proxy_cache_path {directory} keys_zone=z:1m; server {{ listen 127.0.0.1:{{port}}; }} }}"
+    ));
+    let error = other.err().unwrap().to_string();
+    assert!(error.contains(") has its cache in ") && error.contains(&directory), "{error}");
+    daemon.order("reload");
+    assert_eq!(daemon.who(), new);
+    signal(new, Signal::QUIT);
+    daemon.wait_end(new);
+}
+
+#[test]
+fn addresses_change_with_the_binary() {
+    let daemon = Daemon::start();
+    let old = daemon.master().unwrap();
+    daemon.write_conf(&http(
+        "listen 127.0.0.1:{port0} reuseport; listen 127.0.0.1:{port2}; listen unix:{prefix}/other;",
+    ));
+    let new = daemon.upgrade();
+    assert!(wait::until(wait::PATIENCE, || daemon.who() == new));
+    let gone = daemon.addr(1);
+    daemon.wait_log(&format!("{gone} is not configured, closing inherited sockets: 2"));
+    assert_eq!(Client::get(daemon.addr(2), "/").unwrap().status, 200);
+    assert_eq!(Client::get(gone, "/").unwrap().status, 200, "the old one listens there");
+    assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "and there");
+    signal(old, Signal::QUIT);
+    daemon.wait_end(old);
+    assert!(!ports::listening(gone.port()));
+    assert!(!daemon.dir.join("socket").exists() && daemon.dir.join("other").exists());
+    assert_eq!(daemon.who(), new);
+
+    // What came from the old one goes as well, by a reload and at the end.
+    assert_ne!(daemon.upgrade(), new);
+    signal(new, Signal::QUIT);
+    daemon.wait_end(new);
+    daemon.write_conf(&http("listen 127.0.0.1:{port0}; listen unix:{prefix}/socket;"));
+    let last = daemon.master().unwrap();
+    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == last)));
+    assert!(daemon.order("reload").status.success());
+    let is_gone = || {
+        signal(last, Signal::USR1);
+        !daemon.dir.join("other").exists()
+    };
+    assert!(wait::until(wait::PATIENCE, is_gone), "{}", daemon.log());
+    assert!(daemon.order("stop").status.success());
+    daemon.wait_end(last);
+    assert!(!daemon.dir.join("socket").exists() && !daemon.pid_file().exists());
+}
+
+#[test]
+fn it_works_in_the_foreground_if_there_is_a_master() {
+    const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 $pid; } }";
+    let server = crate::support::server().with_master().start(HTTP).unwrap();
+    let old = i32::try_from(server.pid()).unwrap();
+    let who = || parent(Client::get(server.addr(), "/").unwrap().text().parse().unwrap());
+    assert_eq!(who(), old);
+    server.signal(Signal::USR2).unwrap();
+    let read = || fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok();
+    let new = wait::some(wait::PATIENCE, || read().filter(|pid: &i32| *pid != old));
+    let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
+    // A terminal that changes its size stops neither.
+    signal(old, Signal::WINCH);
+    signal(new, Signal::WINCH);
+    assert!(wait::until(wait::PATIENCE, || who() == new));
+    assert!(wait::until(wait::PATIENCE, || who() == old));
+    signal(old, Signal::QUIT);
+    assert!(wait::until(wait::PATIENCE, || has_ended(old)), "{}", server.error_log());
+    assert_eq!(who(), new);
+
+    let single = crate::support::server().start(HTTP).unwrap();
+    single.signal(Signal::USR2).unwrap();
+    single.wait_error_log("(SIGUSR2) received from").unwrap();
+    single.wait_error_log("ignoring: there is no master process").unwrap();
+    assert_eq!(Client::get(single.addr(), "/").unwrap().text(), single.pid().to_string());
+}
+
+#[test]
+fn sockets_of_systemd_are_used() {
+    let dir = TempDir::new("activation").unwrap();
+    fs::create_dir(dir.join("logs")).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let conf = format!(
+        "daemon off; user root; pid logs/server.pid; error_log logs/error.log info; events {{}} \
+            loop_guard enforce; http {{ access_log off; server {{ listen {addr}; return 200 here; }} }}"
+    );
+    let conf = dir.write("conf", conf).unwrap();
+    let script = "export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web; exec \"$0\" \"$@\" 3<&0 </dev/null";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, TAILWATER, "-p"]).arg(dir.path()).arg("-c").arg(conf);
+    command.stdin(OwnedFd::from(listener.try_clone().unwrap()));
+    command.stderr(File::create(dir.join("logs/stderr.log")).unwrap());
+    let mut group = Group::new(command.process_group(0).spawn().unwrap());
+    let log = || fs::read_to_string(dir.join("logs/error.log")).unwrap_or_default();
+    assert_eq!(Client::get(addr, "/").unwrap().text(), "here", "{}", log());
+    let expected = format!("socket #3 \"web\" listens on {addr}");
+    assert!(wait::until(wait::PATIENCE, || log().contains(&expected)), "{}", log());
+    group.signal(Signal::TERM).unwrap();
+    assert_eq!(group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(TcpStream::connect(addr).is_ok(), "it is systemd's");
+}
+
+#[test]
+fn orders_that_reach_no_server_say_why() {
+    let daemon = Daemon::start();
+    let master = daemon.master().unwrap();
+    let path = &daemon.pid_file();
+    let name = path.display().to_string();
+    let mut stranger = Group::new(Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap());
+    let ended = {
+        let mut child = Command::new("/bin/true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    };
+    type Prepare<'a> = Box<dyn Fn() + 'a>;
+    let text = |text: String| -> Prepare<'_> { Box::new(move || fs::write(path, &text).unwrap()) };
+    let table: [(Prepare<'_>, String); 7] = [
+        (Box::new(|| {}), format!("open() \"{name}\" failed (2: No such file or directory)")),
+        (
+            Box::new(|| fs::create_dir(path).unwrap()),
+            format!("read() \"{name}\" failed (21: Is a directory)"),
+        ),
+        (
+            Box::new(|| {
+                let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+                rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+            }),
+            format!("invalid PID number \"\" in \"{name}\""),
+        ),
+        (text(String::new()), format!("invalid PID number \"\" in \"{name}\"")),
+        (text("nonsense\n".to_owned()), format!("invalid PID number \"nonsense\" in \"{name}\"")),
+        (text(format!("{ended}\n")), format!("kill({ended}, ")),
+        (text(format!("{}\n", stranger.pid())), format!("process {} is not the server", stranger.pid())),
+    ];
+    for (prepare, expected) in &table {
+        if path.is_dir() {
+            fs::remove_dir(path).unwrap();
+        } else {
+            let _ = fs::remove_file(path);
+        }
+        prepare();
+        for order in ["stop", "quit", "reopen", "reload"] {
+            let said = daemon.order(order);
+            assert_eq!(said.status.code(), Some(1), "{order} {expected}");
+            let stderr = String::from_utf8_lossy(&said.stderr);
+            assert!(stderr.contains(expected.as_str()), "{order}: {stderr}");
+        }
+    }
+    assert!(!stranger.ended() && daemon.who() == master);
+    stranger.kill().unwrap();
+    signal(master, Signal::TERM);
+    daemon.wait_end(master);
+    assert!(path.exists(), "not ours any more");
+}
+
+/// nginx, if there is one.
+fn peer() -> Option<PathBuf> {
+    let named = std::env::var_os("TAILWATER_PEER").map(PathBuf::from);
+    let found = named.or_else(|| Some(PathBuf::from("/usr/sbin/nginx"))).filter(|path| path.exists());
+    if found.is_none() {
+        leave_out(Lacks::Machine, "there is no nginx (TAILWATER_PEER names one)");
+    }
+    found
+}
+
+#[test]
+fn nginx_and_tailwater_replace_each_other() {
+    let Some(nginx) = peer() else { return };
+    let common = format!("http {{ access_log off; server {{ {LISTEN} {LOCATIONS} }} }}");
+    let daemon = Daemon::start_as(&nginx, &common);
+    let mut old = daemon.master().unwrap();
+    for program in [Path::new(TAILWATER), &nginx, Path::new(TAILWATER)] {
+        daemon.install(program);
+        let new = daemon.upgrade();
+        signal(old, Signal::QUIT);
+        assert!(wait::until(wait::PATIENCE, || !daemon.old_pid_file().exists()), "{}", daemon.log());
+        for index in [0, 1] {
+            assert_eq!(Client::get(daemon.addr(index), "/").unwrap().status, 200, "{}", daemon.log());
+        }
+        assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
+        assert!(
+            wait::until(wait::PATIENCE, || daemon.masters() == 1 && daemon.who() == new),
+            "{}",
+            daemon.log()
+        );
+        old = new;
+    }
+    // And back, without an end in between.
+    daemon.install(&nginx);
+    let new = daemon.upgrade();
+    signal(old, Signal::WINCH);
+    assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
+    signal(new, Signal::QUIT);
+    daemon.wait_master(|pid| pid == old);
+    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == old)));
+    assert!(daemon.order("quit").status.success());
+    daemon.wait_end(old);
+}

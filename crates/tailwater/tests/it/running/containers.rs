@@ -1,0 +1,219 @@
+//! Containers: process 1, streams instead of log files, few rights, and a system with parts missing.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, kill_process};
+use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
+
+use crate::support::{page, server};
+
+const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
+/// Process numbers of its own, as a container has.
+const CONTAINER: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+
+/// Whether these words run; says that the test is left out if they do not.
+fn can(words: &[&str]) -> bool {
+    let is_possible =
+        Command::new(words[0]).args(&words[1..]).arg("true").output().is_ok_and(|run| run.status.success());
+    if !is_possible {
+        leave_out(Lacks::Machine, format_args!("this does not run here: {}", words.join(" ")));
+    }
+    is_possible
+}
+
+/// Children of a process, with their states.
+fn children(pid: u32) -> Vec<(u32, char)> {
+    let stats = fs::read_dir("/proc").unwrap().flatten();
+    let stats = stats.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    let child = |stat: String| {
+        let (number, rest) = (stat.split(' ').next()?.parse().ok()?, stat.rsplit_once(") ")?.1);
+        let mut fields = rest.split(' ');
+        let state = fields.next()?.chars().next()?;
+        (fields.next()?.parse() == Ok(pid)).then_some((number, state))
+    };
+    stats.filter_map(child).collect()
+}
+
+/// The server that `unshare` has started.
+fn inside(server: &Server) -> u32 {
+    wait::some(wait::PATIENCE, || children(server.pid()).first().map(|(pid, _)| *pid)).unwrap()
+}
+
+fn kill(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn process_1_stays_reaps_and_ends() {
+    if !can(&CONTAINER) || !can(&["nsenter", "--version"]) {
+        return;
+    }
+    let mut server = server().by(&CONTAINER).daemon_on().with_master().start(HTTP).unwrap();
+    let first = inside(&server);
+    server.wait_error_log("process 1 cannot go to the background").unwrap();
+    assert_eq!(page(&server, "/").1, "served");
+    // Somebody else's child, left behind.
+    let orphan = "sleep 0.01 & echo $!";
+    let run = Command::new("nsenter").args(["-t", &first.to_string(), "-p", "sh", "-c", orphan]).output();
+    assert!(run.unwrap().status.success());
+    let only_worker = || matches!(children(first)[..], [(_, state)] if state != 'Z');
+    assert!(wait::until(wait::PATIENCE, only_worker), "{:?}", children(first));
+    kill(first, Signal::HUP);
+    server.wait_error_log("reconfiguring").unwrap();
+    kill(first, Signal::WINCH);
+    server.wait_error_log("(SIGWINCH) received").unwrap();
+    assert_eq!(page(&server, "/").1, "served");
+    kill(first, Signal::TERM);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+}
+
+#[test]
+fn process_1_forgets_no_order_that_comes_while_it_starts() {
+    if !can(&CONTAINER) {
+        return;
+    }
+    let dir = TempDir::new("pipes").unwrap();
+    let pipe = dir.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let socket = dir.join("socket");
+    let conf =
+        format!("http {{ server {{ listen unix:{}; include {}; }} }}", socket.display(), pipe.display());
+    let mut server = server().by(&CONTAINER).with_master().start(&conf).unwrap();
+    // It reads its configuration once the other end of the pipe is open.
+    let mut pipe = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    kill(inside(&server), Signal::TERM);
+    pipe.write_all(b"return 200;").unwrap();
+    drop(pipe);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(server.error_log().contains("signal 15 (SIGTERM) received"), "{}", server.error_log());
+}
+
+#[test]
+fn without_proc_it_says_what_is_missing() {
+    let without = ["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$0\" \"$@\""];
+    if !can(&without) {
+        return;
+    }
+    let run = server().by(&without).with_master().run(HTTP).unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(
+        said.contains("failed while spawning worker process") && said.contains("/proc is not mounted"),
+        "{said}"
+    );
+    let mut alone = server().by(&without).in_one_process().start(HTTP).unwrap();
+    assert_eq!(page(&alone, "/").1, "served");
+    assert!(alone.stop().unwrap().success());
+}
+
+#[test]
+fn any_user_will_do() {
+    let script = "chmod -R a+rwX \"$2\" && exec setpriv --reuid 12345 --regid 0 --clear-groups \"$0\" \"$@\"";
+    if !can(&["setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups"]) {
+        return;
+    }
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.by(&["sh", "-c", script]).start(HTTP).unwrap();
+        assert_eq!(page(&server, "/").1, "served");
+        assert!(server.stop().unwrap().success());
+    }
+}
+
+#[test]
+fn root_without_capabilities_is_root_or_nobody_at_all() {
+    let bare = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
+    if !can(&bare) {
+        return;
+    }
+    let mut stays = server().by(&bare).with_master().start(&format!("user root; {HTTP}")).unwrap();
+    assert_eq!(page(&stays, "/").1, "served");
+    assert!(stays.stop().unwrap().success());
+    let owner = ["setpriv", "--inh-caps=-all", "--bounding-set=-all,+chown"];
+    for (by, expected) in
+        [(bare, "takes the capability CHOWN"), (owner, "takes the capabilities SETUID and SETGID")]
+    {
+        let other = server().by(&by).with_master().run(&format!("user daemon daemon; {HTTP}")).unwrap();
+        let said = String::from_utf8_lossy(&other.stderr);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// What comes out of one end of a stream.
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl Heard {
+    fn from(mut end: impl Read + Send + 'static) -> Self {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let writer = heard.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(size @ 1..) = end.read(&mut bytes) {
+                writer.lock().unwrap().extend(&bytes[..size]);
+            }
+        });
+        Self(heard)
+    }
+
+    fn wait_count(&self, text: &str, count: usize) {
+        let heard = || String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
+        assert!(
+            wait::until(wait::PATIENCE, || heard().matches(text).count() >= count),
+            "{text}: {}",
+            heard()
+        );
+    }
+}
+
+/// Two streams that cannot be opened by another user, and one of them not at all: what is heard of both, and their ends.
+fn streams(kind: &str) -> ([Heard; 2], [OwnedFd; 2]) {
+    let stream = || -> (Heard, OwnedFd) {
+        match kind {
+            "pipe" => {
+                let (reader, writer) = io::pipe().unwrap();
+                (Heard::from(reader), writer.into())
+            }
+            _ => {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                (Heard::from(ours), theirs.into())
+            }
+        }
+    };
+    let ((a, b), (c, d)) = (stream(), stream());
+    ([a, c], [b, d])
+}
+
+#[test]
+fn logs_go_to_the_streams_it_was_given() {
+    let links = TempDir::new("links").unwrap();
+    std::os::unix::fs::symlink("/dev/stdout", links.join("access.log")).unwrap();
+    std::os::unix::fs::symlink("/dev/stderr", links.join("error.log")).unwrap();
+    let links = links.path().display();
+    for (kind, with_master) in [("pipe", true), ("socket", true), ("pipe", false), ("socket", false)] {
+        let ([out, err], [stdout, stderr]) = streams(kind);
+        let builder = server().streams(stdout, stderr);
+        let builder = if with_master { builder.with_master() } else { builder };
+        let http = format!(
+            "http {{ log_format line 'line $uri'; error_log {links}/error.log info; error_log stderr info;
+             server {{ listen 127.0.0.1:{{port}}; root html;
+               location /link {{ access_log {links}/access.log line; }}
+               location /name {{ access_log /dev/stdout line; }} }} }}"
+        );
+        let mut server = builder.start(&http).unwrap();
+        for round in 1..=2 {
+            assert_eq!((page(&server, "/link").0, page(&server, "/name").0), (404, 404));
+            out.wait_count("line /link", round);
+            out.wait_count("line /name", round);
+            err.wait_count("html/link\" failed (2", 2 * round);
+            server.signal(Signal::USR1).unwrap();
+            let reopened = || server.error_log().matches("reopening logs").count() >= 2 * round;
+            assert!(wait::until(wait::PATIENCE, reopened), "{}", server.error_log());
+        }
+        let alerts = server.error_log().lines().filter(|line| line.contains("[alert]")).count();
+        assert_eq!(alerts, 0, "{kind}: {}", server.error_log());
+        assert!(server.stop().unwrap().success());
+    }
+}

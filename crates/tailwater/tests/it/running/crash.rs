@@ -1,0 +1,224 @@
+//! A worker process or a master that is killed or stands still, and signals that come too many at once: nothing else is lost.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use rustix::process::{Pid, kill_process};
+use tw_testkit::{Client, Signal, wait};
+
+use crate::running::master::{
+    LARGE, builder, children, conf, downloading, is_gone, kill, new, reload, start, started, worker,
+};
+use crate::support::page;
+
+/// Asks again and again on connections of their own. How many could not connect, and how many got no answer.
+struct Load<'a> {
+    addr: std::net::SocketAddr,
+    unix: &'a std::path::Path,
+    stop: &'a AtomicBool,
+    refused: &'a AtomicU32,
+    broken: &'a AtomicU32,
+    answered: &'a AtomicU32,
+}
+
+impl Load<'_> {
+    fn run(&self, is_unix: bool) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let count = match self.ask(is_unix) {
+                Ok(true) => self.answered,
+                Ok(false) => self.broken,
+                Err(_) => self.refused,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The error is one of connecting.
+    fn ask(&self, is_unix: bool) -> std::io::Result<bool> {
+        match is_unix {
+            true => UnixStream::connect(self.unix).map(exchange),
+            false => TcpStream::connect(self.addr).map(exchange),
+        }
+    }
+}
+
+fn exchange(mut stream: impl Read + Write) -> bool {
+    let mut answer = String::new();
+    let asked = stream.write_all(b"GET /old HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.ends_with("old")
+}
+
+#[test]
+fn a_worker_process_that_is_killed_loses_its_connections_and_nothing_else() {
+    const CONNECTIONS: u32 = 64;
+    for options in ["", "reuseport"] {
+        let text = format!(
+            "worker_processes 3; http {{ access_log off; server {{ listen 127.0.0.1:{{port}} {options}; \
+             listen unix:{{prefix}}/socket; location /old {{ return 200 old; }} }} }}"
+        );
+        let mut server = start(builder(), &text);
+        let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
+        let (unix, stop) = (server.prefix().join("socket"), AtomicBool::new(false));
+        let load = Load {
+            addr: server.addr(),
+            unix: &unix,
+            stop: &stop,
+            refused: &refused,
+            broken: &broken,
+            answered: &answered,
+        };
+        let before = worker(&server);
+        std::thread::scope(|scope| {
+            for number in 0..CONNECTIONS {
+                let load = &load;
+                scope.spawn(move || load.run(number % 4 == 0));
+            }
+            let more = |than: u32| wait::until(wait::PATIENCE, || answered.load(Ordering::Relaxed) > than);
+            let is_busy = more(500);
+            kill(before, Signal::KILL);
+            let respawned =
+                wait::until(wait::PATIENCE, || children(server.pid()).iter().any(|pid| *pid != before));
+            let goes_on = more(answered.load(Ordering::Relaxed) + 500);
+            stop.store(true, Ordering::Relaxed);
+            assert!(is_busy && respawned && goes_on, "{}", server.error_log());
+        });
+        assert_eq!(refused.load(Ordering::Relaxed), 0, "{options}");
+        let broken = broken.load(Ordering::Relaxed);
+        assert!(broken <= CONNECTIONS, "{options}: {broken} of {CONNECTIONS}");
+        let line = server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
+        assert!(line.contains("[alert]"), "{line}");
+        assert!(server.stop().unwrap().success());
+    }
+}
+
+#[test]
+fn a_starter_that_ignored_the_end_of_children_is_not_imitated() {
+    let careless = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"];
+    let mut server = start(builder().by(&careless), &conf("", ""));
+    let before = worker(&server);
+    kill(before, Signal::KILL);
+    server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/old").0 == 200));
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
+    let mut server = started("");
+    // Each as soon as it is there; one that was killed may be gone before it is killed again.
+    let killed = || {
+        for pid in children(server.pid()) {
+            let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
+        }
+        server.error_log().matches("exited on signal 9\n").count() > 2
+    };
+    assert!(wait::until(wait::PATIENCE, killed), "{}", server.error_log());
+    // It can be reloaded, which starts one, and stopped.
+    reload(&mut server, &conf("", &new("new")), "new");
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_worker_process_that_stands_still_does_not_hold_the_master() {
+    let mut server = started("");
+    let worker = worker(&server);
+    kill(worker, Signal::STOP);
+    server.signal(Signal::HUP).unwrap();
+    server.wait_error_log("reconfiguring").unwrap();
+    server.signal(Signal::USR1).unwrap();
+    server.signal(Signal::TERM).unwrap();
+    // While the master waits for the worker process, which will be ended by force.
+    let line = server.wait_error_log("while a worker process was loading the configuration").unwrap();
+    assert!(line.contains("[warn]") && line.contains("signal 15 (SIGTERM) received from "), "{line}");
+    // By now it may have been.
+    let _ = kill_process(Pid::from_raw(worker.cast_signed()).unwrap(), Signal::CONT);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(is_gone(worker), "{}", server.error_log());
+}
+
+#[test]
+fn what_came_during_a_load_is_done_after_it() {
+    let mut server = started("");
+    let worker = worker(&server);
+    kill(worker, Signal::STOP);
+    server.write_conf(&conf("", &new("first"))).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    server.wait_error_log("reconfiguring").unwrap();
+    server.write_conf(&conf("", &new("second"))).unwrap();
+    let log = server.prefix().join("logs/access.log");
+    fs::rename(&log, server.prefix().join("logs/access.1")).unwrap();
+    for signal in [Signal::HUP, Signal::USR1, Signal::HUP, Signal::CHILD] {
+        server.signal(signal).unwrap();
+    }
+    kill(worker, Signal::CONT);
+    let is_second = || page(&server, "/new").1 == "second";
+    assert!(wait::until(wait::PATIENCE, is_second), "{}", server.error_log());
+    assert!(wait::until(wait::PATIENCE, || log.exists()));
+    assert_eq!(self::worker(&server), worker);
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_worker_process_whose_master_is_killed_finishes_and_leaves() {
+    let server = started("");
+    let (port, worker) = (server.addr().port(), worker(&server));
+    let mut download = downloading(&server);
+    server.signal(Signal::KILL).unwrap();
+    server.wait_error_log("the master process is gone, shutting down").unwrap();
+
+    // Another server may start at once, on the same port.
+    let conf = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{{port}}; return 200 other; }} }}"
+    );
+    let mut other = builder().start(&conf).unwrap();
+    let addr = server.addr();
+    assert!(wait::until(wait::PATIENCE, || Client::get(addr, "/").is_ok_and(|page| page.text() == "other")));
+    assert!(!is_gone(worker));
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert!(wait::until(wait::PATIENCE, || is_gone(worker)), "{}", server.error_log());
+    assert!(server.error_log().ends_with(": exit\n"), "{}", server.error_log());
+    assert!(other.stop().unwrap().success());
+}
+
+#[test]
+fn a_storm_of_signals_loses_nothing() {
+    let mut server = started("worker_processes 2;");
+    let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
+    let (unix, stop) = (server.prefix().join("none"), AtomicBool::new(false));
+    let load = Load {
+        addr: server.addr(),
+        unix: &unix,
+        stop: &stop,
+        refused: &refused,
+        broken: &broken,
+        answered: &answered,
+    };
+    let mut download = downloading(&server);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| load.run(false));
+        }
+        for number in 0..100 {
+            for signal in [Signal::HUP, Signal::USR1, Signal::CHILD] {
+                server.signal(signal).unwrap();
+            }
+            let goal = answered.load(Ordering::Relaxed) + number % 5;
+            assert!(wait::until(wait::PATIENCE, || answered.load(Ordering::Relaxed) >= goal));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((refused.into_inner(), broken.into_inner()), (0, 0), "{}", server.error_log());
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    for _ in 0..100 {
+        server.signal(Signal::HUP).unwrap();
+    }
+    assert!(server.stop().unwrap().success());
+    assert!(
+        !server.error_log().contains("[alert]") && !server.error_log().contains("[emerg]"),
+        "{}",
+        server.error_log()
+    );
+}

@@ -1,0 +1,120 @@
+//! A worker process that has used up its descriptors, and logs on a disk that is full.
+
+use std::fs;
+
+use tw_testkit::{Client, Server, Signal, wait};
+
+use crate::running::master::{
+    builder, children, conf, is_gone, kill, new, reload, request, start, started, worker,
+};
+use crate::support::page;
+
+#[test]
+fn reloads_reopens_and_respawns_leave_no_descriptors_behind() {
+    let mut server = builder()
+        .start(
+            "worker_processes 2; http { access_log logs/a.log; server { listen 127.0.0.1:{port} reuseport; \
+                location /old { return 200 old; } location /new { access_log logs/b.log; return 200 0; } } }",
+        )
+        .unwrap();
+    let count = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map(|fds| fds.count());
+    let cycle = |server: &mut Server, number: u32| {
+        let main = if number.is_multiple_of(3) { "env A=b;" } else { "" };
+        let text = format!(
+            "worker_processes 2; {main} http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{{port}} reuseport; \
+             location /old {{ return 200 old; }} location /new {{ access_log logs/b.log; return 200 {number}; }} }} }}"
+        );
+        reload(server, &text, &number.to_string());
+        server.signal(Signal::USR1).unwrap();
+        kill(worker(server), Signal::USR1);
+        if number.is_multiple_of(5) {
+            let before = worker(server);
+            kill(before, Signal::KILL);
+            assert!(wait::until(wait::PATIENCE, || is_gone(before)));
+            assert_eq!(page(server, "/old").0, 200);
+        }
+    };
+    (1..=6).for_each(|number| cycle(&mut server, number));
+    let steady = |server: &Server| {
+        let worker = worker(server);
+        assert_eq!(page(server, "/old").0, 200);
+        [count(server.pid()).unwrap(), count(worker).unwrap_or(usize::MAX)]
+    };
+    // Logs are closed and opened again, and what is on its way to be closed is still counted: what is seen most often is neither.
+    let mut looks: Vec<_> = (0..50).map(|_| steady(&server)).collect();
+    looks.sort_unstable();
+    let count_of = |look: &[usize; 2]| looks.iter().filter(|other| *other == look).count();
+    let before = *looks.iter().max_by_key(|look| count_of(look)).unwrap();
+    (7..=24).for_each(|number| cycle(&mut server, number));
+    let is_as_before = || steady(&server).iter().zip(before).all(|(now, before)| *now <= before);
+    assert!(wait::until(wait::PATIENCE, is_as_before), "{before:?}, now {:?}", steady(&server));
+    assert!(server.stop().unwrap().success());
+}
+
+/// A server whose worker process can open no more files, with as many requests that have only begun.
+fn full() -> (Server, Vec<Client>) {
+    const LIMIT: usize = 60;
+    let server = started(&format!("worker_processes 1; worker_rlimit_nofile {LIMIT};"));
+    let begun = (0..LIMIT - 10).map(|_| {
+        let mut client = server.connect().unwrap();
+        client.send("GET /old HTTP/1.1\r\n").unwrap();
+        client
+    });
+    let begun = begun.collect();
+    server.wait_error_log("accept4() failed (24: Too many open files)").unwrap();
+    (server, begun)
+}
+
+/// The requests that had begun are answered, whichever process they came to.
+fn end_all(begun: Vec<Client>) {
+    for mut client in begun {
+        client.send("Host: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "old");
+    }
+}
+
+#[test]
+fn a_worker_process_that_can_open_nothing_more_is_replaced_and_loses_nothing() {
+    let (mut server, begun) = full();
+    let before = worker(&server);
+    reload(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "1");
+    assert!(!is_gone(before), "{}", server.error_log());
+    server.wait_error_log("another worker process has to do what the master ordered").unwrap();
+    end_all(begun);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
+
+    let (server, begun) = full();
+    let (before, logs) = (worker(&server), server.prefix().join("logs"));
+    fs::rename(logs.join("access.log"), logs.join("access.1")).unwrap();
+    server.signal(Signal::USR1).unwrap();
+    let other = || children(server.pid()).into_iter().any(|pid| pid != before);
+    assert!(wait::until(wait::PATIENCE, other), "{}", server.error_log());
+    let arrives =
+        || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
+    assert!(wait::until(wait::PATIENCE, arrives));
+    end_all(begun);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
+}
+
+#[test]
+fn logs_on_a_full_disk_stop_nothing() {
+    let full = "error_log /dev/full info;";
+    let text = |number: u32| {
+        format!(
+            "{full} http {{ access_log /dev/full; access_log logs/access.log; server {{ listen 127.0.0.1:{{port}}; \
+             location /old {{ return 200 old; }} location /new {{ return 200 {number}; }} }} }}"
+        )
+    };
+    let mut server = start(builder(), &text(0));
+    let mut kept = server.connect().unwrap();
+    for number in 1..4 {
+        assert_eq!(request(&mut kept, "/old").unwrap(), "old");
+        reload(&mut server, &text(number), &number.to_string());
+        server.signal(Signal::USR1).unwrap();
+        assert_eq!(page(&server, "/old").0, 200);
+    }
+    server.wait_error_log("write() to \"/dev/full\" failed (28: No space left on device)").unwrap();
+    assert!(server.stop().unwrap().success());
+}

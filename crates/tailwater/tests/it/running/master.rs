@@ -1,0 +1,428 @@
+//! A master and its worker process: who they are, what a reload changes, and how they end.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use rustix::process::{Pid, geteuid, kill_process};
+use tw_testkit::server::Builder;
+use tw_testkit::{Client, Lacks, Server, Signal, leave_out, ports, wait};
+
+use crate::support::{page, server};
+
+/// A body that no socket buffer takes as a whole.
+pub(crate) const LARGE: usize = 24 << 20;
+/// What the worker process is called.
+const TITLE: &str = "tailwater: worker process";
+
+pub(crate) fn builder() -> Builder {
+    server().with_master().file("html/large", vec![b'x'; LARGE]).file("html/small", "small")
+}
+
+pub(crate) fn conf(main: &str, locations: &str) -> String {
+    format!(
+        "{main} http {{ server {{ listen 127.0.0.1:{{port}}; location /old {{ return 200 old; }} {locations} \
+         location / {{ root html; }} }} }}"
+    )
+}
+
+/// A server that has a master, and serves. As root its worker process is `nobody`'s.
+pub(crate) fn started(main: &str) -> Server {
+    start(builder(), &conf(main, ""))
+}
+
+pub(crate) fn start(builder: Builder, conf: &str) -> Server {
+    let server = builder.start(conf).unwrap();
+    // The master listens before there is a worker process, and hears signals as soon as that serves.
+    server.signal(Signal::CHILD).unwrap();
+    server.wait_error_log("(SIGCHLD) received").unwrap();
+    assert_eq!(page(&server, "/old").0, 200);
+    server
+}
+
+/// The processes that `parent` has started and that have not ended.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let numbers =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| stat(*pid).is_some_and(|(state, of)| of == parent && state != "Z")).collect()
+}
+
+/// State and parent.
+fn stat(pid: u32) -> Option<(String, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// The worker process, once there is one and it is the only one.
+pub(crate) fn worker(server: &Server) -> u32 {
+    wait::some(wait::PATIENCE, || match children(server.pid())[..] {
+        [pid] => Some(pid),
+        _ => None,
+    })
+    .expect("one worker process")
+}
+
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+pub(crate) fn is_gone(pid: u32) -> bool {
+    stat(pid).is_none_or(|(state, _)| state == "Z")
+}
+
+/// Begins a download and leaves it in the middle.
+pub(crate) fn downloading(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    client.read_head().unwrap();
+    client
+}
+
+pub(crate) fn request(client: &mut Client, target: &str) -> std::io::Result<String> {
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+    Ok(client.read_response()?.text())
+}
+
+/// Reloads, and waits until `/new` is answered so.
+pub(crate) fn reload(server: &mut Server, conf: &str, expected: &str) {
+    server.write_conf(conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let is_new = || Client::get(server.addr(), "/new").is_ok_and(|response| response.text() == expected);
+    assert!(wait::until(wait::PATIENCE, || (0..8).all(|_| is_new())), "{}", server.error_log());
+}
+
+pub(crate) fn new(text: &str) -> String {
+    format!("location /new {{ return 200 {text}; }}")
+}
+
+#[test]
+fn who_is_answered_during_the_start_is_in_the_log() {
+    // The last of so many loops starts long after the first one.
+    let conf = "worker_processes 100; http { log_format f '$uri'; access_log logs/f.log f;
+                server { listen 127.0.0.1:{port}; return 200 x; } }";
+    let mut server = server().with_master().start(conf).unwrap();
+    assert_eq!(page(&server, "/one").0, 200);
+    assert!(server.stop().unwrap().success());
+    assert_eq!(server.log("logs/f.log", 1).unwrap(), ["/one"]);
+    assert!(!server.error_log().contains("signal 9"), "{}", server.error_log());
+}
+
+#[test]
+fn a_worker_process_serves_and_has_no_rights() {
+    // Somebody left a file open.
+    let careless = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
+    let server = start(builder().env("SECRET", "s").by(&careless), &conf("env GIVEN=given;", ""));
+    let (master, worker) = (server.pid(), worker(&server));
+    let words = fs::read(format!("/proc/{worker}/cmdline")).unwrap();
+    assert_eq!(words, [TITLE.as_bytes(), b"\0"].concat());
+    assert_eq!(fs::read_to_string(format!("/proc/{worker}/comm")).unwrap(), "tailwater\n");
+
+    let field = |pid: u32, name: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned())).unwrap()
+    };
+    let owner = field(worker, "Uid:");
+    match geteuid().is_root() {
+        true => {
+            assert!(
+                owner.split_whitespace().all(|uid| uid != "0") && field(master, "Uid:").starts_with("0\t")
+            );
+            assert!(field(worker, "Groups:").split_whitespace().all(|gid| gid != "0"));
+            assert_eq!(field(worker, "CapPrm:"), "0".repeat(16));
+        }
+        false => assert_eq!(owner, field(master, "Uid:")),
+    }
+
+    // What it is not meant to know it has not been told.
+    if let Ok(env) = fs::read(format!("/proc/{worker}/environ")) {
+        let env = String::from_utf8(env).unwrap();
+        let names: Vec<_> = env.split_terminator('\0').filter(|one| !one.starts_with("TZ=")).collect();
+        assert_eq!(names, ["GIVEN=given"]);
+    } else {
+        leave_out(Lacks::Machine, "nobody may look into the process: its environment");
+    }
+    if let Ok(fds) = fs::read_dir(format!("/proc/{worker}/fd")) {
+        let targets = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        for target in targets.map(|target| target.display().to_string()) {
+            let kinds = ["/dev/null", "socket:[", "anon_inode:[event", "anon_inode:[signalfd]", "pipe:["];
+            let program = fs::read_link(format!("/proc/{worker}/exe")).unwrap().display().to_string();
+            let log = server.prefix().join("logs").display().to_string();
+            // Each loop knows how long its thread waited for a processor.
+            let own = format!("/proc/{worker}/task/");
+            // The pools know which device a path is on.
+            let mounts = format!("/proc/{worker}/mountinfo");
+            let mut known = kinds.into_iter().chain([&*program, &*log, &*own, &*mounts]);
+            assert!(known.any(|name| target.starts_with(name)), "{target}, of {program}");
+        }
+    } else {
+        leave_out(Lacks::Machine, "nobody may look into the process: its descriptors");
+    }
+}
+
+#[test]
+fn a_reload_in_place_keeps_process_and_connections() {
+    let mut server = started("");
+    let before = worker(&server);
+    let mut download = downloading(&server);
+    let mut idle = server.connect().unwrap();
+    assert_eq!(request(&mut idle, "/old").unwrap(), "old");
+    reload(&mut server, &conf("", &new("new")), "new");
+    assert_eq!(worker(&server), before);
+    assert_eq!(request(&mut idle, "/new").unwrap(), "new");
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_that_is_refused_leaves_everything_as_it_was() {
+    let zone = |key: &str| format!("http {{ limit_req_zone {key} zone=one:1m rate=1r/s; ");
+    let text = |zone: &str, more: &str| {
+        format!(
+            "{zone} server {{ listen 127.0.0.1:{{port}}; location /old {{ return 200 old; }} {more} }} }}"
+        )
+    };
+    let mut server = start(builder(), &text(&zone("$uri"), ""));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let before = worker(&server);
+    let mut kept = server.connect().unwrap();
+    assert_eq!(request(&mut kept, "/old").unwrap(), "old");
+    let unix = "listen unix:{prefix}/socket;";
+    let bad = [
+        (text("http {", "nonsense;"), "unknown directive \"nonsense\""),
+        (text("http {", &format!("listen {taken};")), "still could not bind()"),
+        (text("http {", "access_log /proc/none/access.log;"), "none/access.log\" failed (2: No such file"),
+        // Only a process that has the zone already can find that out.
+        (text(&zone("$host"), unix), "uses the \"$host\" key while previously it used the \"$uri\" key"),
+        // A process that cannot live.
+        (format!("worker_rlimit_nofile 4; {}", text("http {", unix)), "[emerg]"),
+        (format!("pid /proc/none/server.pid; {}", text("http {", unix)), "[emerg]"),
+    ];
+    for (count, (conf, line)) in bad.iter().enumerate() {
+        server.write_conf(conf).unwrap();
+        let lines = server.error_log().matches("[emerg]").count();
+        server.signal(Signal::HUP).unwrap();
+        let kept_it = || server.error_log().matches("the configuration stays as it was").count() > count;
+        assert!(wait::until(wait::PATIENCE, kept_it), "{conf}: {}", server.error_log());
+        assert!(server.error_log().matches("[emerg]").count() > lines, "{conf}: {}", server.error_log());
+        server.wait_error_log(line).unwrap();
+        assert_eq!(request(&mut kept, "/old").unwrap(), "old", "{conf}");
+        assert_eq!(page(&server, "/old"), (200, "old".to_owned()), "{conf}");
+        assert_eq!(worker(&server), before, "{conf}");
+        assert!(!server.prefix().join("socket").exists(), "{conf}");
+    }
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn what_a_process_cannot_change_is_served_by_another_one() {
+    let mut server = started("");
+    let mut mains = vec![
+        "working_directory /;",
+        "working_directory /; env A=b;",
+        "env A=b; worker_memory_lock off;",
+        "env A=b; worker_priority 3;",
+        "worker_priority 3; worker_rlimit_nofile 500; events { worker_connections 100; }",
+        "worker_rlimit_core 0; worker_rlimit_nofile 500; events { worker_connections 100; }",
+    ];
+    if geteuid().is_root() {
+        mains.push("user root;");
+    }
+    for (count, main) in mains.into_iter().enumerate() {
+        let before = worker(&server);
+        let mut download = downloading(&server);
+        reload(&mut server, &conf(main, &new(&format!("new{count}"))), &format!("new{count}"));
+        assert!(!is_gone(before), "{main}: it finishes what it has begun");
+        assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "{main}");
+        assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{main}");
+        let log = server.wait_error_log(&format!("worker process {before} exited with code 0")).unwrap();
+        assert!(log.contains("[notice]"), "{log}");
+        assert_ne!(worker(&server), before, "{main}");
+    }
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn logs_that_only_the_master_can_open_are_rotated() {
+    let server = started("");
+    let logs = server.prefix().join("logs");
+    if !geteuid().is_root() {
+        leave_out(Lacks::Run, "only root can have files that a worker process cannot open");
+    }
+    fs::set_permissions(&logs, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(page(&server, "/old").0, 200);
+    server.access_log(2).unwrap();
+    let owner = |name: &str| {
+        let found = fs::metadata(logs.join(name)).unwrap();
+        (found.uid(), found.mode() & 0o777)
+    };
+    let before = [owner("access.log"), owner("error.log")];
+    assert_eq!(before.map(|(uid, _)| uid), [geteuid().as_raw(); 2], "root keeps them");
+    for log in ["access", "error"] {
+        fs::rename(logs.join(format!("{log}.log")), logs.join(format!("{log}.1"))).unwrap();
+    }
+    server.signal(Signal::USR1).unwrap();
+    let opened = || ["access", "error"].iter().all(|log| logs.join(format!("{log}.log")).exists());
+    assert!(wait::until(wait::PATIENCE, opened), "{}", server.error_log());
+    // The worker process is told after that.
+    let arrives =
+        || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
+    assert!(wait::until(wait::PATIENCE, arrives));
+    assert_eq!([owner("access.log"), owner("error.log")], before);
+    assert!(!server.error_log().contains("failed"), "{}", server.error_log());
+
+    // A reload opens them as well.
+    fs::rename(logs.join("access.log"), logs.join("access.2")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    assert!(wait::until(wait::PATIENCE, || logs.join("access.log").exists()));
+    assert!(wait::until(wait::PATIENCE, arrives));
+}
+
+#[test]
+fn stop_at_once_and_quit_softly_with_downloads_under_way() {
+    for (signal, is_soft) in [(Signal::TERM, false), (Signal::INT, false), (Signal::QUIT, true)] {
+        let mut server = started("worker_processes 2;");
+        let worker = worker(&server);
+        let mut download = downloading(&server);
+        server.signal(signal).unwrap();
+        if is_soft {
+            let port = server.addr().port();
+            assert!(wait::until(wait::PATIENCE, || !ports::listening(port)), "another server may have it");
+            assert!(!is_gone(worker));
+        }
+        if !is_soft {
+            // Until it has ended it sends what the client takes, which may be all there is.
+            assert!(wait::until(wait::PATIENCE, || is_gone(worker)));
+        }
+        assert_eq!(download.read_bytes(LARGE).is_ok(), is_soft);
+        assert!(wait::until(wait::PATIENCE, || is_gone(worker)));
+        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        let log = server.error_log();
+        let expected = format!("worker process {worker} exited with code 0");
+        assert!(log.contains(&expected) && log.ends_with(": exit\n"), "{log}");
+        assert!(!log.contains("[alert]"), "{log}");
+        assert!(!server.prefix().join("logs/server.pid").exists());
+    }
+}
+
+#[test]
+fn a_shutdown_has_an_end_and_term_ends_it() {
+    let mut server = started("worker_shutdown_timeout 50ms;");
+    let mut download = downloading(&server);
+    server.signal(Signal::QUIT).unwrap();
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(download.read_bytes(LARGE).is_err());
+
+    let mut server = started("");
+    let mut download = downloading(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    server.signal(Signal::TERM).unwrap();
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(download.read_bytes(LARGE).is_err());
+}
+
+#[test]
+fn signals_to_the_worker_process() {
+    let mut server = started("");
+    let first = worker(&server);
+    let mut download = downloading(&server);
+    for (signal, line) in [
+        (Signal::HUP, "signal 1 (SIGHUP) received from "),
+        (Signal::USR1, "signal 10 (SIGUSR1) received from "),
+        (Signal::WINCH, "signal 28 (SIGWINCH) received from "),
+    ] {
+        kill(first, signal);
+        server.wait_error_log(line).unwrap();
+        assert_eq!(page(&server, "/old").0, 200);
+    }
+    // It finishes what it has begun, and another one takes its place at once.
+    kill(first, Signal::QUIT);
+    let second = wait::some(wait::PATIENCE, || children(server.pid()).into_iter().find(|pid| *pid != first));
+    let second = second.expect("another one");
+    assert!(!is_gone(first));
+    assert_eq!(page(&server, "/old").0, 200);
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert!(wait::until(wait::PATIENCE, || is_gone(first)));
+    // Before it serves it may not hear signals yet, and the first one may have answered until now.
+    assert_eq!(page(&server, "/old").0, 200);
+    kill(second, Signal::TERM);
+    server.wait_error_log(&format!("worker process {second} exited with code 0")).unwrap();
+    assert_eq!(page(&server, "/old").0, 200);
+    assert!(![first, second].contains(&worker(&server)));
+    assert!(server.stop().unwrap().success());
+}
+
+/// A server in the background, which is ended with this.
+struct Daemon {
+    site: tw_testkit::TempDir,
+    port: ports::Port,
+}
+
+impl Daemon {
+    fn start(main: &str, server: &str) -> Self {
+        let (site, port) = (tw_testkit::TempDir::new("daemon").unwrap(), ports::Port::reserve().unwrap());
+        let number = port.number();
+        let text = format!(
+            "{main} loop_guard enforce; pid server.pid; error_log error.log info; events {{}} http {{ access_log off; \
+             server {{ listen 127.0.0.1:{number}; root html; location /old {{ return 200 old; }} {server} }} }}"
+        );
+        site.write("nginx.conf", text).unwrap();
+        site.write("html/large", vec![b'x'; LARGE]).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
+        command.arg("-p").arg(site.path()).args(["-c", "nginx.conf"]);
+        let started = Self { site, port };
+        assert!(command.status().unwrap().success(), "{}", started.error_log());
+        started
+    }
+
+    fn pid(&self) -> Option<u32> {
+        fs::read_to_string(self.site.join("server.pid")).ok()?.trim().parse().ok()
+    }
+
+    fn error_log(&self) -> String {
+        fs::read_to_string(self.site.join("error.log")).unwrap_or_default()
+    }
+
+    fn addr(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.port.number()).into()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            for pid in children(pid).into_iter().chain([pid]) {
+                let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
+            }
+        }
+    }
+}
+
+#[test]
+fn winch_lets_the_worker_of_a_daemon_leave_and_hup_starts_another() {
+    let server = Daemon::start("", "");
+    let master = server.pid().unwrap();
+    let mut download = Client::connect(server.addr()).unwrap();
+    download.send("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    download.read_head().unwrap();
+    kill(master, Signal::WINCH);
+    let said = || server.error_log().contains("(SIGWINCH) received from ");
+    assert!(wait::until(wait::PATIENCE, said), "{}", server.error_log());
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert!(wait::until(wait::PATIENCE, || children(master).is_empty()), "{}", server.error_log());
+    // The socket is open still: whoever comes waits.
+    let mut waiting = Client::connect(server.addr()).unwrap();
+    waiting.send("GET /old HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    kill(master, Signal::HUP);
+    assert_eq!(waiting.read_response().unwrap().text(), "old");
+
+    // WINCH to a worker process of a daemon: as QUIT.
+    let second = children(master)[0];
+    kill(second, Signal::WINCH);
+    assert!(wait::until(wait::PATIENCE, || is_gone(second)), "{}", server.error_log());
+    assert_eq!(Client::get(server.addr(), "/old").unwrap().text(), "old");
+    kill(master, Signal::QUIT);
+    assert!(wait::until(wait::PATIENCE, || is_gone(master)), "{}", server.error_log());
+    assert!(server.pid().is_none());
+}

@@ -1,0 +1,141 @@
+//! Compression where the cgroup of the server has little memory: the server lives, and clients get cheaper codings.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tw_testkit::server::Builder;
+use tw_testkit::{Client, Lacks, Server, leave_out, wait};
+
+use crate::running::memory_use::{metric, noise};
+use crate::support::{get, server};
+
+/// A cgroup (v1) of the memory controller, below that of the test; removed with its owner.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Leaves the test out by name where there can be none.
+    fn new(name: &str, limit: u64) -> Option<Self> {
+        let lacking = |why: String| {
+            leave_out(Lacks::Machine, why);
+            None
+        };
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let Some(own) = groups.lines().find_map(|line| line.split_once(":memory:")) else {
+            return lacking("no memory controller of cgroup v1".into());
+        };
+        let own = PathBuf::from("/sys/fs/cgroup/memory").join(own.1.trim_start_matches('/'));
+        let path = own.join(format!("tailwater-test-{}-{name}", std::process::id()));
+        if let Err(error) = fs::create_dir(&path) {
+            return lacking(format!("no cgroup can be made: {error}"));
+        }
+        let group = Self(path);
+        fs::write(group.0.join("memory.limit_in_bytes"), limit.to_string()).unwrap();
+        Some(group)
+    }
+
+    /// Starts a server in it.
+    fn start(&self, builder: Builder, conf: &str) -> Server {
+        // A child begins in the group of the thread that forks it.
+        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+        let own = self.0.parent().unwrap().join("tasks");
+        fs::write(self.0.join("tasks"), &thread).unwrap();
+        let server = builder.start(conf);
+        fs::write(own, thread).unwrap();
+        server.unwrap()
+    }
+
+    /// Processes that the kernel has ended because memory was used up.
+    fn killed(&self) -> u64 {
+        let control = fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
+        control.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
+    }
+
+    fn peak(&self) -> u64 {
+        fs::read_to_string(self.0.join("memory.max_usage_in_bytes")).unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // The server is gone by now; its memory of files goes to the group above.
+        let is_gone = wait::until(wait::PATIENCE, || fs::remove_dir(&self.0).is_ok());
+        assert!(is_gone || std::thread::panicking(), "{} has processes left", self.0.display());
+    }
+}
+
+/// Asks for `target` and reads the head only; returns the coding of the response.
+fn slow_reader(server: &Server, target: &str, accept: &str) -> (Client, String) {
+    let mut client = server.connect().unwrap();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\n\r\n")).unwrap();
+    let head = client.read_head().unwrap();
+    assert_eq!(head.status, 200, "{target} {accept}");
+    (client, head.field("Content-Encoding").unwrap_or("none").to_owned())
+}
+
+const LIMIT: u64 = 96 << 20;
+/// Slow clients at a time.
+const CLIENTS: usize = 400;
+const CONF: &str = "worker_processes 2; worker_memory_lock off; events { worker_connections 2000; }
+    http { brotli on; brotli_comp_level 9; brotli_window 16m; zstd on; zstd_comp_level 22; gzip on; gzip_comp_level 9;
+    server { listen 127.0.0.1:{port} sndbuf=8k backlog=1000; root html; location /metrics { metrics; }
+    location /unknown/ { alias html/; sub_filter nothing something; } } }";
+
+fn builder() -> Builder {
+    server().with_master().file("html/a.html", noise(4 << 20)).file("html/short.html", noise(200_000))
+}
+
+/// The worker process serves, and nothing was ended for its memory.
+fn is_alive(server: &Server, group: &Cgroup, what: &str) {
+    assert_eq!(get(server, "/metrics").status, 200, "{what}");
+    assert_eq!(group.killed(), 0, "{what}: {} KB at most", group.peak() >> 10);
+}
+
+#[test]
+fn one_client_of_each_coding_fits_into_96_megabytes() {
+    for (coding, target) in ["br", "zstd", "gzip"]
+        .into_iter()
+        .flat_map(|coding| ["/a.html", "/unknown/a.html", "/short.html"].map(|target| (coding, target)))
+    {
+        let Some(group) = Cgroup::new(&format!("one-{coding}"), LIMIT) else { return };
+        let server = group.start(builder(), CONF);
+        let mut client = server.connect().unwrap();
+        client
+            .send(format!(
+                "GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {coding}\r\nConnection: close\r\n\r\n"
+            ))
+            .unwrap();
+        let len = client.read_until_close().unwrap().len();
+        assert!(len > 200_000, "{len}");
+        is_alive(&server, &group, &format!("{coding} {target}"));
+    }
+}
+
+#[test]
+fn slow_clients_of_each_coding_fit_into_96_megabytes() {
+    for (accept, target) in [
+        ("br", "/a.html"),
+        ("zstd", "/a.html"),
+        ("gzip", "/a.html"),
+        ("br, zstd, gzip", "/a.html"),
+        ("br, zstd, gzip", "/unknown/a.html"),
+        ("br, zstd, gzip", "/short.html"),
+    ] {
+        let Some(group) = Cgroup::new("slow", LIMIT) else { return };
+        let server = group.start(builder(), CONF);
+        let clients: Vec<_> = (0..CLIENTS).map(|_| slow_reader(&server, target, accept)).collect();
+        is_alive(&server, &group, &format!("{accept} {target}"));
+        let count = |coding: &str| clients.iter().filter(|(_, got)| got == coding).count();
+        if let [coding] = accept.split(", ").collect::<Vec<_>>()[..] {
+            assert!(count("none") > 0, "{accept}: all were compressed");
+            let refused = format!("tailwater_encoder_memory_refusals_total{{coding=\"{coding}\"}}");
+            assert_eq!(metric(&server, &refused), count("none") as u64, "{accept}");
+        }
+        if accept.contains("gzip") {
+            assert!(count("gzip") > 0, "{accept} {target}: the cheapest coding has room");
+        }
+        // Others do not pay for them.
+        assert_eq!(get(&server, "/a.html").body.len(), 4 << 20, "{accept} {target}");
+        drop(clients);
+        is_alive(&server, &group, &format!("{accept} {target}, when the clients are gone"));
+    }
+}

@@ -1,0 +1,145 @@
+//! What clients can make the process hold, and that it comes back.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::Signal;
+use tw_testkit::{Client, Server, wait};
+
+use crate::support::{get, server};
+
+/// Bytes that do not compress.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    std::iter::repeat_with(next).flat_map(u64::to_le_bytes).take(len).collect()
+}
+
+/// A sample of the metrics.
+pub(crate) fn metric(server: &Server, name: &str) -> u64 {
+    let text = get(server, "/metrics").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("{name}: {text}")).trim().parse().unwrap()
+}
+
+/// A client that asks for a file and reads the head of the answer only, and the coding it gets.
+fn slow_reader(server: &Server, accept: &str) -> (Client, String) {
+    let mut client = server.connect().unwrap();
+    client.send(format!("GET /a.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\n\r\n")).unwrap();
+    let head = client.read_head().unwrap();
+    (client, head.field("Content-Encoding").unwrap_or("none").to_owned())
+}
+
+#[test]
+fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
+    const MAX: u64 = 40 << 20;
+    let conf = format!(
+        "compression_memory {MAX}; http {{ brotli on; zstd on; gzip on;
+         server {{ listen 127.0.0.1:{{port}} sndbuf=8k; root html; location /metrics {{ metrics; }} }} }}"
+    );
+    let server = server().file("html/a.html", noise(1 << 20)).start(&conf).unwrap();
+    let used = || metric(&server, "tailwater_encoder_memory_bytes{state=\"used\"}");
+    assert_eq!(used(), 0);
+    let mut codings = BTreeMap::<_, u64>::new();
+    let mut clients = Vec::new();
+    for _ in 0..60 {
+        let (client, coding) = slow_reader(&server, "gzip, br, zstd");
+        clients.push(client);
+        *codings.entry(coding).or_default() += 1;
+        let used = used();
+        assert!(used <= MAX, "{used} with {codings:?}");
+    }
+    for coding in ["br", "zstd", "gzip", "none"] {
+        assert!(codings.contains_key(coding), "{codings:?}");
+    }
+    let refused = metric(&server, "tailwater_encoder_memory_refusals_total{coding=\"br\"}");
+    assert_eq!(refused, 60 - codings["br"]);
+    // What is made in one piece needs no memory of those who wait.
+    assert_eq!(slow_reader(&server, "br").1, "none");
+    fs::write(server.prefix().join("html/a.html"), noise(100_000)).unwrap();
+    assert_eq!(slow_reader(&server, "br").1, "br");
+    drop(clients);
+    assert!(wait::until(wait::PATIENCE, || used() == 0), "{}", used());
+}
+
+/// Bytes of memory of the process that was started, and of its children.
+fn resident(server: &Server) -> Vec<u64> {
+    let pid = server.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let pids = children.split_whitespace().map(|child| child.parse().unwrap());
+    let bytes = |pid: u32| {
+        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+    };
+    std::iter::once(pid).chain(pids).map(bytes).collect()
+}
+
+#[test]
+fn memory_of_a_burst_comes_back() {
+    /// What threads that have worked may have more than before: their stacks, and pages that something is left in.
+    const MORE: u64 = 24 << 20;
+    let conf = "worker_processes 2; thread_pool default threads=4; compression_memory 1024m; http { brotli on; brotli_comp_level 6; gzip on; gzip_comp_level 9;
+        server { listen 127.0.0.1:{port} sndbuf=8k; root html; location /metrics { metrics; } } }";
+    let builder = server().file("html/a.html", noise(1 << 20)).with_master();
+    let server = builder.start(conf).unwrap();
+    assert_eq!(get(&server, "/metrics").status, 200);
+    let before = resident(&server);
+    assert_eq!(before.len(), 2, "a master and a worker process");
+    let clients: Vec<_> = (0..60).map(|n| slow_reader(&server, ["br", "br", "br", "gzip"][n % 4])).collect();
+    assert_eq!(clients.iter().filter(|(_, coding)| coding == "br").count(), 45);
+    let used = metric(&server, "tailwater_encoder_memory_bytes{state=\"used\"}");
+    assert!(used > 10 * MORE, "{used}");
+    drop(clients);
+    let mut after = Vec::new();
+    let is_back = wait::until(6 * wait::PATIENCE, || {
+        after = resident(&server);
+        after.iter().zip(&before).all(|(after, before)| *after < before + MORE)
+    });
+    assert!(is_back, "{before:?} before, {after:?} after");
+}
+
+/// How often the process that was started has a file of this name open; removed ones count.
+fn open_files(server: &Server, name: &str) -> usize {
+    let links = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    links
+        .filter_map(|link| fs::read_link(link.ok()?.path()).ok())
+        .filter(|link| link.to_string_lossy().trim_end_matches(" (deleted)").ends_with(name))
+        .count()
+}
+
+#[test]
+fn files_are_closed_when_they_are_removed_and_at_reload_and_reopen() {
+    let builder =
+        server().file("html/a.bin", noise(100_000)).file("html/b.bin", noise(100_000)).in_one_process();
+    let conf = "open_files_inactive 1h; http { server { listen 127.0.0.1:{port}; root html; } }";
+    let server = builder.start(conf).unwrap();
+    let open = |name: &str| {
+        assert_eq!(get(&server, &format!("/{name}")).status, 200);
+        assert_eq!(open_files(&server, name), 1, "{name}");
+    };
+    let is_closed = |name: &str| wait::until(wait::PATIENCE, || open_files(&server, name) == 0);
+    open("a.bin");
+    open("b.bin");
+    fs::remove_file(server.prefix().join("html/a.bin")).unwrap();
+    assert!(is_closed("a.bin"));
+    assert_eq!(open_files(&server, "b.bin"), 1, "it has its name");
+    for signal in [Signal::HUP, Signal::USR1] {
+        open("b.bin");
+        server.signal(signal).unwrap();
+        assert!(is_closed("b.bin"), "{signal:?}");
+    }
+}
+
+#[test]
+fn files_that_nobody_asks_for_are_closed() {
+    let builder = server().file("html/a.bin", noise(100_000)).in_one_process();
+    let conf = "open_files_inactive 1ms; http { server { listen 127.0.0.1:{port}; root html; } }";
+    let server = builder.start(conf).unwrap();
+    assert_eq!(get(&server, "/a.bin").status, 200);
+    assert!(wait::until(wait::PATIENCE, || open_files(&server, "a.bin") == 0));
+}

@@ -1,0 +1,17 @@
+//! Processes: master and worker, signals, reloads, upgrades, crashes, the sandbox, memory, service managers.
+
+mod binary_upgrade;
+mod containers;
+mod crash;
+mod fd_exhaustion;
+pub(crate) mod master;
+mod memory_cgroup;
+mod memory_lock;
+pub(crate) mod memory_use;
+mod packaging;
+mod panics_and_hangs;
+mod reload;
+mod sandbox;
+mod signals;
+mod systemd;
+mod unresponsive_worker;

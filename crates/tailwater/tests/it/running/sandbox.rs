@@ -1,0 +1,410 @@
+//! `sandbox`: what the process that serves has given up, and what goes on working although it has.
+//!
+//! What code in such a process can do is tried where the rules are made, in `worker::sandbox`.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::UdpSocket;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
+
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
+
+use crate::support::{ask, get, page, refusal_of, server};
+
+/// A server with a master.
+fn started(main: &str, in_server: &str) -> Server {
+    let builder = server()
+        .with_master()
+        .file("html/page.txt", "page")
+        .file("html/page.txt.gz", "packed")
+        .file("html/sub/x", "x")
+        .file("elsewhere/secret.txt", "secret")
+        .file("other/page.txt", "other")
+        .file("conf/users", "tom:{PLAIN}cat\n");
+    let server = builder.start(&conf(main, in_server)).unwrap();
+    for name in ["html", "elsewhere", "logs"] {
+        fs::set_permissions(server.prefix().join(name), Permissions::from_mode(0o777)).unwrap();
+    }
+    symlink("../elsewhere/secret.txt", server.prefix().join("html/link.txt")).unwrap();
+    symlink("../elsewhere", server.prefix().join("html/links")).unwrap();
+    server
+}
+
+fn conf(main: &str, in_server: &str) -> String {
+    format!("{main} http {{ server {{ listen 127.0.0.1:{{port}}; {in_server} }} }}")
+}
+
+/// The process that serves, of a server with a master. It has given up everything before it answers anything.
+fn worker(server: &Server) -> u32 {
+    get(server, "/page.txt");
+    wait::some(wait::PATIENCE, || children(server.pid()).pop()).unwrap()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Fields of `/proc/PID/task/N/status` for every thread: the values all of them have.
+fn common<const N: usize>(pid: u32, fields: [&str; N]) -> [String; N] {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let statuses: Vec<String> = tasks
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok())
+        .filter(|status| !status.is_empty())
+        .collect();
+    fields.map(|field| {
+        let value = |status: &String| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t")).unwrap();
+            line.split_whitespace().next().unwrap().to_owned()
+        };
+        let values: Vec<_> = statuses.iter().map(value).collect();
+        let first = values.first().unwrap().clone();
+        assert!(values.iter().all(|value| *value == first), "{field} differs: {values:?}");
+        first
+    })
+}
+
+const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
+const NONE: &str = "0000000000000000";
+/// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID.
+const FILES: &str = "000000000000001f";
+/// NET_RAW
+const ADDRESSES: &str = "0000000000002000";
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        leave_out(Lacks::Run, "only root has privileges to give up: capabilities");
+    }
+    root
+}
+
+fn reload(server: &mut Server, conf: &str) {
+    server.write_conf(conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+}
+
+/// Waits until every loop answers with this.
+fn wait_for(server: &Server, target: &str, expected: &str) {
+    let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
+    assert!(wait::until(wait::PATIENCE, || (0..4).all(|_| is_new())), "{}", server.error_log());
+}
+
+#[test]
+fn every_thread_of_a_worker_is_confined_and_the_master_is_not() {
+    let server = started("worker_processes 2;", "location /new/ { aio threads; }");
+    assert_eq!(page(&server, "/page.txt"), (200, "page".into()));
+    let pid = worker(&server);
+    // The loops have the loop guard as well.
+    assert_eq!(common(pid, ["NoNewPrivs", "Seccomp"]), ["1", "2"]);
+    assert_eq!(common(server.pid(), ["NoNewPrivs", "Seccomp"]), ["0", "0"]);
+    if is_root() {
+        assert_ne!(common(pid, ["Uid"]), ["0"]);
+        assert_eq!(common(pid, SETS), [NONE; 5]);
+    }
+}
+
+#[test]
+fn a_user_that_stays_root_keeps_what_is_about_files() {
+    if !is_root() {
+        return;
+    }
+    let server = started("user root;", "");
+    assert_eq!(common(worker(&server), SETS), [NONE, FILES, FILES, FILES, NONE]);
+    let off = started("user root; sandbox off;", "");
+    let [bounding, effective] = common(worker(&off), ["CapBnd", "CapEff"]);
+    assert!(bounding != FILES && effective != FILES, "{bounding} {effective}");
+}
+
+#[test]
+fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        let peer = conn.reader.get_ref().peer_addr().unwrap().ip().to_string();
+        conn.answer("", peer);
+    });
+    let pass =
+        |how: &str| format!("location /pass {{ proxy_pass http://{addr}; proxy_bind 127.0.0.9 {how}; }}");
+    for main in ["", "sandbox off;"] {
+        let server = started(main, &pass("transparent"));
+        assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()), "{main}");
+        assert_ne!(common(worker(&server), ["Uid"]), ["0"]);
+        let [inheritable, permitted, effective, _, ambient] = common(worker(&server), SETS);
+        assert_eq!([&*inheritable, &permitted, &effective, &ambient], [NONE, ADDRESSES, ADDRESSES, NONE]);
+    }
+    let single = server().in_one_process().start(&conf("", &pass("transparent"))).unwrap();
+    assert_eq!(page(&single, "/pass"), (200, "127.0.0.9".into()));
+    assert_eq!(common(single.pid(), SETS), [NONE, ADDRESSES, ADDRESSES, ADDRESSES, NONE]);
+    // A reload that asks for it makes another worker process.
+    let mut server = started("", &pass(""));
+    let before = worker(&server);
+    assert_eq!(common(before, SETS), [NONE; 5]);
+    reload(&mut server, &conf("", &pass("transparent")));
+    assert!(wait::until(wait::PATIENCE, || children(server.pid()).iter().all(|pid| *pid != before)));
+    assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()));
+}
+
+#[test]
+fn a_single_process_is_confined_and_can_reload() {
+    let mut server = server()
+        .in_one_process()
+        .file("html/page.txt", "page")
+        .file("other/page.txt", "other")
+        .start(&conf("", "root html;"))
+        .unwrap();
+    assert_eq!(common(server.pid(), ["NoNewPrivs", "Seccomp"]), ["1", "2"]);
+    if is_root() {
+        assert_eq!(common(server.pid(), SETS), [NONE; 5]);
+    }
+    reload(&mut server, &conf("", "listen 127.0.0.1:{port1}; root other;"));
+    wait_for(&server, "/page.txt", "other");
+    assert_eq!(Client::get(server.addr_of(1), "/page.txt").unwrap().text(), "other");
+    // What was not there at the start is more than it may do.
+    reload(&mut server, &conf("", "location / { root html; dav_methods put; }"));
+    let refused =
+        format!("the sandbox of the running process does not allow writing in \"{}/html\"", prefix(&server));
+    server.wait_error_log(&refused).unwrap();
+    wait_for(&server, "/page.txt", "other");
+}
+
+fn prefix(server: &Server) -> String {
+    server.prefix().display().to_string()
+}
+
+#[test]
+fn links_are_followed_unless_reading_is_restricted() {
+    for level in ["off", "auto"] {
+        let server = started(&format!("sandbox {level};"), "");
+        assert_eq!(page(&server, "/link.txt"), (200, "secret".into()), "{level}");
+        assert_eq!(page(&server, "/links/secret.txt"), (200, "secret".into()), "{level}");
+    }
+    if !has_landlock() {
+        return;
+    }
+    let server = started("sandbox on;", "autoindex on; add_header X-Inline $disk_inline always;");
+    for target in ["/link.txt", "/links/secret.txt"] {
+        for _ in 0..2 {
+            let denied = get(&server, target);
+            assert_eq!(denied.status, 403, "{target}");
+            // Who denied it is found out by a job, also when all of it is in memory: a loop may not look as long as it takes.
+            assert_eq!(denied.field("X-Inline"), Some("0"), "{target}");
+        }
+        // Who is denied by the sandbox need not look for permissions.
+        let line = format!(
+            "open() \"{prefix}/html{target}\" failed (13: Permission denied), denied by \"sandbox\", which allows \
+             reading in \"{prefix}/client_body_temp\", \"{prefix}/html\", client: ",
+            prefix = prefix(&server)
+        );
+        server.wait_error_log(&line).unwrap();
+    }
+    assert_eq!(get(&server, "/links/").status, 403);
+}
+
+#[test]
+fn permissions_are_not_taken_for_the_sandbox() {
+    if is_root_here() || !has_landlock() {
+        return;
+    }
+    let server = started("sandbox on;", "");
+    let page = server.prefix().join("html/page.txt");
+    fs::set_permissions(&page, Permissions::from_mode(0o200)).unwrap();
+    assert_eq!(get(&server, "/page.txt").status, 403);
+    server.wait_error_log("page.txt\" failed (13: Permission denied), client: ").unwrap();
+}
+
+#[test]
+fn writing_through_a_link_is_denied_by_the_sandbox() {
+    if !has_landlock() {
+        return;
+    }
+    let server = started("", "dav_methods PUT MKCOL;");
+    fs::set_permissions(server.prefix().join("elsewhere"), Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(ask(&server, "MKCOL /links/d/", &[]).status, 403);
+    let line = format!(
+        "mkdir() \"{prefix}/html/links/d\" failed (13: Permission denied), denied by \"sandbox\", which allows writing in ",
+        prefix = prefix(&server)
+    );
+    server.wait_error_log(&line).unwrap();
+}
+
+#[test]
+fn a_log_that_a_link_leads_astray_is_denied_by_the_sandbox() {
+    if !has_landlock() {
+        return;
+    }
+    let server = started("", "access_log logs/$arg_place/access.log; location / { return 204; }");
+    for (name, mode) in [("elsewhere", 0o777), ("logs", 0o777)] {
+        fs::set_permissions(server.prefix().join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    symlink("../elsewhere", server.prefix().join("logs/links")).unwrap();
+    assert_eq!(get(&server, "/?place=links").status, 204);
+    let line = format!(
+        "open() \"{prefix}/logs/links/access.log\" failed (13: Permission denied), denied by \"sandbox\", which allows \
+         writing in ",
+        prefix = prefix(&server)
+    );
+    server.wait_error_log(&line).unwrap();
+}
+
+#[test]
+fn a_test_lists_the_places() {
+    let tested = |main: &str, http: &str| {
+        let dir = TempDir::new("places").unwrap();
+        for name in ["logs", "client_body_temp", "dav"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        let conf = format!(
+            "{main} events {{ }} http {{ access_log off; server {{ listen 127.0.0.1:1; root /; {http} }} }}"
+        );
+        dir.write("conf/nginx.conf", conf).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
+        let output = command.arg("-t").arg("-p").arg(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap().replace(dir.path().to_str().unwrap(), "P");
+        said.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let writes = "tailwater: \"sandbox auto\" allows writing in P/client_body_temp";
+    assert_eq!(tested("", ""), [writes]);
+    assert_eq!(
+        tested("", "location /d/ { root dav; dav_methods PUT; }"),
+        ["tailwater: \"sandbox auto\" allows writing in P/client_body_temp, P/dav"]
+    );
+    assert_eq!(
+        tested("sandbox on;", "location /d/ { alias none/; dav_methods PUT; }"),
+        [
+            "tailwater: \"sandbox on\" allows reading in /, P/client_body_temp",
+            "tailwater: \"sandbox on\" allows writing in P/client_body_temp",
+            "tailwater: \"sandbox on\" will not allow writing in P/none, which does not exist"
+        ]
+    );
+    assert_eq!(tested("sandbox off;", ""), Vec::<String>::new());
+}
+
+/// Whether this is root, who may read everything.
+fn is_root_here() -> bool {
+    crate::support::is_root("a file that may not be read")
+}
+
+/// Whether the kernel restricts files.
+fn has_landlock() -> bool {
+    let server = started("", "");
+    let line = wait::some(wait::PATIENCE, || {
+        server.error_log().lines().find(|line| line.contains("sandbox: ")).map(str::to_owned)
+    });
+    let has = line.unwrap().contains("sandbox: landlock ");
+    if !has {
+        leave_out(Lacks::Machine, "this kernel has no landlock: what is refused by it");
+    }
+    has
+}
+
+#[test]
+fn what_is_configured_goes_on_working() {
+    for level in ["auto", "on"] {
+        if level == "on" && !has_landlock() {
+            return;
+        }
+        let dir = TempDir::new("syslog").unwrap();
+        let local = UnixDatagram::bind(dir.join("socket")).unwrap();
+        fs::set_permissions(dir.join("socket"), Permissions::from_mode(0o777)).unwrap();
+        let remote = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let logs = format!(
+            "access_log syslog:server=unix:{},nohostname; access_log syslog:server={},nohostname;
+             error_log logs/error.log info; error_log memory:64k info;",
+            dir.join("socket").display(),
+            remote.local_addr().unwrap()
+        );
+        let rest = "access_log logs/$status.log;
+             location /sub/ { autoindex on; }
+             location /packed/ { alias html/; gzip_static always; }
+             location /users/ { alias html/; auth_basic x; auth_basic_user_file users; }
+             location /dav/ { alias html/; dav_methods put delete; create_full_put_path on; }
+             location /missing { error_page 404 /page.txt; }
+             location /status { status_page; }
+             location /metrics { metrics; }";
+        let server = started(&format!("sandbox {level};"), &format!("{logs} {rest}"));
+        assert_eq!(page(&server, "/page.txt"), (200, "page".into()), "{level}");
+        assert!(page(&server, "/sub/").1.contains(">x<"), "{level}");
+        assert_eq!(page(&server, "/packed/page.txt").1, "packed", "{level}");
+        assert_eq!(ask(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmNhdA=="]).status, 200);
+        assert_eq!(ask(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmRvZw=="]).status, 401);
+        assert_eq!(page(&server, "/missing"), (404, "page".into()));
+        assert_eq!(get(&server, "/status").status, 200);
+        assert!(page(&server, "/metrics").1.contains("process_resident_memory_bytes"), "{level}");
+        assert_eq!(put(&server, "/dav/deep/new").unwrap(), 201, "{level}: {}", server.error_log());
+        assert_eq!(page(&server, "/deep/new"), (200, "body".into()), "{level}");
+        assert_eq!(ask(&server, "DELETE /dav/deep/new", &[]).status, 204);
+        server.log("logs/200.log", 6).unwrap();
+        local.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        remote.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        let (mut at_local, mut at_remote) = ([0; 512], [0; 512]);
+        let (local, remote) = (local.recv(&mut at_local).unwrap(), remote.recv(&mut at_remote).unwrap());
+        for line in [&at_local[..local], &at_remote[..remote]] {
+            let text = String::from_utf8_lossy(line);
+            assert!(text.contains("GET /page.txt"), "{level}: {text}");
+        }
+        if has_landlock() {
+            assert_eq!(put(&server, "/dav/links/new").unwrap(), 403, "{level}");
+        }
+    }
+}
+
+fn put(server: &Server, target: &str) -> io::Result<u16> {
+    let mut client = server.connect()?;
+    client.send(format!("PUT {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"))?;
+    Ok(client.read_response()?.status)
+}
+
+#[test]
+fn a_reload_that_needs_more_gets_another_process() {
+    let mut server = started("", "");
+    let first = worker(&server);
+    let is_gone =
+        |server: &Server, pid: u32| wait::until(wait::PATIENCE, || !children(server.pid()).contains(&pid));
+    // Reading is free.
+    reload(&mut server, &conf("", "root other;"));
+    wait_for(&server, "/page.txt", "other");
+    assert_eq!(worker(&server), first);
+    reload(&mut server, &conf("", "location /dav/ { alias html/; dav_methods put; }"));
+    wait_for(&server, "/page.txt", "page");
+    assert!(is_gone(&server, first), "{}", server.error_log());
+    assert_eq!(put(&server, "/dav/new").unwrap(), 201);
+    let second = worker(&server);
+    // Less is no reason.
+    reload(&mut server, &conf("", "root other;"));
+    wait_for(&server, "/page.txt", "other");
+    assert_eq!(worker(&server), second);
+    if !has_landlock() {
+        return;
+    }
+    reload(&mut server, &conf("sandbox on;", "root other;"));
+    assert!(is_gone(&server, second), "{}", server.error_log());
+    wait_for(&server, "/page.txt", "other");
+    let third = worker(&server);
+    // A directory of the same name is another one.
+    fs::rename(server.prefix().join("other"), server.prefix().join("old")).unwrap();
+    fs::create_dir(server.prefix().join("other")).unwrap();
+    fs::write(server.prefix().join("other/page.txt"), "newer").unwrap();
+    assert_eq!(get(&server, "/page.txt").status, 403);
+    reload(&mut server, &conf("sandbox on;", "root other;"));
+    assert!(is_gone(&server, third), "{}", server.error_log());
+    wait_for(&server, "/page.txt", "newer");
+}
+
+#[test]
+fn what_cannot_be_known_is_refused() {
+    let root = "root $host;";
+    let said = refusal_of(&conf("sandbox on;", root));
+    let line = "[emerg] a path that begins with a variable cannot be used with \"sandbox on\" in ";
+    assert!(said.contains(line) && said.contains("nginx.conf:"), "{said}");
+    assert!(refusal_of(&conf("sandbox maybe;", "")).contains("invalid value \"maybe\""));
+    let server = started("", "location / { root $host; dav_methods put; }");
+    let warned =
+        "[warn] \"sandbox\" does not restrict where files are changed, because this path may lead anywhere";
+    assert!(server.stderr().contains(warned), "{}", server.stderr());
+}

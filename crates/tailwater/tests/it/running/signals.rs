@@ -1,0 +1,346 @@
+//! Signals: stop, quit, reload, reopened logs. What is under way is finished.
+
+use std::io;
+
+use tw_testkit::{Client, Server, Signal, ports, wait};
+
+use crate::support::{page, server};
+
+/// A body that no socket buffer takes as a whole.
+const LARGE: usize = 24 << 20;
+
+/// `location`s of every server here.
+const LOCATIONS: &str = "location /old { return 200 old; } location / { root html; }";
+
+fn http(more: &str) -> String {
+    format!("http {{ server {{ listen 127.0.0.1:{{port}}; {LOCATIONS} {more} }} }}")
+}
+
+/// Starts a server of two loops with a large file. As root it stays root, or it could not open its logs again.
+fn started(main: &str) -> Server {
+    let builder = server().file("html/large", vec![b'x'; LARGE]).file("html/small", "small");
+    builder.start(&format!("user root; {main} {}", http(""))).unwrap()
+}
+
+/// Begins a download and leaves it in the middle.
+fn downloading(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().field("Content-Length"), Some(&*LARGE.to_string()));
+    client
+}
+
+/// A connection that has had an answer and waits for its next request.
+fn idle(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    assert_eq!(request(&mut client, "/small").unwrap(), "small");
+    client
+}
+
+fn request(client: &mut Client, target: &str) -> io::Result<String> {
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+    Ok(client.read_response()?.text())
+}
+
+/// Reloads with a new configuration and waits until it is used: each loop is told by a message of its own.
+fn reload(server: &mut Server, conf: &str, target: &str, expected: &str) {
+    server.write_conf(conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
+    let all_new = || (0..8).all(|_| is_new());
+    assert!(wait::until(wait::PATIENCE, all_new), "{}", server.error_log());
+}
+
+#[test]
+fn who_sees_a_socket_may_send_a_signal() {
+    // The first socket is there long before the last one.
+    let more: String = (0..300).map(|n| format!("listen unix:{{prefix}}/{n};")).collect();
+    let conf = format!("http {{ server {{ listen 127.0.0.1:{{port}}; {more} return 200 served; }} }}");
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&conf).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        server.wait_error_log("the configuration is taken over").unwrap();
+        assert_eq!(page(&server, "/").1, "served");
+        assert!(server.stop().unwrap().success());
+    }
+}
+
+#[test]
+fn term_and_int_end_it_at_once() {
+    for (signal, line) in [
+        (Signal::TERM, "signal 15 (SIGTERM) received from "),
+        (Signal::INT, "signal 2 (SIGINT) received from "),
+    ] {
+        let mut server = started("worker_processes 2;");
+        let mut download = downloading(&server);
+        let mut idle = idle(&server);
+        server.signal(signal).unwrap();
+        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        assert!(idle.read_until_close().unwrap().is_empty());
+        assert!(download.read_bytes(LARGE).is_err());
+        let log = server.error_log();
+        assert!(log.contains(line) && log.contains(": exit\n"), "{log}");
+        assert!(!server.prefix().join("logs/server.pid").exists());
+    }
+}
+
+#[test]
+fn quit_finishes_what_is_under_way() {
+    let mut server = started("worker_processes 2;");
+    let mut download = downloading(&server);
+    let mut idle = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    assert!(idle.read_until_close().unwrap().is_empty());
+    let port = server.addr().port();
+    assert!(wait::until(wait::PATIENCE, || !ports::listening(port)), "another server may have the address");
+    assert!(!server.error_log().contains(": exit\n"));
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(server.error_log().contains(": exit\n"), "{}", server.error_log());
+}
+
+#[test]
+fn a_least_time_of_keep_alive_outlives_a_shutdown() {
+    let mut server = server().file("html/small", "small").start(&http("keepalive_min_timeout 60s;")).unwrap();
+    let mut kept = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    assert_eq!(request(&mut kept, "/small").unwrap(), "small");
+    assert_eq!(request(&mut kept, "/small").unwrap(), "small");
+    drop(kept);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+}
+
+/// What a client gets that asks on an idle connection just after a graceful shutdown has begun; `None` if the test was too
+/// slow for that, or asked before its loop was told.
+fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
+    let mut server = started("worker_processes 2;");
+    let mut kept = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    kept.send("GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+    let response = kept.read_response().ok()?;
+    assert!(kept.read_until_close().unwrap().is_empty());
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    let connection = response.field("Connection").map(str::to_owned);
+    (connection.as_deref() != Some("keep-alive")).then_some((response.status, connection))
+}
+
+#[test]
+fn a_request_that_comes_when_a_graceful_shutdown_begins_is_answered() {
+    // There is half a second for it, between two threads; a machine that is busy may need another try.
+    let answer = (0..5).find_map(|_| asked_while_shutting_down());
+    assert_eq!(answer, Some((200, Some("close".to_owned()))));
+}
+
+/// Whether a client that asks after an idle connection was closed for a graceful shutdown sees it closed and not reset;
+/// `None` if the test was too slow for that.
+fn asked_too_late() -> Option<()> {
+    let mut server = started("worker_processes 2;");
+    let mut kept = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    assert!(kept.read_until_close().unwrap().is_empty());
+    for _ in 0..3 {
+        kept.send("GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+        assert!(kept.read_until_close().ok()?.is_empty());
+    }
+    drop(kept);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    Some(())
+}
+
+#[test]
+fn a_request_that_comes_after_the_close_of_a_graceful_shutdown_resets_nothing() {
+    assert_eq!((0..5).find_map(|_| asked_too_late()), Some(()));
+}
+
+#[test]
+fn term_ends_a_graceful_shutdown() {
+    let mut server = started("worker_processes 2;");
+    let mut download = downloading(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    server.signal(Signal::TERM).unwrap();
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(download.read_bytes(LARGE).is_err());
+}
+
+#[test]
+fn a_graceful_shutdown_has_an_end() {
+    let mut server = started("worker_shutdown_timeout 50ms;");
+    let mut download = downloading(&server);
+    server.signal(Signal::QUIT).unwrap();
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(download.read_bytes(LARGE).is_err());
+}
+
+#[test]
+fn a_reload_drops_nothing() {
+    let mut server = started("worker_processes 2;");
+    let mut download = downloading(&server);
+    let mut idle = idle(&server);
+    reload(
+        &mut server,
+        &format!("user root; worker_processes 2; {}", http("location /new { return 200 new; }")),
+        "/new",
+        "new",
+    );
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    for (what, client) in [("idle", &mut idle), ("download", &mut download)] {
+        let is_new = || request(client, "/new").unwrap() == "new";
+        assert!(wait::until(wait::PATIENCE, is_new), "the next requests of an old connection: {what}");
+    }
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_changes_the_number_of_loops_and_their_settings() {
+    let mut server = started("worker_processes 1;");
+    let conf = |main: &str, answer: &str| {
+        format!("user root; {main} {}", http(&format!("location /new {{ return 200 {answer}; }}")))
+    };
+    let mut download = downloading(&server);
+    for (main, answer, line) in [
+        ("worker_processes 3;", "three", "start worker 2"),
+        ("worker_processes 2;", "two", "reconfiguring"),
+        ("worker_processes 2; stall_threshold 1s;", "others", "start worker 1"),
+        (
+            "worker_processes 1; thread_pool default threads=4; thread_pool other threads=2;",
+            "pools",
+            "start worker 0",
+        ),
+    ] {
+        reload(&mut server, &conf(main, answer), "/new", answer);
+        server.wait_error_log(line).unwrap();
+    }
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "its loop ends after it");
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_opens_and_closes_addresses() {
+    // A file in a new directory is more than the sandbox of a single process allows.
+    let mut server = started("sandbox off;");
+    let two = "user root; sandbox off; http { server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port1} reuseport; \
+        listen unix:{prefix}/socket; return 200 two; } }";
+    reload(&mut server, two, "/", "two");
+    let second = server.addr_of(1);
+    assert_eq!(Client::get(second, "/").unwrap().text(), "two");
+    assert!(server.prefix().join("socket").exists());
+    let one = "user root; sandbox off; http { server { listen 127.0.0.1:{port}; return 200 one; } }";
+    reload(&mut server, one, "/", "one");
+    assert!(wait::until(wait::PATIENCE, || !ports::listening(second.port())));
+    assert!(!server.prefix().join("socket").exists());
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_that_fails_changes_nothing() {
+    let mut server = started("");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let bad = [
+        ("http { servr {} }".to_owned(), "[emerg] "),
+        (http(&format!("listen {taken};")), "still could not bind()"),
+        (http("access_log /proc/none/access.log;"), "[emerg] "),
+    ];
+    for (count, (conf, line)) in bad.iter().enumerate() {
+        server.write_conf(&format!("user root; {conf}")).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        let kept = || server.error_log().matches("the configuration stays as it was").count() > count;
+        assert!(wait::until(wait::PATIENCE, kept), "{}", server.error_log());
+        server.wait_error_log(line).unwrap();
+        assert_eq!(page(&server, "/old"), (200, "old".to_owned()), "{conf}");
+    }
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn logs_are_opened_again() {
+    let mut server = started("");
+    assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
+    assert_eq!(server.access_log(1).unwrap().len(), 1);
+    for log in ["access", "error"] {
+        let name = |suffix| server.prefix().join(format!("logs/{log}.{suffix}"));
+        std::fs::rename(name("log"), name("1")).unwrap();
+    }
+    server.signal(Signal::USR1).unwrap();
+    let opened =
+        || ["access", "error"].iter().all(|log| server.prefix().join(format!("logs/{log}.log")).exists());
+    assert!(wait::until(wait::PATIENCE, opened), "{}", server.stderr());
+    // A worker process is told after that.
+    let arrives = || {
+        assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
+        std::fs::metadata(server.prefix().join("logs/access.log")).is_ok_and(|log| log.len() > 0)
+    };
+    assert!(wait::until(wait::PATIENCE, arrives), "{}", server.error_log());
+    assert!(server.stop().unwrap().success());
+    assert!(server.error_log().contains(": exit\n"));
+}
+
+#[test]
+fn a_terminal_that_changes_its_size_is_no_order() {
+    let mut server = started("");
+    server.signal(Signal::WINCH).unwrap();
+    server.wait_error_log("(SIGWINCH) received").unwrap();
+    assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
+    assert!(server.stop().unwrap().success());
+}
+
+/// `-s reload` as somebody else runs it: whether it succeeded, and what it printed.
+fn order_reload(server: &Server) -> (bool, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    let command = command.arg("-p").arg(server.prefix()).args(["-s", "reload"]);
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_reload_that_is_ordered_is_answered() {
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&http("")).unwrap();
+        // It listens before its pid file is there, and serves after that.
+        page(&server, "/");
+        server.write_conf(&http("location /new { return 200 new; }")).unwrap();
+        assert_eq!(order_reload(&server), (true, String::new()), "{}", server.error_log());
+        assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
+
+        // What only the running server finds.
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let busy = format!("listen {}; location /new {{ return 200 newer; }}", taken.local_addr().unwrap());
+        server.write_conf(&http(&busy)).unwrap();
+        let (is_done, said) = order_reload(&server);
+        assert!(!is_done && said.contains("still could not bind()"), "{said}");
+        assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
+
+        // What it warns of is said once, by whoever finds it first.
+        server.write_conf(&http("server_name a a; location /new { return 200 newest; }")).unwrap();
+        let (is_done, said) = order_reload(&server);
+        assert!(is_done && said.matches("conflicting server name").count() <= 1, "{said}");
+        assert_eq!(page(&server, "/new"), (200, "newest".to_owned()));
+        assert!(server.stop().unwrap().success());
+    }
+}
+
+#[test]
+fn a_reload_that_the_command_refuses_leaves_its_reason_in_the_log() {
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&http("")).unwrap();
+        page(&server, "/");
+        for (wrong, reason) in [
+            ("location /new { retrun 200 new; }", "[emerg] unknown directive \"retrun\" in "),
+            ("location /new { return 200 new;", "[emerg] unexpected end of file, expecting \"}\" in "),
+        ] {
+            server.write_conf(&http(wrong)).unwrap();
+            let (is_done, said) = order_reload(&server);
+            assert!(!is_done && said.contains(reason), "{said}");
+            let line = server.wait_error_log(&reason.replace("[emerg] ", "")).unwrap();
+            assert!(line.contains("[emerg]"), "{line}");
+        }
+        server.wait_error_log("orders no reload for that, the configuration stays as it was").unwrap();
+        assert_eq!(server.error_log().matches("unknown directive").count(), 1, "{}", server.error_log());
+        assert_eq!(page(&server, "/new").0, 404);
+        assert!(server.stop().unwrap().success());
+    }
+}

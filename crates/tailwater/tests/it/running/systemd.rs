@@ -1,0 +1,244 @@
+//! What a service manager is told, by a server that somebody like systemd has started.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tw_testkit::server::Builder;
+use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
+
+use crate::support::{page, server};
+
+const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
+
+/// The receiving end of `NOTIFY_SOCKET`.
+struct Manager {
+    socket: UnixDatagram,
+    dir: TempDir,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let dir = TempDir::new("manager").unwrap();
+        let socket = UnixDatagram::bind(dir.join("notify")).unwrap();
+        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        Self { socket, dir }
+    }
+
+    /// A server that tells this one.
+    fn server(&self) -> Builder {
+        server().env("NOTIFY_SOCKET", self.dir.join("notify").to_string_lossy())
+    }
+
+    /// The next message.
+    fn next(&self) -> io::Result<String> {
+        let mut bytes = [0; 4096];
+        let size = self.socket.recv(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes[..size]).into_owned())
+    }
+
+    /// Drops what has come so far.
+    fn forget(&self) {
+        self.socket.set_nonblocking(true).unwrap();
+        while self.next().is_ok() {}
+        self.socket.set_nonblocking(false).unwrap();
+    }
+
+    /// The next message that has this line, whatever comes before.
+    fn hear(&self, line: &str) -> String {
+        let end = Instant::now() + wait::PATIENCE;
+        while Instant::now() < end {
+            let message = self.next().unwrap_or_else(|error| panic!("no {line}: {error}"));
+            if message.lines().any(|found| found == line) {
+                return message;
+            }
+        }
+        panic!("no {line}");
+    }
+}
+
+/// Every way to run a server.
+fn both(manager: &Manager) -> [Builder; 2] {
+    [manager.server(), manager.server().with_master()]
+}
+
+fn reload(server: &mut Server, conf: &str) {
+    server.write_conf(conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+}
+
+#[test]
+fn it_is_ready_when_it_serves_and_says_when_it_ends() {
+    for (signal, expected) in [(Signal::QUIT, "EXTEND_TIMEOUT_USEC=14000000"), (Signal::TERM, "STOPPING=1")] {
+        let manager = Manager::new();
+        for builder in both(&manager) {
+            let conf = format!("worker_shutdown_timeout 5s; {HTTP}");
+            let mut server = builder.start(&conf).unwrap();
+            assert!(manager.next().unwrap().starts_with("EXTEND_TIMEOUT_USEC="));
+            let ready = manager.next().unwrap();
+            assert_eq!(ready, format!("READY=1\nMAINPID={}\nSTATUS=Serving on 1 address", server.pid()));
+            assert_eq!(page(&server, "/").1, "served");
+            server.signal(signal).unwrap();
+            manager.hear(expected);
+            assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_start_that_fails_is_never_ready() {
+    let manager = Manager::new();
+    manager
+        .server()
+        .start("http { access_log /no/such/log; server { listen 127.0.0.1:{port}; } }")
+        .unwrap_err();
+    manager.socket.set_nonblocking(true).unwrap();
+    while let Ok(message) = manager.next() {
+        assert!(!message.contains("READY=1"), "{message}");
+    }
+}
+
+#[test]
+fn a_reload_is_told_from_its_begin_to_its_end() {
+    let manager = Manager::new();
+    for builder in both(&manager) {
+        let mut server = builder.start(HTTP).unwrap();
+        manager.hear("READY=1");
+        let two = "http { server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port1}; return 200 two; } }";
+        reload(&mut server, two);
+        let begun = manager.hear("RELOADING=1");
+        let micros = begun.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
+        assert!(micros.parse::<u64>().unwrap() > 0);
+        let done = manager.hear("READY=1");
+        assert!(done.ends_with("STATUS=Serving on 2 addresses"), "{done}");
+        assert_eq!(page(&server, "/").1, "two");
+
+        reload(&mut server, "http { servr {} }");
+        manager.hear("RELOADING=1");
+        let refused = manager.hear("READY=1");
+        assert!(refused.contains("was refused: unknown directive \"servr\""), "{refused}");
+        assert_eq!(page(&server, "/").1, "two");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_watchdog_is_fed_as_long_as_the_loops_turn() {
+    let manager = Manager::new();
+    for builder in both(&manager) {
+        let mut server = builder.env("WATCHDOG_USEC", "300000").start(HTTP).unwrap();
+        manager.hear("READY=1");
+        for _ in 0..3 {
+            manager.hear("WATCHDOG=1");
+        }
+        // It waits for a reload, and comes back with its end.
+        reload(&mut server, HTTP);
+        let begun = manager.hear("RELOADING=1");
+        assert!(begun.contains("\nWATCHDOG_USEC=90300000"), "{begun}");
+        let done = manager.hear("READY=1");
+        assert!(done.contains("\nWATCHDOG_USEC=300000"), "{done}");
+        manager.hear("WATCHDOG=1");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_loop_that_hangs_starves_the_watchdog() {
+    if !cfg!(debug_assertions) {
+        return leave_out(Lacks::Run, "a release has no traps");
+    }
+    let manager = Manager::new();
+    for builder in both(&manager) {
+        let hanging = "loop_watchdog 200ms; http { server { listen 127.0.0.1:{port};
+            location /spin { trap spin; } } }";
+        let server = builder.env("WATCHDOG_USEC", "300000").start(hanging).unwrap();
+        manager.hear("WATCHDOG=1");
+        let mut client = server.connect().unwrap();
+        client.send("GET /spin HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        server.wait_error_log("has not turned for").unwrap();
+        // One that was on its way, and then no more: three would have been due.
+        manager.forget();
+        manager.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let hungry = || manager.next().is_err();
+        assert!(wait::until(wait::PATIENCE, hungry));
+        manager.socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    }
+}
+
+#[test]
+fn a_new_binary_becomes_the_service() {
+    let manager = Manager::new();
+    let builder = manager.server().env("WATCHDOG_USEC", "300000").with_master();
+    let server = builder.start(HTTP).unwrap();
+    server.signal(Signal::USR2).unwrap();
+    let line = server.wait_error_log("start new binary process ").unwrap();
+    let new = line.rsplit(' ').next().unwrap();
+    let owner = || std::fs::read_to_string(server.prefix().join("logs/server.pid")).unwrap_or_default();
+    assert!(wait::until(wait::PATIENCE, || owner().trim() == new), "{}", server.error_log());
+    server.wait_error_log(&format!("{new}#{new}: start worker process ")).unwrap();
+    server.signal(Signal::QUIT).unwrap();
+    manager.hear(&format!("MAINPID={new}"));
+    let old = format!("/proc/{}/stat", server.pid());
+    let is_over = || std::fs::read_to_string(&old).is_ok_and(|stat| stat.contains(") Z "));
+    assert!(wait::until(wait::PATIENCE, is_over), "{}", server.error_log());
+    manager.forget();
+    manager.hear("WATCHDOG=1");
+    assert_eq!(page(&server, "/").1, "served");
+    server.signal(Signal::TERM).unwrap();
+}
+
+#[test]
+fn a_server_begins_with_its_first_connection() {
+    const ACTIVATE: &str = "systemd-socket-activate";
+    if !Command::new(ACTIVATE).arg("--version").output().is_ok_and(|run| run.status.success()) {
+        return leave_out(Lacks::Machine, format_args!("there is no {ACTIVATE}"));
+    }
+    let dir = TempDir::new("activated").unwrap();
+    let path = dir.join("socket");
+    let name = path.to_string_lossy();
+    for with_master in [true, false] {
+        let builder = server().by(&[ACTIVATE, "--listen", &name]);
+        let builder = if with_master { builder.with_master() } else { builder };
+        let conf = format!("http {{ server {{ listen unix:{name}; return 200 served; }} }}");
+        let mut server = builder.start(&conf).unwrap();
+        // The first connection starts it, and is answered as well.
+        let first = wait::some(wait::PATIENCE, || UnixStream::connect(&path).ok());
+        for stream in [first, UnixStream::connect(&path).ok()] {
+            let mut stream = stream.unwrap();
+            stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("served"), "{answer}");
+        }
+        assert!(server.stop().unwrap().success());
+        // Nobody else has the socket here, unlike under systemd, so that its file may have gone with it.
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
+#[test]
+fn a_watchdog_of_another_process_is_not_fed() {
+    let manager = Manager::new();
+    let builder = manager.server().env("WATCHDOG_USEC", "1000").env("WATCHDOG_PID", "1");
+    let mut server = builder.start(HTTP).unwrap();
+    assert_eq!(page(&server, "/").1, "served");
+    server.stop().unwrap();
+    manager.socket.set_nonblocking(true).unwrap();
+    while let Ok(message) = manager.next() {
+        assert!(!message.contains("WATCHDOG"), "{message}");
+    }
+}
+
+#[test]
+fn a_service_stays_where_its_manager_waits_for_it() {
+    let manager = Manager::new();
+    let script = "SYSTEMD_EXEC_PID=$$ exec \"$0\" \"$@\"";
+    let builder = manager.server().by(&["/bin/sh", "-c", script]).daemon_on().with_master();
+    let mut server = builder.start(HTTP).unwrap();
+    let ready = manager.hear("READY=1");
+    assert!(ready.contains(&format!("MAINPID={}\n", server.pid())), "{ready}");
+    server.wait_error_log("a service that tells when it is ready cannot go to the background").unwrap();
+    assert!(server.stop().unwrap().success());
+}

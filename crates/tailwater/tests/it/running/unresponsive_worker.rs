@@ -1,0 +1,70 @@
+//! A worker process that gives no sign of life: another one serves in its place.
+
+use tw_testkit::{Signal, wait};
+
+use crate::running::master::{LARGE, children, conf, downloading, is_gone, kill, started, worker};
+use crate::support::{page, server};
+
+/// The server waits [`wait::PATIENCE`] itself before it believes in a silence.
+const LONG: std::time::Duration = wait::PATIENCE.saturating_mul(4);
+
+#[test]
+fn a_worker_process_that_is_stopped_is_replaced_and_finishes_when_it_goes_on() {
+    let server = started("worker_processes 2;");
+    let (before, mut download) = (worker(&server), downloading(&server));
+    kill(before, Signal::STOP);
+    let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
+    assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
+    let another = || children(server.pid()).into_iter().find(|pid| *pid != before);
+    let after = wait::some(wait::PATIENCE, another).unwrap();
+    // Nobody comes to the one that is stopped.
+    for _ in 0..32 {
+        assert_eq!(page(&server, "/old").1, "old");
+    }
+    assert!(!is_gone(before), "it may still go on");
+    kill(before, Signal::CONT);
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert_eq!(worker(&server), after);
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
+}
+
+#[test]
+fn a_worker_process_whose_loop_hangs_is_replaced() {
+    if !cfg!(debug_assertions) {
+        return tw_testkit::leave_out(tw_testkit::Lacks::Run, "a release has no traps");
+    }
+    let server = server()
+        .with_master()
+        .start(
+            "worker_processes 2; loop_watchdog 200ms; http { server { listen 127.0.0.1:{port};
+             location / { return 200 served; } location /spin { trap spin; } } }",
+        )
+        .unwrap();
+    assert_eq!(page(&server, "/").1, "served");
+    let before = worker(&server);
+    let mut hanging = server.connect().unwrap();
+    hanging.send("GET /spin HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let another = || children(server.pid()).into_iter().any(|pid| pid != before);
+    assert!(wait::until(LONG, another), "{}", server.error_log());
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/").1 == "served"));
+    server.wait_error_log(&format!("worker process {before} has given no sign of life")).unwrap();
+}
+
+#[test]
+fn a_worker_process_that_is_stopped_during_a_reload_is_replaced_by_one_with_the_new_configuration() {
+    let mut server = started("worker_processes 2;");
+    let before = worker(&server);
+    kill(before, Signal::STOP);
+    server.write_conf(&conf("worker_processes 2;", "location /new { return 200 new; }")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
+    assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
+    server.wait_error_log("the configuration is taken over").unwrap();
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/new").1 == "new"), "{}", server.error_log());
+    // It was not waited for as one that loads a large configuration is.
+    assert!(!server.error_log().contains("does not answer"), "{}", server.error_log());
+    kill(before, Signal::CONT);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
+}

@@ -1,0 +1,16 @@
+//! Static files: responses, ranges, index files, listings, WebDAV, videos.
+
+mod access_time;
+mod autoindex;
+mod dav;
+mod empty_gif;
+mod gzip_static;
+mod index;
+mod index_and_try_files;
+mod kept_heads;
+mod mp4;
+mod open_files;
+mod random_index;
+mod responses;
+mod sendfile;
+mod try_files;

@@ -1,0 +1,96 @@
+//! Helpers that several folders of tests share.
+
+pub(crate) mod slow_ext4;
+
+use std::io;
+
+use tw_testkit::server::Builder;
+use tw_testkit::{Client, Lacks, Response, Server, leave_out};
+
+/// A server to be described and started.
+pub(crate) fn server() -> Builder {
+    let other = std::env::var_os("TAILWATER_TEST_BINARY");
+    Server::build(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_tailwater").into()))
+}
+
+/// Starts the server of this test in an `http` block with this content.
+pub(crate) fn start(builder: Builder, http: &str) -> Server {
+    builder.start(&format!("http {{ {http} }}")).unwrap()
+}
+
+/// Starts a server with this content in its `server` block, beside `listen`.
+pub(crate) fn start_server(builder: Builder, server: &str) -> Server {
+    start(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
+}
+
+/// The same, but the server keeps the user who runs the tests, for what it opens while it runs.
+pub(crate) fn start_server_as_we_are(builder: Builder, server: &str) -> Server {
+    start_as_we_are(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
+}
+
+/// The same with the content of its `http` block.
+pub(crate) fn start_as_we_are(builder: Builder, http: &str) -> Server {
+    let user = if rustix::process::geteuid().is_root() { "user root root;" } else { "" };
+    builder.start(&format!("{user} http {{ {http} }}")).unwrap()
+}
+
+/// What a server says that does not start with this content in its `server` block.
+pub(crate) fn refusal(server: &str) -> String {
+    refusal_of(&format!("http {{ server {{ listen 127.0.0.1:{{port}}; {server} }} }}"))
+}
+
+pub(crate) fn refusal_of(conf: &str) -> String {
+    match server().start(conf) {
+        Ok(_) => panic!("is not refused: {conf}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Asks on a connection of its own: `line` is method and target, `fields` whole field lines.
+pub(crate) fn ask(server: &Server, line: &str, fields: &[&str]) -> Response {
+    try_ask(server, line, fields).unwrap_or_else(|e| panic!("{line} {fields:?}: {e}"))
+}
+
+pub(crate) fn try_ask(server: &Server, line: &str, fields: &[&str]) -> io::Result<Response> {
+    let mut client = server.connect()?;
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n"))?;
+    answer(&mut client, line)
+}
+
+pub(crate) fn answer(client: &mut Client, line: &str) -> io::Result<Response> {
+    if !line.starts_with("HEAD ") {
+        return client.read_response();
+    }
+    let response = client.read_head()?;
+    let rest = client.read_until_close()?;
+    assert!(rest.is_empty(), "{line} has a body: {}", String::from_utf8_lossy(&rest));
+    Ok(response)
+}
+
+/// One `GET` on a connection of its own.
+pub(crate) fn get(server: &Server, target: &str) -> Response {
+    ask(server, &format!("GET {target}"), &[])
+}
+
+/// `GET` on a connection of its own; status and body as text.
+pub(crate) fn page(server: &Server, target: &str) -> (u16, String) {
+    let response = get(server, target);
+    (response.status, response.text())
+}
+
+/// Sends `bytes` as they are on a connection of its own and reads all that comes until the server closes.
+pub(crate) fn raw(server: &Server, bytes: impl AsRef<[u8]>) -> String {
+    let mut client = server.connect().unwrap();
+    client.send(bytes).unwrap();
+    String::from_utf8_lossy(&client.read_until_close().unwrap()).into_owned()
+}
+
+/// Whether permissions mean nothing to this process; says that the test is left out.
+pub(crate) fn is_root(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        leave_out(Lacks::Run, format_args!("root may read everything: {what}"));
+    }
+    root
+}

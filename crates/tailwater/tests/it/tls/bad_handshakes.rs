@@ -1,0 +1,333 @@
+//! Whatever a peer does in a handshake: it gets an alert or nothing, the log has a line, and nobody else notices.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use rustls::pki_types::ServerName;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, HandshakeKind};
+use tw_testkit::tls::{Authority, Certificate};
+use tw_testkit::{Client, Lacks, Random, Server, leave_out, wait};
+
+use crate::support::server;
+
+const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
+
+fn start(made: &Certificate, more: &str) -> Server {
+    let http = format!("server {{ {LISTEN} {more} location / {{ return 200 $ssl_client_verify; }} }}");
+    server()
+        .file("conf/one.crt", &made.pem)
+        .file("conf/one.key", &made.key)
+        .start(&format!("worker_processes 1; thread_pool tls threads=1; http {{ {http} }}"))
+        .unwrap()
+}
+
+fn session(config: &Arc<ClientConfig>) -> ClientConnection {
+    ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap()
+}
+
+/// What a client says first.
+fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
+    said(&mut session(config))
+}
+
+/// What a client has to say now.
+fn said(session: &mut ClientConnection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(addr).unwrap();
+    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(wait::PATIENCE)).unwrap();
+    socket
+}
+
+/// All that comes until the server closes. It has to, sooner than anybody loses patience.
+fn answer(mut socket: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    match socket.read_to_end(&mut all) {
+        Ok(_) => {}
+        Err(e) => assert!(!matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "it hangs: {e}"),
+    }
+    all
+}
+
+/// What comes of these bytes, and of nothing behind them.
+fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = connect(addr);
+    // A server that has had enough of it may be gone.
+    let _ = socket.write_all(bytes).and_then(|()| socket.shutdown(Shutdown::Write));
+    answer(socket)
+}
+
+/// Nobody has noticed.
+fn is_well(server: &Server, config: &Arc<ClientConfig>) {
+    assert_eq!(ask(server, config).unwrap(), 200, "{}", server.error_log());
+}
+
+fn ask(server: &Server, config: &Arc<ClientConfig>) -> io::Result<u16> {
+    let mut client = Client::connect_tls(server.addr(), config, "localhost")?;
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    Ok(client.read_response()?.status)
+}
+
+#[test]
+fn hellos_cut_and_changed_at_every_byte() {
+    let authority = Authority::new();
+    let server = start(&authority.certify(&["localhost"]), "");
+    let config = authority.client(ALL_VERSIONS);
+    let hello = hello(&config);
+    for end in 0..hello.len() {
+        assert_eq!(answer_to(server.addr(), &hello[..end]), b"", "{end}");
+    }
+    for at in 0..hello.len() {
+        let mut changed = hello.clone();
+        changed[at] ^= 0x55;
+        // An alert, the flight of a server that takes it as it is, nothing if it is to go on, or the page that tells plain HTTP.
+        let answer = answer_to(server.addr(), &changed);
+        assert!(matches!(answer.first(), None | Some(21 | 22 | b'H')), "{at}: {answer:?}");
+    }
+    is_well(&server, &config);
+    server
+        .wait_error_log("peer closed connection in SSL handshake while SSL handshaking, client: 127.0.0.1")
+        .unwrap();
+}
+
+#[test]
+fn the_end_of_a_handshake_cut_at_every_byte() {
+    let authority = Authority::new();
+    let server = start(&authority.certify(&["localhost"]), "");
+    for version in [&TLS12, &TLS13] {
+        let config = authority.client(&[version]);
+        let mut len: Option<usize> = None;
+        for end in 0.. {
+            if len.is_some_and(|len| end >= len) {
+                break;
+            }
+            let (mut socket, mut session) = (connect(server.addr()), session(&config));
+            socket.write_all(&said(&mut session)).unwrap();
+            while !session.wants_write() {
+                session.read_tls(&mut socket).unwrap();
+                session.process_new_packets().unwrap();
+            }
+            let last = said(&mut session);
+            // A flight of the server may come in pieces, and the first of them has an answer of its own.
+            len = len.max(Some(last.len()));
+            socket.write_all(&last[..end.min(last.len())]).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+            answer(socket);
+        }
+        is_well(&server, &config);
+    }
+}
+
+#[test]
+fn garbage_and_what_never_ends() {
+    let authority = Authority::new();
+    let server = start(&authority.certify(&["localhost"]), "client_header_timeout 500ms;");
+    let config = authority.client(ALL_VERSIONS);
+    let mut random = Random::new(7);
+    for nth in 0..200 {
+        let mut bytes = random.bytes(nth);
+        if nth % 2 == 0 && nth > 5 {
+            bytes[..3].copy_from_slice(&[22, 3, 1]);
+        }
+        answer_to(server.addr(), &bytes);
+    }
+    // A hello of 16 MB, in records as large as they may be, and one whose records have one byte each.
+    for (record, first) in [(0x4000_usize, [1, 0xff, 0xff, 0xff]), (4, [1, 0, 0xff, 0xff])] {
+        let mut socket = connect(server.addr());
+        let size = u16::try_from(record).unwrap().to_be_bytes();
+        let mut bytes = vec![22, 3, 1, size[0], size[1]];
+        bytes.extend(first);
+        bytes.resize(5 + record, 0);
+        // Sockets have room for some of it before the server has looked at any.
+        let is_refused = wait::until(wait::PATIENCE, || socket.write_all(&bytes).is_err());
+        assert!(is_refused, "it takes whatever comes");
+    }
+    server.wait_error_log("SSL_do_handshake() failed (SSL: ").unwrap();
+    // One that says a byte now and then has as long as all others.
+    let hello = hello(&config);
+    let mut socket = connect(server.addr());
+    let drip = hello.iter().try_for_each(|byte| {
+        wait::pause(std::time::Duration::from_millis(20));
+        socket.write_all(&[*byte])
+    });
+    assert!(drip.is_err() || answer(socket).is_empty());
+    server.wait_error_log("client timed out (110: Connection timed out) while SSL handshaking").unwrap();
+    // And one that stops behind its hello. So short a time may be over before a busy machine lets the server read that.
+    let is_answered = || {
+        let mut socket = connect(server.addr());
+        socket.write_all(&hello).unwrap();
+        answer(socket).first() == Some(&22)
+    };
+    assert!(wait::until(wait::PATIENCE, is_answered));
+    assert!(wait::until(wait::PATIENCE, || ask(&server, &config).is_ok_and(|status| status == 200)));
+}
+
+#[test]
+fn odd_names() {
+    let authority = Authority::new();
+    let server = start(&authority.certify(&["localhost"]), "");
+    let config = authority.client(ALL_VERSIONS);
+    let hello = hello(&config);
+    let at = hello.windows(9).position(|window| window == b"localhost").unwrap();
+    for name in [
+        b"LOCALHOST",
+        b"loc\0lhost",
+        b"../../etc",
+        b"a..b..c..",
+        b"127.0.0.1",
+        b"*.local.x",
+        b"\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8\xf7",
+        b"localhos.",
+        b".ocalhost",
+        b"-ocalhost",
+        b"under_sco",
+        b"         ",
+        b"$hostname",
+        b"\r\n\r\n\r\n\r\n\r",
+    ] {
+        let mut odd = hello.clone();
+        odd[at..at + 9].copy_from_slice(name);
+        let answer = answer_to(server.addr(), &odd);
+        assert!(matches!(answer.first(), Some(21 | 22)), "{name:?}: {answer:?}");
+    }
+    is_well(&server, &config);
+}
+
+#[test]
+fn certificates_of_clients_that_are_not_good() {
+    let authority = Authority::new();
+    let own = authority.certify(&["localhost"]);
+    let http = format!(
+        "server {{ {LISTEN} ssl_client_certificate ca.crt; ssl_verify_client optional; error_page 495 =200 /bad;
+           location / {{ return 200 $ssl_client_verify; }} location = /bad {{ return 200 $ssl_client_verify; }} }}"
+    );
+    let builder = server().file("conf/one.crt", &own.pem).file("conf/one.key", &own.key);
+    let server = builder
+        .file("conf/ca.crt", authority.pem())
+        .start(&format!("worker_processes 1; http {{ {http} }}"))
+        .unwrap();
+    let ask = |made: &Certificate| {
+        let config = authority.client_with(ALL_VERSIONS, made);
+        let mut client = Client::connect_tls(server.addr(), &config, "localhost").unwrap();
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        client.read_response().unwrap().text()
+    };
+    let names = &["client.example"];
+    let good = authority.certify(names);
+    assert_eq!(ask(&good), "SUCCESS");
+    assert_eq!(ask(&authority.certify_expired(names)), "FAILED:certificate has expired");
+    assert_eq!(ask(&authority.certify_early(names)), "FAILED:certificate is not yet valid");
+    // Fifty more, which all have the name of the issuer, or none of them.
+    let others: String = (0..50).map(|_| authority.certify(names).pem).collect();
+    assert_eq!(ask(&Certificate { pem: good.pem.clone() + &others, ..good.clone() }), "SUCCESS");
+    let strangers: String = (0..50).map(|_| Authority::new().pem()).collect();
+    let stranger = Authority::new().certify(names);
+    let failed = "FAILED:unable to verify the first certificate";
+    assert_eq!(ask(&Certificate { pem: stranger.pem.clone() + &strangers, ..stranger }), failed);
+    assert_eq!(ask(&good), "SUCCESS");
+}
+
+#[test]
+fn sessions_of_another_server() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    for version in [&TLS12, &TLS13] {
+        let (one, other) = (start(&made, ""), start(&made, ""));
+        let config = authority.client(&[version]);
+        is_well(&one, &config);
+        // To the client both are the same.
+        let client = Client::connect_tls(other.addr(), &config, "localhost").unwrap();
+        assert_eq!(client.session().unwrap().handshake_kind(), Some(HandshakeKind::Full));
+        is_well(&other, &config);
+    }
+}
+
+#[test]
+fn many_who_come_at_once_wait_for_their_turn() {
+    let authority = Authority::new();
+    for made in [authority.certify_rsa(&["localhost"]), authority.certify(&["localhost"])] {
+        let server = start(&made, "");
+        let config = authority.client(ALL_VERSIONS);
+        // More than a loop has the pool work on at a time, or does itself in a turn; all of them say hello before anybody reads.
+        let mut clients: Vec<_> = (0..200)
+            .map(|_| {
+                let (mut socket, mut session) = (connect(server.addr()), session(&config));
+                socket.write_all(&said(&mut session)).unwrap();
+                (socket, session)
+            })
+            .collect();
+        for (socket, session) in &mut clients {
+            while session.is_handshaking() {
+                session.complete_io(socket).unwrap();
+            }
+        }
+        // Some have lost patience while they waited in line.
+        let gone: Vec<_> = (0..100).map(|_| connect(server.addr())).collect();
+        let hello = hello(&config);
+        for mut socket in gone {
+            socket.write_all(&hello).unwrap();
+        }
+        is_well(&server, &config);
+    }
+}
+
+#[test]
+fn handshakes_of_many_threads_and_a_signer_of_ones_own() {
+    let authority = Authority::new();
+    let made = authority.certify_rsa(&["localhost"]);
+    for signer in ["off", "signers", "tls"] {
+        let http = format!("server {{ {LISTEN} ssl_sign_pool {signer}; location / {{ return 200 here; }} }}");
+        let server = server()
+            .file("conf/one.crt", &made.pem)
+            .file("conf/one.key", &made.key)
+            .start(&format!("worker_processes 2; thread_pool signers threads=2; http {{ {http} }}"))
+            .unwrap();
+        thread::scope(|scope| {
+            for version in [&TLS12, &TLS13] {
+                let (server, authority) = (&server, &authority);
+                scope.spawn(move || {
+                    for _ in 0..10 {
+                        is_well(server, &authority.client(&[version]));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn nobody_renegotiates() {
+    let authority = Authority::new();
+    let server = start(&authority.certify(&["localhost"]), "");
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-tls1_2", "-connect", &server.addr().to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut client) = command.spawn() else {
+        return leave_out(Lacks::Machine, "no openssl to ask for a renegotiation");
+    };
+    let mut stdin = client.stdin.take().unwrap();
+    let mut stdout = client.stdout.take().unwrap();
+    let mut told = Vec::new();
+    let mut chunk = [0; 4096];
+    // It asks when the handshake is over.
+    while !String::from_utf8_lossy(&told).contains("Verify return code") {
+        let count = stdout.read(&mut chunk).unwrap();
+        assert!(count > 0, "{}", String::from_utf8_lossy(&told));
+        told.extend_from_slice(&chunk[..count]);
+    }
+    stdin.write_all(b"R\n").unwrap();
+    let output = client.wait_with_output().unwrap();
+    assert!(!output.status.success(), "it went on: {output:?}");
+    is_well(&server, &authority.client(ALL_VERSIONS));
+}

@@ -1,0 +1,143 @@
+//! Certificates whose files variables name, for clients and for upstream servers, and `data:`.
+
+use std::sync::Arc;
+
+use rustls::{ALL_VERSIONS, ClientConfig};
+use tw_testkit::origin::secured;
+use tw_testkit::tls::{Authority, Certificate};
+use tw_testkit::{Client, Server};
+
+use crate::support::{refusal_of, server};
+
+/// The pool parses and signs, and no loop opens a file by itself: the guard is on.
+fn start(http: &str, made: &[(&str, &Certificate)]) -> Server {
+    let builder = made.iter().fold(server(), |server, (name, made)| {
+        server.file(format!("conf/{name}.crt"), &made.pem).file(format!("conf/{name}.key"), &made.key)
+    });
+    builder.start(&format!("worker_processes 1; http {{ {http} }}")).unwrap()
+}
+
+fn ask(server: &Server, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<String> {
+    let mut client = Client::connect_tls(server.addr(), config, name)?;
+    client.send(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n"))?;
+    Ok(client.read_response()?.text())
+}
+
+fn replace(server: &Server, name: &str, made: &Certificate) {
+    std::fs::write(server.prefix().join(format!("conf/{name}.crt")), &made.pem).unwrap();
+    std::fs::write(server.prefix().join(format!("conf/{name}.key")), &made.key).unwrap();
+}
+
+#[test]
+fn the_name_of_the_client_names_the_files() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (one, two) = (authority.certify(&["one.example"]), authority.certify_rsa(&["two.example"]));
+    let server = start(
+        "server { listen 127.0.0.1:{port} ssl; ssl_certificate $ssl_server_name.crt;
+                  ssl_certificate_key $ssl_server_name.key; return 200 \"$ssl_server_name $ssl_session_reused\"; }",
+        &[("one.example", &one), ("two.example", &two)],
+    );
+    let config = authority.client(ALL_VERSIONS);
+    assert_eq!(ask(&server, &config, "one.example").unwrap(), "one.example .");
+    assert_eq!(ask(&server, &config, "ONE.example").unwrap(), "one.example r");
+    assert_eq!(ask(&server, &config, "two.example").unwrap(), "two.example .");
+    assert!(ask(&server, &config, "three.example").unwrap_err().to_string().contains("InternalError"));
+    server.wait_error_log("cannot load certificate \"three.example.crt\": open() \"").unwrap();
+    // Files are read for each handshake: one that does not fit hurts nobody else, and another one counts at once.
+    replace(&server, "one.example", &Certificate { key: two.key.clone(), ..one.clone() });
+    let config = authority.client(ALL_VERSIONS);
+    assert!(ask(&server, &config, "one.example").is_err());
+    server.wait_error_log("cannot use certificate key \"one.example.key\" with certificate \"").unwrap();
+    assert!(ask(&server, &config, "two.example").is_ok());
+    replace(&server, "one.example", &stranger.certify(&["one.example"]));
+    assert!(ask(&server, &stranger.client(ALL_VERSIONS), "one.example").is_ok());
+}
+
+#[test]
+fn what_was_read_is_kept_for_a_while() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (one, two) = (authority.certify(&["one.example"]), authority.certify(&["two.example"]));
+    let (old, new) = (authority.client(ALL_VERSIONS), stranger.client(ALL_VERSIONS));
+    let server = start(
+        "ssl_certificate_cache max=1;
+         server { listen 127.0.0.1:{port} ssl; ssl_certificate $ssl_server_name.crt;
+                  ssl_certificate_key $ssl_server_name.key; return 200 here; }",
+        &[("one.example", &one), ("two.example", &two)],
+    );
+    assert!(ask(&server, &old, "one.example").is_ok());
+    replace(&server, "one.example", &stranger.certify(&["one.example"]));
+    assert!(ask(&server, &old, "one.example").is_ok(), "it is kept");
+    assert!(ask(&server, &new, "one.example").is_err());
+    // There is room for one.
+    assert!(ask(&server, &old, "two.example").is_ok());
+    assert!(ask(&server, &new, "one.example").is_ok(), "it was read again");
+}
+
+#[test]
+fn contents_in_place_of_files() {
+    let authority = Authority::new();
+    let Certificate { pem, key } = authority.certify(&["one.example"]);
+    let config = authority.client(ALL_VERSIONS);
+    let both = format!("listen 127.0.0.1:{{port}} ssl; ssl_certificate 'data:{pem}';");
+    let server = start(&format!("server {{ {both} ssl_certificate_key 'data:{key}'; return 200 a; }}"), &[]);
+    assert_eq!(ask(&server, &config, "one.example").unwrap(), "a");
+    // A variable that is the content.
+    let server = start(
+        &format!(
+            "map $ssl_server_name $key {{ one.example 'data:{key}'; }}
+             server {{ {both} ssl_certificate_key $key; return 200 b; }}"
+        ),
+        &[],
+    );
+    assert_eq!(ask(&server, &config, "one.example").unwrap(), "b");
+    assert!(ask(&server, &config, "two.example").is_err());
+    server.wait_error_log("cannot load certificate key \"\"").unwrap();
+}
+
+#[test]
+fn upstream_servers_are_shown_what_variables_name() {
+    let authority = Authority::new();
+    let (own, one, two) =
+        (authority.certify(&["localhost"]), authority.certify(&["one"]), authority.certify_rsa(&["two"]));
+    let addr = secured(authority.server_for_known(ALL_VERSIONS, &own), |mut conn| {
+        while conn.head().is_some() {
+            let shown = conn.session().peer_certificates().map_or(0, |chain| chain[0].len());
+            conn.answer("", format!("{} {shown}", conn.nth));
+        }
+    });
+    let front = |more: &str| {
+        start(
+            &format!(
+                "upstream u {{ server {addr}; keepalive 8; }}
+                 server {{ listen 127.0.0.1:{{port}}; proxy_ssl_certificate $arg_who.crt; proxy_ssl_certificate_key $arg_who.key;
+                   {more} location / {{ proxy_pass https://u; proxy_http_version 1.1; proxy_set_header Connection ''; }} }}"
+            ),
+            &[("one", &one), ("two", &two)],
+        )
+    };
+    for server in [front(""), front("proxy_ssl_certificate_cache max=10 valid=10s inactive=5s;")] {
+        let get = |who: &str| Client::get(server.addr(), &format!("/?who={who}")).unwrap();
+        let (first, second) = (get("one"), get("two"));
+        assert_eq!((first.status, second.status), (200, 200), "{}", server.error_log());
+        let (first, second) = (first.text(), second.text());
+        assert_ne!(first.split(' ').nth(1), second.split(' ').nth(1));
+        // Nobody gets a connection of somebody else.
+        assert_eq!((get("one").text(), get("two").text()), (first, second));
+        assert_eq!(get("three").status, 500);
+        server.wait_error_log("cannot load certificate \"three.crt\"").unwrap();
+    }
+}
+
+#[test]
+fn mistakes() {
+    for (words, expected) in [
+        ("ssl_certificate_cache on;", "invalid parameter \"on\""),
+        ("ssl_certificate_cache inactive=1s;", "\"ssl_certificate_cache\" must have the \"max\" parameter"),
+        ("ssl_certificate_cache max=0;", "invalid parameter \"max=0\""),
+        ("proxy_ssl_certificate_cache max=1 valid=x;", "invalid parameter \"valid=x\""),
+        ("ssl_certificate $nothing.crt; ssl_certificate_key a;", "unknown \"nothing\" variable"),
+    ] {
+        let said = refusal_of(&format!("http {{ server {{ listen 127.0.0.1:{{port}} ssl; {words} }} }}"));
+        assert!(said.contains(expected), "{words}: {said}");
+    }
+}

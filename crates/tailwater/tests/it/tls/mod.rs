@@ -1,0 +1,10 @@
+//! TLS to clients: handshakes, certificates, sessions, OCSP.
+
+mod bad_handshakes;
+mod certificate_variables;
+mod certificate_watch;
+mod listen_ssl;
+mod negotiation;
+mod ocsp;
+mod real_clients;
+mod signatures_and_tickets;

@@ -1,0 +1,80 @@
+//! What is agreed on in handshakes, as it is configured.
+
+use rustls::version::{TLS12, TLS13};
+use rustls::{ALL_VERSIONS, ClientConfig, HandshakeKind};
+use std::sync::Arc;
+use tw_testkit::tls::{Authority, Certificate};
+use tw_testkit::{Client, Server};
+
+use crate::support::server;
+
+const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
+
+fn started(made: &Certificate, files: &[(&str, &[u8])], more: &str) -> Server {
+    let builder = server().file("conf/one.crt", &made.pem).file("conf/one.key", &made.key);
+    let builder = files.iter().fold(builder, |builder, (name, bytes)| builder.file(name, bytes));
+    builder.start(&format!("http {{ server {{ {LISTEN} {more} }} }}")).unwrap()
+}
+
+fn ask(server: &Server, config: &Arc<ClientConfig>) -> (Option<HandshakeKind>, String) {
+    let mut client = Client::connect_tls(server.addr(), config, "localhost").unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let text = client.read_response().unwrap().text();
+    (client.session().unwrap().handshake_kind(), text)
+}
+
+/// Machines behind one name: the first key seals, all open, and one that has gone opens nothing.
+#[test]
+fn keys_of_tickets_are_exchanged_one_after_the_other() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    for size in [48, 80] {
+        let keys: Vec<_> = (1..4).map(|byte| vec![byte; size]).collect();
+        let with = |numbers: &[usize]| {
+            let directives: String =
+                numbers.iter().map(|number| format!("ssl_session_ticket_key {number}.key; ")).collect();
+            let names: Vec<_> = numbers.iter().map(|number| format!("conf/{number}.key")).collect();
+            let files: Vec<_> =
+                names.iter().zip(numbers).map(|(name, number)| (&**name, &*keys[*number])).collect();
+            started(&made, &files, &format!("{directives} return 200 here;"))
+        };
+        let (old, both, new) = (with(&[0]), with(&[1, 0]), with(&[1]));
+        for version in [&TLS12, &TLS13] {
+            let config = authority.client(&[version]);
+            let kind = |server| ask(server, &config).0.unwrap();
+            assert_eq!(kind(&old), HandshakeKind::Full);
+            assert_eq!(kind(&both), HandshakeKind::Resumed, "{size} {:?}", version.version);
+            // It has a ticket of the new key by now.
+            assert_eq!(kind(&new), HandshakeKind::Resumed);
+            assert_eq!(kind(&old), HandshakeKind::Full);
+        }
+    }
+}
+
+#[test]
+fn groups_are_those_that_are_named() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    let says = "return 200 \"$ssl_curve,$ssl_ech_status,$ssl_ech_outer_server_name.\";";
+    let config = authority.client(&[&TLS13]);
+    for (curve, expected) in
+        [("X25519MLKEM768", "X25519MLKEM768"), ("prime256v1", "prime256v1"), ("secp384r1:X25519", "X25519")]
+    {
+        let server = started(&made, &[], &format!("ssl_ecdh_curve {curve}; {says}"));
+        let (_, said) = ask(&server, &config);
+        assert!(said == format!("{expected},,.") || said == "secp384r1,,.", "{curve}: {said}");
+        assert!(curve.contains(said.split(',').next().unwrap()), "{curve}: {said}");
+    }
+}
+
+#[test]
+fn records_are_as_long_as_they_may_be() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    let body = "0123456789".repeat(5_000);
+    for size in ["1k", "4k", "16k"] {
+        let more = format!("ssl_buffer_size {size}; root html;");
+        let server = started(&made, &[("html/index.html", body.as_bytes())], &more);
+        assert_eq!(ask(&server, &authority.client(ALL_VERSIONS)).1, body, "{size}");
+    }
+}

@@ -1,0 +1,466 @@
+//! `api` and `state`: groups that change while they serve.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Response, Server, Signal, wait};
+
+use crate::support::{ask, get, page, refusal, server, start, start_as_we_are};
+
+/// An origin that answers with its name.
+fn named(name: &'static str) -> SocketAddr {
+    origin(move |mut conn| {
+        while conn.head().is_some() {
+            conn.answer("", name);
+        }
+    })
+}
+
+/// Who writes files: we do.
+fn user() -> &'static str {
+    if rustix::process::geteuid().is_root() { "user root root;" } else { "" }
+}
+
+/// A server with the group `u` of these servers, an API that may change it, one that may not, and numbers.
+fn serving(upstream: &str) -> Server {
+    start_as_we_are(server(), &http(upstream))
+}
+
+fn http(upstream: &str) -> String {
+    format!(
+        "upstream u {{ {upstream} }}
+         server {{ listen 127.0.0.1:{{port}};
+             location /api/ {{ api write=on; }}
+             location /read/ {{ api; }}
+             location /metrics {{ metrics; }}
+             location / {{ proxy_pass http://u; }} }}"
+    )
+}
+
+fn send(server: &Server, line: &str, body: &str) -> Response {
+    let mut client = server.connect().unwrap();
+    let length = body.len();
+    client
+        .send(format!(
+            "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .unwrap();
+    client.read_response().unwrap()
+}
+
+/// Sends a change that is made, and gives what the answer says.
+fn change(server: &Server, line: &str, body: &str) -> String {
+    let response = send(server, line, body);
+    assert!(matches!(response.status, 200 | 201), "{line} {body}: {} {}", response.status, response.text());
+    response.text()
+}
+
+const SERVERS: &str = "/api/9/http/upstreams/u/servers";
+
+/// Adds a server; its number.
+fn add(server: &Server, addr: SocketAddr, more: &str) -> u32 {
+    let response = send(server, &format!("POST {SERVERS}"), &format!("{{\"server\":\"{addr}\"{more}}}"));
+    assert_eq!(response.status, 201, "{}", response.text());
+    let location = response.field("Location").unwrap();
+    location.rsplit_once('/').unwrap().1.parse().unwrap()
+}
+
+/// Who answers as many requests.
+fn answers(server: &Server, count: usize) -> String {
+    let mut names: Vec<_> = (0..count).map(|_| get(server, "/").text()).collect();
+    names.sort();
+    names.concat()
+}
+
+/// The addresses that the API shows.
+fn shown(server: &Server) -> BTreeSet<String> {
+    let text = get(server, SERVERS).text();
+    text.split("\"server\":\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+}
+
+fn error_of(response: &Response) -> (u16, String) {
+    let text = response.text();
+    let code = text.split("\"code\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    assert!(text.contains(&format!("{{\"error\":{{\"status\":{},\"text\":\"", response.status)), "{text}");
+    assert_eq!(response.field("Content-Type"), Some("application/json"));
+    (response.status, code.unwrap_or_default().to_owned())
+}
+
+#[test]
+fn servers_come_go_and_change_while_requests_pass() {
+    let (a, b) = (named("a"), named("b"));
+    let server = serving(&format!("server {a};"));
+    assert_eq!(answers(&server, 2), "aa");
+    let added = add(&server, b, "");
+    assert_eq!(answers(&server, 4), "aabb");
+    let one = |id: u32| format!("{SERVERS}/{id}");
+    let patch = |id: u32, body: &str| change(&server, &format!("PATCH {}", one(id)), body);
+
+    assert!(patch(added, "{\"weight\":3}").contains("\"weight\":3"));
+    assert_eq!(answers(&server, 8), "aabbbbbb");
+    assert!(patch(0, "{\"down\":true}").contains("\"down\":true"));
+    assert_eq!(answers(&server, 3), "bbb");
+    patch(0, "{\"down\":false}");
+    assert!(patch(added, "{\"drain\":true}").contains("\"drain\":true"));
+    assert_eq!(answers(&server, 3), "aaa");
+
+    // What the API shows is what the numbers show.
+    let view = get(&server, "/api/http/upstreams/u").text();
+    for expected in [
+        "\"zone\":\"u\"".to_owned(),
+        format!(
+            "\"server\":\"{b}\",\"name\":\"{b}\",\"backup\":false,\"weight\":3,\"state\":\"draining\",\"active\":0"
+        ),
+        "\"requests\":11,\"responses\":{\"1xx\":0,\"2xx\":11,\"3xx\":0,\"4xx\":0,\"5xx\":0,\"total\":11}"
+            .to_owned(),
+    ] {
+        assert!(view.contains(&expected), "{expected}: {view}");
+    }
+    let numbers = get(&server, "/metrics").text();
+    let state = format!("server=\"{b}\",id=\"{added}\",state=\"draining\"");
+    assert!(numbers.contains(&state), "{state}: {numbers}");
+    let weight =
+        format!("upstream_peer_weight{{upstream=\"u\",peer=\"{b}\",server=\"{b}\",id=\"{added}\"}} 3");
+    assert!(numbers.contains(&weight), "{weight}: {numbers}");
+
+    let left = change(&server, &format!("DELETE {}", one(0)), "");
+    assert!(left.contains(&b.to_string()) && !left.contains(&a.to_string()), "{left}");
+    patch(added, "{\"drain\":false}");
+    assert_eq!(answers(&server, 2), "bb");
+    change(&server, &format!("DELETE {}", one(added)), "");
+    assert_eq!((get(&server, SERVERS).text(), get(&server, "/").status), ("[]".to_owned(), 502));
+}
+
+#[test]
+fn a_request_at_a_server_that_is_removed_ends_in_peace() {
+    let ((tell, came), (answer, may)) = (channel(), channel::<()>());
+    let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
+    let slow = origin(move |mut conn| {
+        while conn.head().is_some() {
+            tell.lock().unwrap().send(()).unwrap();
+            may.lock().unwrap().recv().unwrap();
+            conn.answer("", "late");
+        }
+    });
+    let server = serving(&format!("server {slow}; server {};", named("b")));
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    came.recv_timeout(wait::PATIENCE).unwrap();
+    change(&server, &format!("DELETE {SERVERS}/0"), "");
+    assert_eq!(answers(&server, 3), "bbb");
+    answer.send(()).unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "late");
+}
+
+#[test]
+fn what_is_wrong_is_said_and_changes_nothing() {
+    let server = serving("server 127.0.0.1:1 backup; server 127.0.0.1:2;");
+    let before = get(&server, SERVERS).text();
+    let long = format!("{{\"server\":\"{}\"}}", "a".repeat(20_000));
+    for (line, body, expected) in [
+        ("POST /api/http/upstreams/u/servers", "{\"server\":", (415, "JsonError")),
+        ("POST /api/http/upstreams/u/servers", "{}", (400, "UpstreamConfFormatError")),
+        ("POST /api/http/upstreams/u/servers", "{\"name\":\"a\"}", (400, "UpstreamConfFormatError")),
+        ("POST /api/http/upstreams/u/servers", "{\"server\":\"127.0.0.1:x\"}", (400, "UpstreamBadAddress")),
+        ("POST /api/http/upstreams/u/servers", "{\"server\":\"127.0.0.1:2\"}", (409, "EntryExists")),
+        ("POST /api/http/upstreams/u/servers", &long, (413, "BodyTooLarge")),
+        ("POST /api/http/upstreams/v/servers", "{\"server\":\"127.0.0.1:3\"}", (404, "UpstreamNotFound")),
+        ("POST /api/http/upstreams/u", "{}", (405, "MethodDisabled")),
+        ("PUT /api/http/upstreams/u/servers", "{}", (405, "MethodDisabled")),
+        ("POST /read/http/upstreams/u/servers", "{\"server\":\"127.0.0.1:3\"}", (405, "MethodDisabled")),
+        ("DELETE /read/http/upstreams/u/servers/0", "", (405, "MethodDisabled")),
+        ("PATCH /api/http/upstreams/u/servers/0", "{\"weight\":0}", (400, "UpstreamBadWeight")),
+        ("PATCH /api/http/upstreams/u/servers/0", "{\"backup\":false}", (400, "UpstreamServerImmutable")),
+        ("PATCH /api/http/upstreams/u/servers/0", "{\"server\":\"a\"}", (400, "UpstreamServerImmutable")),
+        ("PATCH /api/http/upstreams/u/servers/7", "{\"weight\":1}", (404, "UpstreamServerNotFound")),
+        ("DELETE /api/http/upstreams/u/servers/7", "", (404, "UpstreamServerNotFound")),
+        ("DELETE /api/http/upstreams/u/servers/x", "", (400, "UpstreamBadServerId")),
+        ("GET /api/http/upstreams/v", "", (404, "UpstreamNotFound")),
+        ("GET /api/nonsense", "", (404, "PathNotFound")),
+        ("GET /api/77/http", "", (404, "UnknownVersion")),
+    ] {
+        let response = send(&server, line, body);
+        assert_eq!(error_of(&response), (expected.0, expected.1.to_owned()), "{line} {body}");
+    }
+    assert_eq!(get(&server, SERVERS).text(), before);
+    // The connection goes on after a body that nobody wanted, and one in pieces has the same limit.
+    let mut client = server.connect().unwrap();
+    let piece = "a".repeat(10_000);
+    client
+        .send(format!(
+            "POST {SERVERS} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2710\r\n{piece}\r\n2710\r\n{piece}\r\n0\r\n\r\n\
+             GET /api/ HTTP/1.1\r\nHost: x\r\n\r\n"
+        ))
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().status, 413);
+    assert_eq!(client.read_response().unwrap().text(), "[\"http\"]");
+    for (line, allow) in [
+        (format!("PUT {SERVERS}"), "GET, HEAD, POST"),
+        (format!("POST {SERVERS}/0"), "GET, HEAD, PATCH, DELETE"),
+        ("POST /read/http/upstreams/u/servers".to_owned(), "GET, HEAD"),
+    ] {
+        assert_eq!(ask(&server, &line, &[]).field("Allow"), Some(allow), "{line}");
+    }
+    assert_eq!(ask(&server, &format!("HEAD {SERVERS}"), &[]).status, 200);
+    for path in ["/api/", "/api/9/http/", "/api/http/upstreams/"] {
+        assert_eq!(page(&server, path).0, 200, "{path}");
+    }
+}
+
+#[test]
+fn who_may_change_is_said_like_for_any_location() {
+    let server = start(
+        server(),
+        "upstream u { server 127.0.0.1:1; } server { listen 127.0.0.1:{port};
+             location /api/ { api write=on; limit_except GET { deny all; } }
+             location /none/ { api write=on; deny all; } }",
+    );
+    assert_eq!(page(&server, "/api/http").1, "[\"caches\",\"upstreams\"]");
+    assert_eq!(send(&server, "DELETE /api/http/upstreams/u/servers/0", "").status, 403);
+    assert_eq!(get(&server, "/none/").status, 403);
+    for (conf, expected) in [
+        ("location / { api nonsense; }", "invalid parameter \"nonsense\""),
+        ("location / { api; api; }", "is duplicate"),
+        ("location ~ x { api; }", "\"api\" cannot be used in a named location"),
+    ] {
+        let message = refusal(conf);
+        assert!(message.contains(expected), "{conf}: {message}");
+    }
+}
+
+/// The lines of the state file, in any order.
+fn state(server: &Server) -> BTreeSet<String> {
+    let text = fs::read_to_string(server.prefix().join("state/u.conf")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn lines<const N: usize>(lines: [String; N]) -> BTreeSet<String> {
+    lines.into()
+}
+
+#[test]
+fn a_state_survives_a_reload_and_a_restart() {
+    let (a, b) = (named("a"), named("b"));
+    let conf = |turn: u32, method: &str| {
+        format!(
+            "{} worker_processes 2; http {{ add_header X-Turn {turn}; {} }}",
+            user(),
+            http(&format!("{method} state state/u.conf;"))
+        )
+    };
+    for [first, again] in [[server(), server()], [server().with_master(), server().with_master()]] {
+        let mut server = first.file("state/keep", "").start(&conf(0, "")).unwrap();
+        assert_eq!((shown(&server), get(&server, "/").status), (BTreeSet::new(), 502));
+        let first = add(&server, a, "");
+        let second = add(&server, b, ",\"weight\":2,\"route\":\"r1\",\"fail_timeout\":\"1m\"");
+        let with_b = format!("server {b} weight=2 fail_timeout=60s route=r1;");
+        assert_eq!(state(&server), lines([format!("server {a};"), with_b.clone()]));
+        assert_eq!(answers(&server, 3), "abb");
+
+        // The same group goes on, with its numbers, whatever method it has now.
+        for (turn, method) in [(1, "keepalive 1;"), (2, "keepalive 2; least_conn;")] {
+            server.write_conf(&conf(turn, method)).unwrap();
+            reload(&server, turn);
+            assert_eq!(shown(&server), lines([a.to_string(), b.to_string()]));
+            change(&server, &format!("PATCH {SERVERS}/{first}"), "{\"down\":true}");
+            assert_eq!(answers(&server, 2), "bb");
+            assert!(state(&server).contains(&format!("server {a} down;")));
+            change(&server, &format!("PATCH {SERVERS}/{first}"), "{\"down\":false}");
+        }
+        let requests = get(&server, "/api/http/upstreams/u").text();
+        assert!(!requests.contains("\"requests\":0,"), "{requests}");
+        change(&server, &format!("DELETE {SERVERS}/{first}"), "");
+
+        // Somebody writes the file by hand.
+        fs::write(
+            server.prefix().join("state/u.conf"),
+            format!("{with_b}\n# by hand\nserver {a} max_conns=5;\n"),
+        )
+        .unwrap();
+        server.write_conf(&conf(3, "keepalive 2; least_conn;")).unwrap();
+        reload(&server, 3);
+        assert!(wait::until(wait::PATIENCE, || shown(&server).len() == 2), "{}", server.error_log());
+        change(&server, &format!("DELETE {SERVERS}/{second}"), "");
+        assert_eq!(state(&server), lines([format!("server {a} max_conns=5;")]));
+
+        let saved = fs::read(server.prefix().join("state/u.conf")).unwrap();
+        server.stop().unwrap();
+        let server = again.file("state/u.conf", saved).start(&conf(0, "")).unwrap();
+        assert_eq!((shown(&server), answers(&server, 2)), (lines([a.to_string()]), "aa".to_owned()));
+    }
+}
+
+/// Reloads, and waits until every loop has the configuration of this turn.
+fn reload(server: &Server, turn: u32) {
+    server.signal(Signal::HUP).unwrap();
+    let turn = turn.to_string();
+    // A loop has it a moment after it was told. Connections that are open at one time are of both.
+    let have_turned = || {
+        let mut clients: Vec<_> = (0..16).map(|_| server.connect().unwrap()).collect();
+        clients.iter_mut().all(|client| {
+            client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            client.read_response().unwrap().field("X-Turn") == Some(&*turn)
+        })
+    };
+    assert!(wait::until(wait::PATIENCE, have_turned), "{}", server.error_log());
+}
+
+#[test]
+fn changes_without_a_state_end_with_the_configuration() {
+    let (a, b) = (named("a"), named("b"));
+    let server = serving(&format!("server {a};"));
+    add(&server, b, "");
+    assert_eq!(answers(&server, 2), "ab");
+    server.signal(Signal::HUP).unwrap();
+    assert!(wait::until(wait::PATIENCE, || shown(&server) == lines([a.to_string()])));
+    assert_eq!(answers(&server, 2), "aa");
+}
+
+#[test]
+fn a_state_that_cannot_be_written_is_told_and_the_change_is_in_force() {
+    let a = named("a");
+    // Where a directory stands no file can be put, whoever tries.
+    let conf = format!("http {{ {} }}", http("state state/u.conf;"));
+    let message = server().file("state/u.conf/x", "").start(&conf).err().unwrap().to_string();
+    assert!(message.contains("state/u.conf\" failed (21: Is a directory)"), "{message}");
+
+    // The sandbox knows only directories that there are.
+    let conf = format!("sandbox off; {} http {{ {} }}", user(), http("state no-such-directory/u.conf;"));
+    let server = server().start(&conf).unwrap();
+    let response = send(&server, &format!("POST {SERVERS}"), &format!("{{\"server\":\"{a}\"}}"));
+    assert_eq!(error_of(&response), (500, "StateNotSaved".to_owned()));
+    assert!(response.text().contains("the change is in force"), "{}", response.text());
+    let line = server.wait_error_log("while saving the state of an upstream").unwrap();
+    assert!(
+        line.contains("[crit]") && line.contains("no-such-directory/u.conf\" failed (2: No such file"),
+        "{line}"
+    );
+    assert_eq!(answers(&server, 1), "a");
+    // Once there is room the next change saves all of them.
+    let dir = server.prefix().join("no-such-directory");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
+    change(&server, &format!("PATCH {SERVERS}/0"), "{\"weight\":2}");
+    assert_eq!(fs::read_to_string(dir.join("u.conf")).unwrap(), format!("server {a} weight=2;\n"));
+    let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["u.conf"], "nothing else is left");
+}
+
+#[test]
+fn mistakes_about_a_state_are_told_when_the_configuration_is_read() {
+    for (http, file, expected) in [
+        (
+            "upstream u { state s; server 127.0.0.1:1; }",
+            "",
+            "the servers of upstream \"u\" stand both in its block and in the state file \"s\"",
+        ),
+        (
+            "upstream u { state s; } upstream v { state s; }",
+            "",
+            "state file \"s\" is already used in upstream \"u\"",
+        ),
+        (
+            "upstream u { state s; }",
+            "server 127.0.0.1:1;\nserver 127.0.0.1:2 wieght=2;\n",
+            "invalid parameter \"wieght=2\" in ",
+        ),
+    ] {
+        let conf = format!("http {{ {http} server {{ listen 127.0.0.1:{{port}}; }} }}");
+        let message = server().file("s", file).start(&conf).err().unwrap().to_string();
+        assert!(message.contains(expected), "{http}: {message}");
+    }
+}
+
+#[test]
+fn many_clients_that_change_at_once_lose_nothing() {
+    const CLIENTS: u16 = 8;
+    const EACH: u16 = 6;
+    let conf = format!(
+        "{} worker_processes 2; http {{ {} }}",
+        user(),
+        http("state state/u.conf; hash $uri consistent;")
+    );
+    let server = server().file("state/keep", "").start(&conf).unwrap();
+    let addr = server.addr();
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            scope.spawn(move || {
+                for nth in 0..EACH {
+                    let port = 1000 + client * EACH + nth;
+                    let body = format!("{{\"server\":\"127.0.0.1:{port}\",\"down\":true}}");
+                    let length = body.len();
+                    let mut conn = Client::connect(addr).unwrap();
+                    conn.send(format!(
+                        "POST {SERVERS} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
+                    ))
+                    .unwrap();
+                    let added = conn.read_response().unwrap();
+                    assert_eq!(added.status, 201, "{}", added.text());
+                    // Every other one goes again.
+                    if nth % 2 == 1 {
+                        let at = added.field("Location").unwrap();
+                        conn.send(format!("DELETE {at} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+                        assert_eq!(conn.read_response().unwrap().status, 200);
+                    }
+                }
+            });
+        }
+    });
+    let ports =
+        (0..CLIENTS).flat_map(|client| (0..EACH).step_by(2).map(move |nth| 1000 + client * EACH + nth));
+    let expected: BTreeSet<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+    assert_eq!(shown(&server), expected);
+    assert_eq!(state(&server), expected.iter().map(|addr| format!("server {addr} down;")).collect());
+}
+
+#[test]
+fn all_loops_see_a_change_at_once() {
+    let (a, b) = (named("a"), named("b"));
+    let conf = format!("worker_processes 2; http {{ {} }}", http(&format!("server {a};")));
+    let server = server().start(&conf).unwrap();
+    // Connections that live on, of both loops.
+    let mut clients: Vec<_> = (0..16).map(|_| server.connect().unwrap()).collect();
+    let mut all = |expected: &str| {
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            assert_eq!(client.read_response().unwrap().text(), expected);
+        }
+    };
+    all("a");
+    add(&server, b, "");
+    change(&server, &format!("PATCH {SERVERS}/0"), "{\"down\":true}");
+    all("b");
+    change(&server, &format!("PATCH {SERVERS}/0"), "{\"down\":false}");
+    change(&server, &format!("DELETE {SERVERS}/1"), "");
+    all("a");
+}
+
+#[test]
+fn a_group_that_comes_back_has_no_connections_to_those_it_had() {
+    let (a, b) = (named("a"), named("b"));
+    let conf = |turn: &str, upstream: &str, to: &str| {
+        format!(
+            "http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; add_header X-Turn {turn};
+                 location / {{ proxy_pass http://{to}; }} }} }}"
+        )
+    };
+    let with = |turn: &str, addr: SocketAddr| {
+        conf(turn, &format!("upstream u {{ server {addr}; keepalive 8; }}"), "u")
+    };
+    let mut server = server().start(&with("zero", a)).unwrap();
+    assert_eq!(answers(&server, 2), "aa");
+    for (turn, conf) in [("one", conf("one", "", &b.to_string())), ("two", with("two", b))] {
+        server.write_conf(&conf).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        // The loop is told of it, and has it a moment later.
+        let has_turned = || get(&server, "/").field("X-Turn") == Some(turn);
+        assert!(wait::until(wait::PATIENCE, has_turned), "{}", server.error_log());
+        assert_eq!(get(&server, "/").text(), "b", "{turn}");
+    }
+}

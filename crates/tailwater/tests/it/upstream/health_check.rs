@@ -1,0 +1,507 @@
+//! `health_check` and `match`: servers that are not well get no requests.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tw_testkit::dns::DnsServer;
+use tw_testkit::{Server, Signal, wait};
+
+use crate::proxy::proxy_pass::{Conn, origin};
+use crate::support::{get, page, refusal, refusal_of, server, start};
+
+/// An answer that passes.
+const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+/// One that does not.
+const ILL: &str = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
+
+/// An origin that answers `/health` with what a test says, and everything else with its name.
+#[derive(Clone)]
+struct Patient {
+    addr: SocketAddr,
+    said: Arc<Said>,
+}
+
+struct Said {
+    /// What it answers; nothing at all if that is empty.
+    answer: Mutex<Vec<u8>>,
+    /// The heads of checks.
+    checks: Mutex<Vec<String>>,
+    /// Checks that are not answered yet, or whose connection is open.
+    open: AtomicUsize,
+    requests: AtomicUsize,
+}
+
+fn patient(name: &'static str, answer: &str) -> Patient {
+    let said = Arc::new(Said {
+        answer: Mutex::new(answer.into()),
+        checks: Mutex::default(),
+        open: AtomicUsize::new(0),
+        requests: AtomicUsize::new(0),
+    });
+    let told = said.clone();
+    let addr = origin(move |mut conn: Conn| {
+        while let Some(head) = conn.head() {
+            if !head.starts_with("GET /health") {
+                told.requests.fetch_add(1, SeqCst);
+                conn.answer("", name);
+                continue;
+            }
+            told.open.fetch_add(1, SeqCst);
+            told.checks.lock().unwrap().push(head);
+            let answer = told.answer.lock().unwrap().clone();
+            conn.say(answer);
+            // Nothing follows; the end does.
+            assert_eq!(conn.head(), None);
+            told.open.fetch_sub(1, SeqCst);
+        }
+    });
+    Patient { addr, said }
+}
+
+impl Patient {
+    fn says(&self, answer: impl AsRef<[u8]>) {
+        *self.said.answer.lock().unwrap() = answer.as_ref().to_vec();
+    }
+
+    fn checks(&self) -> usize {
+        self.said.checks.lock().unwrap().len()
+    }
+
+    /// Waits for that many checks more.
+    fn wait_checks(&self, more: usize) {
+        let before = self.checks();
+        assert!(wait::until(wait::PATIENCE, || self.checks() >= before + more));
+    }
+}
+
+/// Server and error log of a group of these; `locations` may say `CHECK` for a `health_check` in a hurry.
+fn checking(patients: &[&Patient], http: &str, locations: &str) -> Server {
+    start(server(), &conf(patients, http, locations))
+}
+
+fn conf(patients: &[&Patient], http: &str, locations: &str) -> String {
+    let servers: String = patients.iter().map(|patient| format!("server {};", patient.addr)).collect();
+    let locations = locations.replace("CHECK", "health_check interval=20ms uri=/health");
+    format!(
+        "error_log logs/error.log info; {http} upstream u {{ {servers} }}
+         server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }} {locations} }}"
+    )
+}
+
+fn reload(server: &mut Server, http: &str) {
+    server.write_conf(&format!("http {{ {http} }}")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+}
+
+/// The state that the metrics have of a peer.
+fn state(server: &Server, patient: &Patient) -> String {
+    let text = get(server, "/metrics").text();
+    let of_peer = format!("peer=\"{}\"", patient.addr);
+    let is_its = |line: &&str| line.starts_with("tailwater_upstream_peer_info{") && line.contains(&of_peer);
+    let line = text.lines().find(is_its).unwrap_or_else(|| panic!("no {of_peer} in {text}"));
+    line.split("state=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+fn wait_state(server: &Server, patient: &Patient, expected: &str) {
+    let is_so = || state(server, patient) == expected;
+    assert!(wait::until(wait::PATIENCE, is_so), "{expected}: {}", server.error_log());
+}
+
+/// Who answers some requests.
+fn who(server: &Server) -> String {
+    (0..4).map(|_| get(server, "/").text()).collect()
+}
+
+#[test]
+fn a_server_that_falls_ill_gets_no_requests_until_it_is_well() {
+    let (a, b) = (patient("a", WELL), patient("b", WELL));
+    let server = checking(&[&a, &b], "", "location / { proxy_pass http://u; CHECK; }");
+    a.wait_checks(2);
+    assert_eq!(who(&server), "abab");
+    b.says(ILL);
+    wait_state(&server, &b, "unhealthy");
+    assert_eq!(who(&server), "aaaa");
+    let line = server.wait_error_log("peer is unhealthy").unwrap();
+    let expected = format!(
+        "[error] {}: peer is unhealthy: status 500, health check \"\" of peer {} in upstream \"u\"",
+        line.split(' ').nth(3).unwrap().trim_end_matches(':'),
+        b.addr
+    );
+    assert!(line.ends_with(&expected), "{line}");
+    b.says(WELL);
+    wait_state(&server, &b, "up");
+    assert!(who(&server).contains('b'));
+    let line = server.wait_error_log("peer is healthy").unwrap();
+    assert!(line.contains("[notice]"), "{line}");
+    // One line for each change, whatever checks come between.
+    b.wait_checks(3);
+    assert_eq!(server.error_log().matches("peer is").count(), 2, "{}", server.error_log());
+    let metrics = get(&server, "/metrics").text();
+    let of_b = |name: &str| {
+        let labels = format!("upstream_peer_{name}{{upstream=\"u\",peer=\"{}\"", b.addr);
+        let line = metrics.lines().find(|line| line.contains(&labels)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!((of_b("unhealthy_total"), of_b("last_check_passed")), (1.0, 1.0));
+    assert!(of_b("check_failures_total") >= 1.0 && of_b("checks_total") > of_b("check_failures_total"));
+}
+
+#[test]
+fn so_many_answers_in_a_row_count() {
+    let a = patient("a", WELL);
+    let server = checking(&[&a], "", "location / { proxy_pass http://u; CHECK fails=3 passes=2; }");
+    a.says(ILL);
+    server.wait_error_log("peer is unhealthy").unwrap();
+    a.says(WELL);
+    wait_state(&server, &a, "up");
+    let (log, changed) = (server.error_log(), "peer is unhealthy");
+    let before = log.split(changed).next().unwrap();
+    assert_eq!(before.matches("health check failed: status 500").count(), 2, "{log}");
+}
+
+#[test]
+fn a_check_is_a_request_of_its_location() {
+    let a = patient("a", WELL);
+    let server = checking(
+        &[&a],
+        "",
+        "proxy_set_header X-Of $proxy_host; proxy_set_header X-Server $server_name; server_name here;
+         location / { proxy_pass http://u; CHECK?deep=1; }
+         location /own { proxy_pass http://u/path; proxy_http_version 1.0; proxy_set_header Host app.example;
+             proxy_set_header X-Uri $uri; proxy_set_header Empty $http_none; proxy_set_header Connection keep-alive;
+             set $never 1; proxy_set_header X-Never $never; proxy_bind $remote_addr; CHECK/own; }",
+    );
+    let of = |begin: &str| {
+        let find = || a.said.checks.lock().unwrap().iter().find(|head| head.starts_with(begin)).cloned();
+        wait::some(wait::PATIENCE, find).unwrap()
+    };
+    assert_eq!(
+        of("GET /health?"),
+        "GET /health?deep=1 HTTP/1.1\r\nHost: u\r\nX-Of: u\r\nX-Server: here\r\nConnection: close\r\n\r\n"
+    );
+    assert_eq!(
+        of("GET /health/own"),
+        "GET /health/own HTTP/1.0\r\nHost: app.example\r\nX-Uri: /health/own\r\nConnection: keep-alive\r\n\r\n"
+    );
+    // What a client would have brought is nobody's, and not worth a warning.
+    server.wait_error_log("using uninitialized \"never\" variable").unwrap();
+    let log = server.error_log();
+    let said = |line: &&str| line.contains("variable") || line.contains("local address");
+    assert!(log.lines().filter(said).all(|line| line.contains("[info]")), "{log}");
+    // The server is well only if both checks say so.
+    a.says(ILL);
+    wait_state(&server, &a, "unhealthy");
+}
+
+#[test]
+fn answers_that_match() {
+    let html = |body: &str, fields: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let chunked = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nWelco\r\n5\r\nme to\r\n0\r\n\r\n";
+    let long = html(&format!("{}Welcome to", "x".repeat(300 << 10)), "");
+    for (answer, fault) in [
+        (html("Welcome to us", ""), None),
+        (chunked.to_owned(), None),
+        (format!("HTTP/1.1 100 Continue\r\n\r\n{}", html("Welcome to", "")), None),
+        (html("Welcome", ""), Some("body does not match \"Welcome to\"")),
+        (long, Some("body does not match \"Welcome to\"")),
+        (html("Welcome to", "Refresh: 1\r\n"), Some("header \"Refresh: 1\"")),
+        (
+            html("Welcome to", "").replace("text/html", "text/plain"),
+            Some("header \"Content-Type: text/plain\""),
+        ),
+        (html("Welcome to", "").replace("200 OK", "203 OK"), Some("status 203")),
+        (html("Welcome to", "X-Off: 1\r\n"), Some("$on is empty or 0")),
+    ] {
+        let a = patient("a", &answer);
+        let server = checking(
+            &[&a],
+            "map $upstream_http_x_off $on { 1 0; default $upstream_status; }
+             match welcome { status 200-202 204; header Content-Type = text/html; header ! Refresh; body ~ \"Welcome to\";
+                 require $on $upstream_addr; }",
+            "location / { proxy_pass http://u; CHECK match=welcome mandatory; }",
+        );
+        let (level, said) = match fault {
+            None => ("[notice]", "peer is healthy".to_owned()),
+            Some(fault) => ("[error]", format!("peer is unhealthy: {fault}")),
+        };
+        let of = format!("{said}, health check \"welcome\" of peer {} in upstream \"u\"", a.addr);
+        let line = server.wait_error_log("peer is").unwrap();
+        assert!(line.contains(level) && line.ends_with(&of), "{of}: {line}");
+    }
+}
+
+#[test]
+fn faults_that_a_check_finds() {
+    let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(100_000));
+    let interim = format!("{}{WELL}", "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(200));
+    for (answer, fault) in [
+        ("", "upstream timed out (110: Connection timed out) while reading response header from upstream"),
+        (
+            "garbage\r\n\r\n",
+            "upstream sent no valid HTTP/1.0 header while reading response header from upstream",
+        ),
+        (&*endless, "upstream sent too big header while reading response header from upstream"),
+        (&*interim, "while reading response header from upstream"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+            "upstream timed out (110: Connection timed out) while reading upstream",
+        ),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n", "while reading upstream"),
+    ] {
+        let a = patient("a", answer);
+        let server = checking(
+            &[&a],
+            "match any { body !~ never; }",
+            "location / { proxy_pass http://u; proxy_read_timeout 100ms; CHECK match=any; }",
+        );
+        // Every check says it; a machine that is busy may have let time pass in the first.
+        server.wait_error_log(fault).unwrap();
+        wait_state(&server, &a, "unhealthy");
+        assert_eq!(page(&server, "/").0, 502);
+        a.says(WELL);
+        wait_state(&server, &a, "up");
+        // Whatever became of a check, its connection is closed.
+        assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 1));
+    }
+    let nobody = Patient { addr: "127.0.0.1:1".parse().unwrap(), ..patient("", "") };
+    let refused =
+        "peer is unhealthy: connect() failed (111: Connection refused) while connecting to upstream";
+    for check in ["CHECK", "health_check type=tcp"] {
+        let server = checking(&[&nobody], "", &format!("location / {{ proxy_pass http://u; {check}; }}"));
+        server.wait_error_log(refused).unwrap();
+    }
+}
+
+#[test]
+fn a_check_that_takes_long_is_made_once_at_a_time() {
+    let a = patient("a", "");
+    let server = checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
+    a.wait_checks(3);
+    // One, and one whose end was not seen yet.
+    assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 2));
+    let have_come = || server.error_log().matches("health check failed").count() <= a.checks();
+    assert!(wait::until(wait::PATIENCE, have_come));
+}
+
+#[test]
+fn mandatory_checks_come_before_requests() {
+    let a = patient("a", "");
+    let server = checking(&[&a], "", "location / { proxy_pass http://u; CHECK mandatory; }");
+    assert_eq!(state(&server, &a), "checking");
+    assert_eq!(page(&server, "/").0, 502);
+    server.wait_error_log("no live upstreams while connecting to upstream").unwrap();
+    assert_eq!(a.said.requests.load(SeqCst), 0);
+    drop(server);
+    let server = checking(&[&patient("b", WELL)], "", "location / { proxy_pass http://u; CHECK mandatory; }");
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/") == (200, "b".to_owned())));
+}
+
+#[test]
+fn a_reload_keeps_what_is_known_or_forgets_it() {
+    let (a, b) = (patient("a", WELL), patient("b", ILL));
+    let with = |check: &str| conf(&[&a, &b], "", &format!("location / {{ proxy_pass http://u; {check} }}"));
+    let mut server = start(server(), &with("CHECK;"));
+    wait_state(&server, &b, "unhealthy");
+    // Nobody answers checks any more: what is known stays as it is, and who must be checked anew is not.
+    a.says("");
+    b.says("");
+    let generation = |server: &Server, id: u32| {
+        let line = format!("tailwater_generation {id}");
+        wait::until(wait::PATIENCE, || get(server, "/metrics").text().contains(&line))
+    };
+    reload(&mut server, &with("CHECK mandatory persistent;"));
+    assert!(generation(&server, 2));
+    wait_state(&server, &b, "checking");
+    assert_eq!((state(&server, &a), who(&server)), ("up".to_owned(), "aaaa".to_owned()));
+    reload(&mut server, &with("CHECK fails=9;"));
+    assert!(generation(&server, 3));
+    wait_state(&server, &b, "up");
+    b.says(ILL);
+    reload(&mut server, &with("CHECK mandatory;"));
+    assert!(generation(&server, 4));
+    wait_state(&server, &a, "checking");
+    wait_state(&server, &b, "unhealthy");
+    // Without checks everybody is well, also if one was under way.
+    reload(&mut server, &with(""));
+    assert!(generation(&server, 5));
+    for patient in [&a, &b] {
+        wait_state(&server, patient, "up");
+        assert!(wait::until(wait::PATIENCE, || patient.said.open.load(SeqCst) == 0), "it is given up");
+    }
+    assert!(who(&server).contains('b'));
+    // One whose connection was made may still be counted.
+    let is_quiet = || {
+        let before = [&a, &b].map(Patient::checks);
+        wait::pause(Duration::from_millis(100));
+        [&a, &b].map(Patient::checks) == before
+    };
+    assert!(wait::until(wait::PATIENCE, is_quiet));
+}
+
+#[test]
+fn a_server_that_is_told_to_end_checks_no_more() {
+    let a = patient("a", WELL);
+    let (finish, may) = channel::<()>();
+    let may = Arc::new(Mutex::new(may));
+    let slow = origin(move |mut conn| {
+        conn.head();
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
+        let _ = may.lock().unwrap().recv();
+        conn.say("k");
+    });
+    let mut server = checking(
+        &[&a],
+        "",
+        &format!(
+            "location / {{ proxy_pass http://u; CHECK; }} location /slow {{ proxy_buffering off; proxy_pass http://{slow}; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    client.read_head().unwrap();
+    a.wait_checks(2);
+    a.says("");
+    assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) == 1));
+    server.signal(Signal::QUIT).unwrap();
+    // One may have begun before the server was told, or may still be on its way; another one would stay open.
+    let is_quiet = || {
+        let before = a.checks();
+        wait::pause(Duration::from_millis(100));
+        (a.checks(), a.said.open.load(SeqCst)) == (before, 0)
+    };
+    assert!(wait::until(wait::PATIENCE, is_quiet), "the one under way is given up");
+    finish.send(()).unwrap();
+    server.wait_exit(wait::PATIENCE).unwrap();
+}
+
+#[test]
+fn checks_are_made_once_whatever_the_number_of_loops() {
+    let patients = [patient("a", WELL), patient("b", WELL), patient("c", WELL)];
+    let [a, b, c] = [0, 1, 2].map(|at: usize| patients[at].addr);
+    let server = server()
+        .start(&format!(
+            "worker_processes 4; http {{ upstream u {{ server {a}; }} upstream v {{ server {b}; server {c}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://u; health_check interval=100s uri=/health; }}
+                 location /v {{ proxy_pass http://v; health_check interval=100s uri=/health; }} }} }}"
+        ))
+        .unwrap();
+    for patient in &patients {
+        assert!(wait::until(wait::PATIENCE, || patient.checks() > 0));
+    }
+    for _ in 0..20 {
+        assert_eq!(get(&server, "/").status, 200);
+    }
+    wait::pause(Duration::from_millis(100));
+    assert_eq!(patients.each_ref().map(Patient::checks), [1, 1, 1]);
+}
+
+#[test]
+fn checks_go_where_they_are_sent() {
+    // What serves has no port of its own for checks.
+    let (serves, tells) = (patient("a", ILL), patient("", WELL));
+    let port = tells.addr.port();
+    let server =
+        checking(&[&serves], "", &format!("location / {{ proxy_pass http://u; CHECK port={port}; }}"));
+    tells.wait_checks(2);
+    assert_eq!((serves.checks(), get(&server, "/").text()), (0, "a".to_owned()));
+    tells.says(ILL);
+    wait_state(&server, &serves, "unhealthy");
+    let connects = checking(
+        &[&serves],
+        "",
+        "location / { proxy_pass http://u; health_check interval=20ms type=tcp mandatory; }",
+    );
+    wait_state(&connects, &serves, "up");
+    assert_eq!(serves.checks(), 0);
+}
+
+#[test]
+fn servers_that_names_bring_are_checked() {
+    let a = patient("a", ILL);
+    let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
+    let http = format!(
+        "resolver {}; error_log logs/error.log info; upstream u {{ server app.test:{} resolve; }}
+         server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }}
+             location / {{ proxy_pass http://u; health_check interval=20ms uri=/health mandatory; }} }}",
+        dns.addr(),
+        a.addr.port()
+    );
+    let server = start(server(), &http);
+    // Nobody has asked for anything.
+    server.wait_error_log("peer is unhealthy: status 500").unwrap();
+    assert_eq!(page(&server, "/").0, 502);
+    a.says(WELL);
+    wait_state(&server, &a, "up");
+    assert_eq!(get(&server, "/").text(), "a");
+}
+
+#[test]
+fn a_worker_process_that_dies_is_followed_by_one_that_checks() {
+    let a = patient("a", WELL);
+    let server = server()
+        .with_master()
+        .start(&format!(
+            "http {{ {} }}",
+            conf(&[&a], "", "location / { proxy_pass http://u; CHECK mandatory; }")
+        ))
+        .unwrap();
+    wait_state(&server, &a, "up");
+    let pid = server.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let worker = children.split_ascii_whitespace().next().unwrap().parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(worker).unwrap(), Signal::KILL).unwrap();
+    assert!(wait::until(wait::PATIENCE, || crate::support::try_ask(&server, "GET /", &[])
+        .is_ok_and(|r| r.status == 200)));
+    a.wait_checks(3);
+}
+
+#[test]
+fn mistakes() {
+    for (said, expected) in [
+        (
+            "location / { health_check; }",
+            "there is nobody to check: no \"proxy_pass\" or its like stands in this location",
+        ),
+        ("location / { proxy_pass http://$host; health_check; }", "needs an address without variables"),
+        ("location / { proxy_pass http://127.0.0.1:1; health_check; }", "\"127.0.0.1:1\" is no \"upstream\""),
+        ("health_check;", "\"health_check\" directive is not allowed here"),
+    ] {
+        let refusal = refusal(said);
+        assert!(refusal.contains(expected), "{said}: {refusal}");
+    }
+    for (words, expected) in [
+        ("match=none", "unknown match \"none\""),
+        ("match=", "invalid parameter \"match=\""),
+        ("interval=0", "invalid parameter \"interval=0\""),
+        ("interval=x", "invalid parameter \"interval=x\""),
+        ("fails=0", "invalid parameter \"fails=0\""),
+        ("passes=-1", "invalid parameter \"passes=-1\""),
+        ("uri=health", "invalid parameter \"uri=health\""),
+        ("port=65536", "invalid parameter \"port=65536\""),
+        ("port=0", "invalid parameter \"port=0\""),
+        ("persistent", "\"persistent\" of \"health_check\" needs \"mandatory\""),
+        ("type=grpc", "\"type=grpc\" are not supported"),
+        ("type=udp", "invalid parameter \"type=udp\""),
+        ("type=tcp uri=/", "\"type=tcp\" of \"health_check\" has neither \"uri\" nor \"match\""),
+        ("keepalive_time=60s", "\"keepalive_time\" of \"health_check\" is not supported"),
+        ("often", "invalid parameter \"often\""),
+    ] {
+        let refusal = refusal_of(&format!(
+            "http {{ upstream u {{ server 127.0.0.1:1; }} server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://u; health_check {words}; }} }} }}"
+        ));
+        assert!(refusal.contains(expected), "{words}: {refusal}");
+    }
+    let twice =
+        "http { match a { status 200; } match a { status 200; } server { listen 127.0.0.1:{port}; } }";
+    assert!(refusal_of(twice).contains("duplicate match \"a\""));
+}

@@ -1,0 +1,97 @@
+//! `health_check` of applications and of memcached.
+
+use std::io::BufRead;
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+
+use tw_testkit::origin::{Conn, origin};
+use tw_testkit::wait;
+
+use crate::support::{get, page, server, start};
+
+/// An application that is asked in some language, and answers so.
+type Serve = fn(Conn, &dyn Fn(&str) -> &'static str);
+
+fn fastcgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
+    while let Some(asked) = conn.fastcgi() {
+        conn.answer_fastcgi(answer(asked.param("URI").unwrap()));
+        if !asked.keeps_open {
+            return;
+        }
+    }
+}
+
+fn uwsgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
+    if let Some(asked) = conn.uwsgi() {
+        conn.say(answer(asked.param("URI").unwrap()));
+    }
+}
+
+fn scgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
+    if let Some(asked) = conn.scgi() {
+        conn.say(answer(asked.param("URI").unwrap()));
+    }
+}
+
+/// An application that is ill: it says so when it is asked for `/health`.
+fn ill(serve: Serve) -> SocketAddr {
+    origin(move |conn| {
+        serve(conn, &|uri| {
+            if uri == "/health?deep" { "Status: 500 No\r\n\r\n" } else { "Status: 200\r\n\r\nill" }
+        });
+    })
+}
+
+fn well(serve: Serve) -> SocketAddr {
+    origin(move |conn| serve(conn, &|_| "Status: 200\r\n\r\nwell"))
+}
+
+#[test]
+fn applications_that_are_ill_get_no_requests() {
+    for (language, serve) in [("fastcgi", fastcgi as Serve), ("uwsgi", uwsgi), ("scgi", scgi)] {
+        let (ill, well) = (ill(serve), well(serve));
+        let server = start(
+            server(),
+            &format!(
+                "upstream apps {{ server {ill}; server {well}; }} match ok {{ status 200; body ~ well; }}
+                 server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }}
+                     location / {{ {language}_pass apps; {language}_param URI $request_uri;
+                         health_check interval=20ms uri=/health?deep match=ok; }} }}"
+            ),
+        );
+        server.wait_error_log("peer is unhealthy: status 500").unwrap();
+        let is_out = || get(&server, "/metrics").text().contains("state=\"unhealthy\"");
+        assert!(wait::until(wait::PATIENCE, is_out), "{language}");
+        for _ in 0..8 {
+            assert_eq!(page(&server, "/"), (200, "well".to_owned()), "{language}");
+        }
+    }
+}
+
+#[test]
+fn memcached_is_well_if_it_answers() {
+    let (told, heard) = channel();
+    let serve = move |answer: &'static str| {
+        let told = told.clone();
+        origin(move |mut conn| {
+            let mut line = String::new();
+            while conn.reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+                let _ = told.send(line.clone());
+                conn.say(answer);
+                line.clear();
+            }
+        })
+    };
+    let (well, ill) = (serve("END\r\n"), serve("ERROR\r\n"));
+    let server = start(
+        server(),
+        &format!(
+            "error_log logs/error.log info; upstream values {{ server {well}; server {ill}; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ set $memcached_key k; memcached_pass values;
+                 health_check interval=20ms uri=/probe; }} }}"
+        ),
+    );
+    server.wait_error_log(&format!("of peer {ill} in upstream \"values\"")).unwrap();
+    assert_eq!(heard.recv_timeout(wait::PATIENCE).unwrap(), "get /probe\r\n");
+    assert!(!server.error_log().contains(&format!("of peer {well} in upstream")), "{}", server.error_log());
+}

@@ -1,0 +1,173 @@
+//! `queue`: requests wait until a server of the group is free.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use tw_testkit::{Client, Server, wait};
+
+use crate::proxy::proxy_pass::origin;
+use crate::support::{get, server, start};
+
+/// An origin that tells of each request, and answers when it is told to.
+struct Slow {
+    addr: SocketAddr,
+    came: Receiver<()>,
+    answer: Sender<()>,
+}
+
+fn slow() -> Slow {
+    slow_unless("no target")
+}
+
+/// The same, but requests with this in their first line get no answer.
+fn slow_unless(fails: &'static str) -> Slow {
+    let ((tell, came), (answer, may)) = (channel(), channel());
+    let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
+    let addr = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            if head.contains(fails) {
+                return;
+            }
+            tell.lock().unwrap().send(()).unwrap();
+            if may.lock().unwrap().recv().is_err() {
+                return;
+            }
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    Slow { addr, came, answer }
+}
+
+fn send(server: &Server, target: &str) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).unwrap();
+    client
+}
+
+#[test]
+fn requests_wait_for_a_free_server_and_no_more_than_may() {
+    let slow = slow();
+    let addr = slow.addr;
+    let server = start(
+        server(),
+        &format!(
+            "log_format up '$status $upstream_addr $upstream_queue_time'; access_log logs/access.log up;
+             upstream u {{ server {addr} max_conns=1; queue 1; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}"
+        ),
+    );
+    let mut first = send(&server, "/");
+    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    // One of these waits, and the other has no place.
+    let mut others = [send(&server, "/"), send(&server, "/")];
+    server.wait_error_log("upstream queue is full while connecting to upstream").unwrap();
+    assert!(slow.came.try_recv().is_err(), "nobody else is at the server");
+    slow.answer.send(()).unwrap();
+    assert_eq!(first.read_response().unwrap().text(), "ok");
+    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    slow.answer.send(()).unwrap();
+    let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 502]);
+    // Who waited has a time, the others have none.
+    let mut lines = server.access_log(3).unwrap();
+    lines.sort();
+    let (waited, times) = (format!("200 {addr} "), [format!("200 {addr} -"), "502 u -".to_owned()]);
+    let time = lines[1].strip_prefix(&*waited).and_then(|time| time.split_once('.'));
+    assert!(time.is_some_and(|(secs, millis)| secs.parse::<u8>().is_ok() && millis.len() == 3), "{lines:?}");
+    assert_eq!([&lines[0], &lines[2]], [&times[0], &times[1]]);
+}
+
+#[test]
+fn who_has_waited_too_long_is_told_and_who_leaves_makes_room() {
+    let slow = slow();
+    let addr = slow.addr;
+    let server = start(
+        server(),
+        &format!(
+            "upstream brief {{ server {addr} down; server {addr} down; queue 1 timeout=20ms; }}
+             upstream u {{ server {addr} max_conns=1; queue 1; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }}
+                 location /brief {{ proxy_pass http://brief; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/brief").status, 502);
+    server.wait_error_log("upstream queue timed out while connecting to upstream").unwrap();
+    let mut first = send(&server, "/");
+    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    // It waits: the next one has no place. It leaves, and there is one again.
+    let waiting = send(&server, "/waiting");
+    assert!(wait::until(wait::PATIENCE, || {
+        let mut probe = send(&server, "/probe");
+        !probe.silent_for(std::time::Duration::from_millis(50)).unwrap()
+            && probe.read_response().unwrap().status == 502
+    }));
+    drop(waiting);
+    server.wait_error_log("request: \"GET /waiting").unwrap();
+    slow.answer.send(()).unwrap();
+    assert_eq!(first.read_response().unwrap().text(), "ok");
+}
+
+#[test]
+fn a_server_that_failed_is_tried_when_its_time_has_come() {
+    let failing = origin(|mut conn| {
+        let nth = conn.nth;
+        while conn.head().is_some() {
+            // The first connection is closed without an answer.
+            if nth == 0 {
+                return;
+            }
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {failing} fail_timeout=1s; server 127.0.0.1:1 down; queue 5; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").status, 502);
+    // Nobody may be asked now, and nobody calls: the time does.
+    assert_eq!(get(&server, "/").text(), "ok");
+}
+
+#[test]
+fn who_has_failed_at_the_server_that_is_free_lets_the_next_one_go() {
+    let (failing, other) = (slow_unless("/fails "), slow());
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {} max_conns=1 max_fails=0; server {} max_conns=1; queue 2; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}",
+            failing.addr, other.addr
+        ),
+    );
+    // It fails at the first server, and waits: the other one is taken.
+    let mut first = send(&server, "/");
+    failing.came.recv_timeout(wait::PATIENCE).unwrap();
+    let mut second = send(&server, "/");
+    other.came.recv_timeout(wait::PATIENCE).unwrap();
+    failing.answer.send(()).unwrap();
+    assert_eq!(first.read_response().unwrap().text(), "ok");
+    let mut fails = send(&server, "/fails");
+    server.wait_error_log("upstream prematurely closed connection").unwrap();
+    let mut third = send(&server, "/");
+    failing.came.recv_timeout(wait::PATIENCE).unwrap();
+    // One of these waits behind it, and the other has no place.
+    let mut others = [send(&server, "/"), send(&server, "/")];
+    server.wait_error_log("upstream queue is full").unwrap();
+    failing.answer.send(()).unwrap();
+    assert_eq!(third.read_response().unwrap().text(), "ok");
+    failing.came.recv_timeout(wait::PATIENCE).expect("the next one has gone there");
+    failing.answer.send(()).unwrap();
+    let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 502]);
+    other.answer.send(()).unwrap();
+    assert_eq!(second.read_response().unwrap().text(), "ok");
+    other.came.recv_timeout(wait::PATIENCE).unwrap();
+    other.answer.send(()).unwrap();
+    assert_eq!(fails.read_response().unwrap().text(), "ok");
+}

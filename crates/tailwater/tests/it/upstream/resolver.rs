@@ -1,0 +1,342 @@
+//! `resolver`: upstream servers that have names.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use tw_testkit::dns::DnsServer;
+use tw_testkit::{Lacks, leave_out, wait};
+
+use crate::support::{get, server, start};
+
+/// A name server that knows one name, `app.test`, at 127.0.0.1, for a second, and says nothing of `silent.test`.
+fn name_server() -> SocketAddr {
+    name_server_while(Arc::new(AtomicBool::new(true)))
+}
+
+/// The same, as long as `knows`.
+fn name_server_while(knows: Arc<AtomicBool>) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut query = [0; 512];
+        while let Ok((size, from)) = socket.recv_from(&mut query) {
+            let query = &query[..size];
+            let name_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
+            let question = &query[..name_end + 4];
+            if question[12..].starts_with(b"\x06silent") {
+                continue;
+            }
+            let is_it = question[12..name_end].eq_ignore_ascii_case(b"\x03app\x04test\x00");
+            let is_known = is_it && knows.load(Relaxed);
+            let is_a = question[name_end..] == [0, 1, 0, 1];
+            let mut answer = question.to_vec();
+            // An answer; the question comes back, and nothing besides.
+            (answer[2], answer[3]) = (0x84, if is_known { 0 } else { 3 });
+            answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(is_known && is_a), 0, 0, 0, 0]);
+            if is_known && is_a {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 0, 1]);
+            }
+            socket.send_to(&answer, from).unwrap();
+        }
+    });
+    addr
+}
+
+/// An origin that says its name.
+fn origin() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            thread::spawn(move || {
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|size| size > 0) {
+                    if line == "\r\n" {
+                        reader
+                            .get_mut()
+                            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nme")
+                            .unwrap();
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn names_are_asked_for_when_a_request_needs_them() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        // Its worker process may do less than a single one.
+        server().with_master(),
+        &format!(
+            "resolver {dns}; resolver_timeout 5s;
+             log_format up '$upstream_addr $upstream_status'; access_log logs/access.log up;
+             upstream app {{ server app.test:{port} resolve; }} upstream half {{ server none.test resolve; server app.test:{port} resolve; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location ~ /(name) {{ set $to app.test:{port}; proxy_pass http://$to/$1; }}
+                 location /group {{ proxy_pass http://app; }}
+                 location /half {{ proxy_pass http://half; }}
+                 location /variable {{ set $to app.test; proxy_pass http://$to:{port}; }}
+                 location /none {{ set $to none.test; proxy_pass http://$to; }}
+                 location /here {{ return 200 here; }} }}"
+        ),
+    );
+    let address = format!("127.0.0.1:{port} 200");
+    for (nth, target) in ["/name", "/group", "/half", "/variable", "/name"].into_iter().enumerate() {
+        assert_eq!(get(&server, target).text(), "me", "{target}");
+        assert_eq!(server.access_log(nth + 1).unwrap()[nth], address, "{target}");
+    }
+    // One that does not exist fails those who need it, and nobody else.
+    assert_eq!(get(&server, "/none").status, 502);
+    assert_eq!(get(&server, "/here").status, 200);
+    // Nobody was asked, so there is no address.
+    assert_eq!(server.access_log(7).unwrap()[5], "- -");
+    server.wait_error_log("none.test could not be resolved (3: Host not found)").unwrap();
+}
+
+#[test]
+fn names_of_groups_are_followed_without_any_request() {
+    let knows = Arc::new(AtomicBool::new(true));
+    let dns = name_server_while(knows.clone());
+    let server = start(
+        server().with_master(),
+        &format!(
+            "resolver {dns}; resolver_timeout 1s;
+             upstream app {{ server app.test:8081 resolve; }}
+             server {{ listen 127.0.0.1:{{port}}; location /api {{ api; }} }}"
+        ),
+    );
+    let has_peer = || get(&server, "/api/http/upstreams/app").text().contains("127.0.0.1:8081");
+    for is_known in [true, false, true] {
+        knows.store(is_known, Relaxed);
+        assert!(wait::until(wait::PATIENCE, || has_peer() == is_known), "{is_known}");
+    }
+}
+
+#[test]
+fn a_name_server_that_says_nothing_costs_what_it_may() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let dns = silent.local_addr().unwrap();
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 200ms;
+             server {{ listen 127.0.0.1:{{port}}; location / {{ set $to app.test; proxy_pass http://$to; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").status, 502);
+    server.wait_error_log("app.test could not be resolved (110: Operation timed out)").unwrap();
+    // Nobody is kept from anything else meanwhile.
+    assert!(wait::until(wait::PATIENCE, || server.connect().is_ok()));
+}
+
+#[test]
+fn a_name_that_the_api_adds_is_followed() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 5s; upstream app {{ server 127.0.0.1:1 down; }}
+             server {{ listen 127.0.0.1:{{port}}; location /api/ {{ api write=on; }} location / {{ proxy_pass http://app; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    let body = format!("{{\"server\":\"app.test:{port}\"}}");
+    let (servers, length) = ("/api/http/upstreams/app/servers", body.len());
+    client
+        .send(format!("POST {servers} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"))
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().status, 201);
+    // The first request finds somebody in the group, who is down; the name is asked for beside it.
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "me"), "{}", server.error_log());
+    let shown = get(&server, servers).text();
+    let address = format!("\"server\":\"127.0.0.1:{port}\"");
+    assert!(shown.contains(&address) && shown.contains("\"parent\":1,\"host\":\"app.test:"), "{shown}");
+    // An address that DNS gave cannot be removed; the name can, and its addresses go with it.
+    let mut delete = |id: u32| {
+        client.send(format!("DELETE {servers}/{id} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        client.read_response().unwrap()
+    };
+    let id = shown.split(&address).next().unwrap().rsplit("\"id\":").next().unwrap();
+    let refused = delete(id.trim_end_matches(',').parse().unwrap());
+    assert!(
+        refused.status == 400 && refused.text().contains("UpstreamServerImmutable"),
+        "{}",
+        refused.text()
+    );
+    assert!(!delete(1).text().contains("app.test"));
+    assert_eq!(get(&server, "/").status, 502);
+}
+
+#[test]
+fn one_name_that_nobody_tells_of_keeps_no_other_waiting() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 1h;
+             upstream app {{ server silent.test:{port} resolve; server app.test:{port} resolve; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://app; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").text(), "me");
+}
+
+#[test]
+fn a_ring_of_addresses_is_made_beside_the_loops() {
+    let (dns, port) = (name_server(), origin().port());
+    for (method, has_ring) in [("", false), ("hash $uri consistent;", true)] {
+        let server = start(
+            server(),
+            &format!(
+                "resolver {dns};
+                 upstream group {{ {method} server app.test:{port} resolve; }}
+                 server {{ listen 127.0.0.1:{{port}};
+                     location / {{ proxy_pass http://group; }} location = /metrics {{ metrics; }} }}"
+            ),
+        );
+        assert_eq!(get(&server, "/").text(), "me");
+        let metrics = get(&server, "/metrics").text();
+        let series = "tailwater_disk_jobs_total{pool=\"default\",operation=\"run\"} ";
+        let jobs = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap_or("0");
+        // Whoever asks, a request or who follows names, has it made by the pool; both, if they ask at one time.
+        assert_eq!(jobs != "0", has_ring, "{jobs}");
+    }
+}
+
+/// Returns true if the system knows `localhost` at 127.0.0.1, as nearly every one does.
+fn has_localhost() -> bool {
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let is_it = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        words.next() == Some("127.0.0.1") && words.any(|word| word == "localhost")
+    };
+    let is_known = hosts.lines().any(is_it);
+    if !is_known {
+        leave_out(Lacks::Machine, "/etc/hosts says nothing of localhost");
+    }
+    is_known
+}
+
+/// A server that accepts and says nothing, until the end of the test.
+fn deaf() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().for_each(drop));
+    addr
+}
+
+#[test]
+fn names_without_variables_are_asked_of_the_system_by_every_gateway() {
+    if !has_localhost() {
+        return;
+    }
+    // It says nothing: whoever asks it gets no answer.
+    let dns = DnsServer::start(|_, _| {});
+    let (origin, deaf) = (origin().port(), deaf().port());
+    let server = start(
+        server().with_master(),
+        &format!(
+            "resolver {}; resolver_timeout 1s;
+             log_format up '$upstream_addr'; access_log logs/access.log up;
+             upstream group {{ server localhost:{origin}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location /proxy {{ proxy_pass http://localhost:{origin}; }}
+                 location /group {{ proxy_pass http://group; }}
+                 location /mirrored {{ mirror /mirror; empty_gif; }}
+                 location /mirror {{ log_subrequest on; proxy_pass http://localhost:{origin}; }}
+                 location /grpc {{ grpc_pass grpc://localhost:{deaf}; }}
+                 location /fastcgi {{ fastcgi_pass localhost:{deaf}; }}
+                 location /uwsgi {{ uwsgi_pass localhost:{deaf}; }}
+                 location /scgi {{ scgi_pass localhost:{deaf}; }}
+                 location /memcached {{ set $memcached_key k; memcached_pass localhost:{deaf}; }} }}
+             server {{ listen 127.0.0.1:{{port}}; server_name tunnel; tunnel_pass localhost:{origin}; }}",
+            dns.addr()
+        ),
+    );
+    for target in ["/proxy", "/group"] {
+        assert_eq!(get(&server, target).text(), "me", "{target}");
+    }
+    assert_eq!(get(&server, "/mirrored").status, 200);
+    for target in ["/grpc", "/fastcgi", "/uwsgi", "/scgi", "/memcached"] {
+        get(&server, target);
+    }
+    let tunnel = "CONNECT tunnel:80 HTTP/1.1\r\nHost: tunnel\r\n\r\n";
+    let mut client = server.connect().unwrap();
+    client.send(tunnel).unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    drop(client);
+    // Of two addresses of localhost either may be the first.
+    let is_reached = |line: &String| line == "-" || line.contains("127.0.0.1:");
+    let lines = server.access_log(10).unwrap();
+    assert!(lines.iter().all(is_reached), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| *line == "-").count(), 1, "{lines:?}");
+    let asked: Vec<_> = dns.asked().into_iter().map(|asked| asked.name).collect();
+    assert!(asked.is_empty(), "{asked:?}");
+}
+
+#[test]
+fn variables_and_followed_names_are_asked_of_resolver() {
+    let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
+    let port = origin().port();
+    let server = start(
+        server(),
+        &format!(
+            "resolver {}; resolver_timeout 5s;
+             upstream followed {{ server followed.test:{port} resolve; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location /followed {{ proxy_pass http://followed; }}
+                 location /variable {{ proxy_pass http://$arg_host:{port}; }} }}",
+            dns.addr()
+        ),
+    );
+    for target in ["/followed", "/variable?host=localhost"] {
+        assert_eq!(get(&server, target).text(), "me", "{target}");
+    }
+    for name in ["followed.test", "localhost"] {
+        assert!(dns.asked().iter().any(|asked| asked.name == name), "{name}");
+    }
+}
+
+#[test]
+fn health_checks_ask_the_system_for_names_without_variables() {
+    if !has_localhost() {
+        return;
+    }
+    let dns = DnsServer::start(|_, _| {});
+    let port = origin().port();
+    let server = start(
+        server(),
+        &format!(
+            "resolver {}; resolver_timeout 1s; error_log logs/error.log info;
+             upstream app {{ server localhost:{port}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://app; health_check interval=1s mandatory; }}
+                 location /api {{ api; }} }}",
+            dns.addr()
+        ),
+    );
+    let passes = || get(&server, "/").text() == "me";
+    assert!(wait::until(wait::PATIENCE, passes), "{}", server.error_log());
+    assert!(dns.asked().is_empty());
+}
+
+#[test]
+fn a_name_in_a_variable_that_the_system_does_not_know_fails_within_resolver_timeout() {
+    let server = start(
+        server(),
+        "resolver_timeout 300ms;
+         server { listen 127.0.0.1:{port}; location / { proxy_pass http://$arg_to; } }",
+    );
+    // Nobody has such a name (RFC 6761, 6.4); a machine without a name server has no answer at all.
+    assert_eq!(get(&server, "/?to=nobody.invalid").status, 502);
+    server.wait_error_log("nobody.invalid could not be resolved").unwrap();
+}

@@ -1,0 +1,161 @@
+//! `sticky`: requests of one client go to one server.
+
+use std::net::SocketAddr;
+
+use tw_testkit::{Server, Signal, wait};
+
+use crate::proxy::proxy_pass::origin;
+use crate::support::{ask, refusal_of, server, start};
+
+/// An origin that answers with its name, and with `more` in the head.
+fn named(name: &'static str, more: &'static str) -> SocketAddr {
+    origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            let status = if head.starts_with("GET /fail") { "500 No" } else { "200 OK" };
+            conn.say(format!("HTTP/1.1 {status}\r\nContent-Length: 1\r\n{more}\r\n{name}"));
+        }
+    })
+}
+
+/// Who answers each of `count` requests.
+fn who(server: &Server, line: &str, fields: &[&str], count: usize) -> String {
+    (0..count).map(|_| ask(server, line, fields).text()).collect()
+}
+
+#[test]
+fn a_cookie_names_the_server() {
+    let (a, b) = (named("a", ""), named("b", "Set-Cookie: own=1\r\n"));
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {a}; server {b}; sticky cookie srv; }}
+             upstream all {{ server {a} route=r1; server {b} down; sticky cookie srv expires=1h domain=$arg_d httponly
+                 secure samesite=$arg_s path=/p; }}
+             upstream max {{ server {b} route=r2; sticky cookie srv expires=max; }}
+             upstream nobody {{ server {a} down; sticky cookie srv; }}
+             server {{ listen 127.0.0.1:{{port}}; proxy_next_upstream http_500;
+                 location / {{ proxy_pass http://u; }} location /all {{ proxy_pass http://all; }}
+                 location /max {{ proxy_pass http://max; }} location /nobody {{ proxy_pass http://nobody; }} }}"
+        ),
+    );
+    let mut cookies = Vec::new();
+    for name in ["a", "b"] {
+        let response = ask(&server, "GET /", &[]);
+        assert_eq!(response.text(), name);
+        let cookie = response.field("Set-Cookie").unwrap().to_owned();
+        let digits = cookie.strip_prefix("srv=").unwrap();
+        assert!(digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit()), "{cookie}");
+        // What the server sets itself stays.
+        assert_eq!(response.values("Set-Cookie").count(), if name == "b" { 2 } else { 1 });
+        cookies.push(cookie);
+    }
+    assert_ne!(cookies[0], cookies[1]);
+    for (cookie, expected) in cookies.iter().zip(["aaaa", "bbbb"]) {
+        assert_eq!(who(&server, "GET /", &[&format!("Cookie: x=1; {cookie}")], 4), expected);
+    }
+    assert_eq!(who(&server, "GET /", &["Cookie: srv=nobody"], 2).len(), 2);
+    // Whoever answers in the end is in the cookie: the one that failed is not.
+    let response = ask(&server, "GET /fail", &[&format!("Cookie: {}", cookies[0])]);
+    assert_eq!((response.status, response.text().as_str()), (500, "b"));
+    assert_eq!(response.values("Set-Cookie").next(), Some(&*cookies[1]));
+    // All that a cookie may have.
+    let response = ask(&server, "GET /all?d=x.org&s=odd", &[]);
+    let cookie = response.field("Set-Cookie").unwrap();
+    let (start, rest) = cookie.split_once("; expires=").unwrap();
+    let (date, rest) = rest.split_once("; max-age=").unwrap();
+    assert_eq!(start, "srv=r1");
+    assert!(date.ends_with(" GMT") && date.matches('-').count() == 2, "{cookie}");
+    assert_eq!(rest, "3600; domain=x.org; httponly; secure; samesite=strict; path=/p");
+    let response = ask(&server, "GET /all?s=Lax", &[]);
+    assert!(
+        response
+            .field("Set-Cookie")
+            .unwrap()
+            .ends_with("; max-age=3600; httponly; secure; samesite=Lax; path=/p")
+    );
+    let response = ask(&server, "GET /max", &[]);
+    let expected = "srv=r2; expires=Thu, 31-Dec-37 23:55:55 GMT; max-age=315360000";
+    assert_eq!(response.field("Set-Cookie"), Some(expected));
+    let response = ask(&server, "GET /nobody", &[]);
+    assert_eq!((response.status, response.field("Set-Cookie")), (502, None));
+}
+
+#[test]
+fn a_route_names_the_server_and_drain_leaves_it_its_own() {
+    let (a, b) = (named("a", ""), named("b", ""));
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {a} route=one; server {b} route=two; sticky route $cookie_r $arg_r; }}
+             upstream drains {{ server {a} route=one; server {b} route=two drain; sticky route $arg_r; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://u; }} location /drains {{ proxy_pass http://drains; }} }}"
+        ),
+    );
+    assert_eq!(who(&server, "GET /", &[], 4), "abab");
+    assert_eq!(who(&server, "GET /?r=two", &[], 3), "bbb");
+    assert_eq!(who(&server, "GET /?r=two", &["Cookie: r=one"], 3), "aaa");
+    // Nobody has this route: all take turns.
+    let all = who(&server, "GET /?r=none", &["Cookie: r="], 4);
+    assert!(all == "abab" || all == "baba", "{all}");
+    assert_eq!(who(&server, "GET /drains", &[], 3), "aaa");
+    assert_eq!(who(&server, "GET /drains?r=two", &[], 3), "bbb");
+}
+
+#[test]
+fn sessions_are_learned_and_outlive_a_reload() {
+    let (a, b) = (named("a", "Set-Cookie: sid=at-a\r\n"), named("b", "Set-Cookie: sid=at-b\r\n"));
+    let mut server = server().start(&sessions(a, b, "old")).unwrap();
+    // A session that no server has begun is nobody's.
+    assert_eq!(who(&server, "GET /", &["Cookie: sid=other"], 4), "abab");
+    assert_eq!(who(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
+    assert_eq!(who(&server, "GET /", &["Cookie: sid=at-a"], 3), "aaa");
+    // Here the client begins sessions, and they are learned from the head.
+    let first = ask(&server, "GET /client?s=mine", &[]).text();
+    assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
+    server.write_conf(&sessions(a, b, "new")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    assert!(wait::until(wait::PATIENCE, || ask(&server, "GET /which", &[]).text() == "new"));
+    assert_eq!(who(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
+    assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
+}
+
+fn sessions(a: SocketAddr, b: SocketAddr, which: &str) -> String {
+    format!(
+        "http {{
+             upstream u {{ server {a}; server {b};
+                 sticky learn create=$upstream_cookie_sid lookup=$cookie_sid zone=u:64k timeout=1h; }}
+             upstream client {{ server {a}; server {b}; sticky learn create=$arg_s lookup=$arg_s zone=client:64k header; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }}
+                 location /client {{ proxy_pass http://client; }} location /which {{ return 200 {which}; }} }} }}"
+    )
+}
+
+#[test]
+fn mistakes_are_refused() {
+    for (directive, message) in [
+        ("sticky cookie ''", "empty cookie name"),
+        ("sticky cookie a path=", "no value for \"path\""),
+        ("sticky cookie a httponly httponly", "parameter \"httponly\" is duplicate"),
+        ("sticky cookie a samesite=odd", "invalid \"samesite\" parameter value"),
+        ("sticky cookie a expires=x", "invalid \"expires\" parameter value"),
+        ("sticky route a", "invalid variable name \"a\""),
+        ("sticky other a", "unknown parameter \"other\""),
+        ("sticky learn create=$arg_a lookup=$arg_a", "\"zone\" parameter is not specified"),
+        ("sticky learn create=a zone=z:1m", "missing variable in the \"create\" parameter"),
+        ("sticky learn lookup=$arg_a zone=z:1k", "zone is too small"),
+        (
+            "sticky learn create=$arg_a lookup=$arg_a zone=taken:1m",
+            "sticky zone \"taken\" is already used in upstream \"v\"",
+        ),
+        ("sticky route $arg_a; sticky route $arg_b", "\"sticky\" directive is duplicate"),
+        ("queue 0", "invalid value \"0\""),
+        ("queue 1 often", "invalid parameter \"often\""),
+    ] {
+        let said = refusal_of(&format!(
+            "http {{ upstream v {{ server 127.0.0.1; sticky learn create=$arg_a lookup=$arg_a zone=taken:1m; }}
+                 upstream u {{ server 127.0.0.1; {directive}; }} server {{ listen 127.0.0.1:{{port}}; }} }}"
+        ));
+        assert!(said.contains(message), "{directive}: {said}");
+    }
+}
