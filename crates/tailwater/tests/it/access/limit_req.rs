@@ -1,7 +1,8 @@
 //! `limit_req`
 
-use tw_testkit::{Signal, wait};
+use tw_testkit::wait;
 
+use crate::support::reload::reload;
 use crate::support::{get, page, refusal_of, server, start};
 
 /// The refusal of this content of an `http` block, and of this `server` block in it.
@@ -114,8 +115,7 @@ fn zones_outlive_a_reload_and_are_measured() {
         assert!(text.contains(&format!("tailwater_{line}\n")), "{line}\n{text}");
     }
     let mut reload = |conf: &str, said: &str| {
-        server.write_conf(conf).unwrap();
-        server.signal(Signal::HUP).unwrap();
+        reload(&mut server, conf);
         server.wait_error_log(said).unwrap();
     };
     reload(&http("2r/m", "1m"), "reconfiguring");

@@ -15,6 +15,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Server, Signal, TempDir, wait};
 
+use crate::support::reload::reload;
 use crate::support::{ask, refusal_of, server, start};
 
 /// `acme_issuer` for this authority, with more in it.
@@ -108,8 +109,7 @@ fn a_certificate_comes_over_http_and_is_kept() {
 
     // A worker process beside the first one, which begins with what is kept, and orders nothing.
     let conf = format!("sandbox off; http {{ {} }}", http(&ca, more, "").replace("\"ok ", "\"again "));
-    server.write_conf(&conf).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &conf);
     let is_new = || get(&ca, &server, "/") == "again ";
     assert!(wait::until(wait::PATIENCE, || (0..12).all(|_| is_new())), "{}", server.error_log());
     assert_eq!(ca.said().len(), expected.len());

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use tw_testkit::origin::counting;
 use tw_testkit::{Response, Server, TempDir, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
+use crate::support::metrics::metric_sum;
 use crate::support::{ask, server};
 
 /// What stands for the origin in the examples.
@@ -64,11 +65,7 @@ fn cache(response: &Response) -> &str {
 
 /// Asks until the cache answers, and nothing is on its way that could take the place of what it says.
 fn hit(server: &Server, path: &str) -> Response {
-    let is_filling = || {
-        let metrics = ask(server, "GET /metrics", &[]).text();
-        let mut filling = metrics.lines().filter(|line| line.starts_with("tailwater_cache_filling{"));
-        filling.any(|line| !line.ends_with(" 0"))
-    };
+    let is_filling = || metric_sum(server, "cache_filling") > 0;
     let found = wait::some(wait::PATIENCE, || {
         let response = ask(server, &format!("GET {path}"), &[]);
         (cache(&response) == "HIT" && !is_filling()).then(|| ask(server, &format!("GET {path}"), &[]))
@@ -131,7 +128,7 @@ fn a_package_mirror() {
     let server = example("Package mirror", origin);
     for (nth, path) in ["/debian/pool/a.deb", "/debian/dists/stable/Release"].into_iter().enumerate() {
         let first = ask(&server, &format!("GET {path}?x"), &[]).text();
-        stored(&server, nth + 1);
+        wait_stored(&server, nth + 1);
         assert_eq!(ask(&server, &format!("GET {path}"), &[]).text(), first);
     }
     assert_eq!(asked.load(SeqCst), 2);
@@ -298,7 +295,7 @@ fn by_the_rules_of_rfc_9111() {
         let ttl = ttl.and_then(|rest| rest.strip_suffix("; stored")?.parse::<u32>().ok());
         // The seconds in which it was asked for may be over.
         assert!(ttl.is_some_and(|ttl| (1..=60).contains(&ttl)), "{miss}");
-        stored(&server, nth + 1);
+        wait_stored(&server, nth + 1);
         let hit = said(&format!("GET {path}"), &[]);
         assert!(hit.starts_with("edge; hit; ttl="), "{path}: {hit}");
     }

@@ -9,6 +9,9 @@ use tw_testkit::disk::{Fault, Injected, Op, SlowDisk};
 use tw_testkit::origin::counting;
 use tw_testkit::{Client, Errno, Response, Server, Signal, wait};
 
+use crate::support::get;
+use crate::support::metrics::metric;
+use crate::support::metrics::try_metric;
 use crate::support::{server, start};
 
 /// An origin that answers with how often it was asked, and a long tail where the path says so.
@@ -35,10 +38,6 @@ fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
     )
 }
 
-fn get(server: &Server, path: &str) -> Response {
-    Client::get(server.addr(), path).unwrap()
-}
-
 /// Asks for `/a` without waiting for the answer.
 fn ask(server: &Server, method: &str) -> Client {
     let mut client = server.connect().unwrap();
@@ -48,12 +47,6 @@ fn ask(server: &Server, method: &str) -> Client {
 
 fn number(response: &Response) -> usize {
     response.text().split(' ').next().unwrap().parse().unwrap()
-}
-
-fn metric(server: &Server, name: &str) -> u64 {
-    let text = get(server, "/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{name}{{")));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
 }
 
 /// Waits until nothing is on its way into the cache.
@@ -186,11 +179,8 @@ fn who_comes_too_late_for_what_only_memory_has_asks_himself() {
     assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
     // The file has been given up, and what the first one has is nowhere else; or that has yet to be seen.
     let created = || {
-        let text = get(&server, "/metrics").text();
-        text.lines().any(|line| {
-            line.starts_with("tailwater_disk_jobs_total{pool=\"default\",operation=\"create\"}")
-                && !line.ends_with(" 0")
-        })
+        try_metric(&server, "disk_jobs_total{pool=\"default\",operation=\"create\"}")
+            .is_some_and(|count: u64| count > 0)
     };
     assert!(wait::until(wait::PATIENCE, created), "{}", server.error_log());
     let mut others = [(); 3].map(|()| ask());

@@ -16,7 +16,8 @@ use std::thread::{self, JoinHandle};
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Client, Random, Response, Server, Signal, TempDir, wait};
 
-use crate::proxy::torture::number;
+use crate::support::env_number;
+use crate::support::metrics::metrics_text;
 use crate::support::{server, start};
 
 const ROUNDS: u64 = 4;
@@ -136,7 +137,7 @@ fn cached(dir: &Path, origin: SocketAddr) -> Server {
 }
 
 fn metrics(server: &Server) -> BTreeMap<String, u64> {
-    let text = Client::get(server.addr(), "/metrics").unwrap().text();
+    let text = metrics_text(server);
     let values = text.lines().filter_map(|line| {
         let (name, value) = line.strip_prefix("tailwater_cache_")?.split_once(' ')?;
         Some((name.to_owned(), value.parse().ok()?))
@@ -201,7 +202,7 @@ fn assert_settled(server: &Server, dir: &Path, when: &str) {
 
 #[test]
 fn what_is_killed_comes_back_whole() {
-    let (rounds, seed) = (number("TAILWATER_KILLS", ROUNDS), number("TAILWATER_TORTURE_SEED", 1));
+    let (rounds, seed) = (env_number("TAILWATER_KILLS", ROUNDS), env_number("TAILWATER_TORTURE_SEED", 1));
     let (pages, dir) = (Pages::new(), TempDir::new("cache-killed").unwrap());
     let serving = pages.clone();
     let origin = origin(move |mut conn| serving.serve(&mut conn));

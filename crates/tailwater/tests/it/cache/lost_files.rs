@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use tw_testkit::origin::counting;
 use tw_testkit::{Client, Server, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
 use crate::support::{server, start};
 
 fn hits(server: &Server, path: &str, expected: &str) -> bool {
@@ -51,7 +51,7 @@ fn removed_files_of_hot_responses_are_misses_and_are_stored_again() {
             assert!(hits(&server, path, if round == 1 { "MISS" } else { "HIT" }), "{path} {round}");
         }
         // Not from what is on its way to its file: that may come into its place behind the removal.
-        stored(&server, 2 * round);
+        wait_stored(&server, 2 * round);
         for path in ["/small", "/large"] {
             assert!(hits(&server, path, "HIT"), "{path} {round}");
         }
@@ -61,7 +61,7 @@ fn removed_files_of_hot_responses_are_misses_and_are_stored_again() {
             assert!(wait::until(wait::PATIENCE, || hits(&server, path, "MISS")), "{path} {round}");
         }
     }
-    stored(&server, 8);
+    wait_stored(&server, 8);
     assert_eq!(server.error_log().matches("[crit]").count(), 0, "{}", server.error_log());
 }
 

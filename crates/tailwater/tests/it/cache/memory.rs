@@ -1,9 +1,9 @@
 //! What a response on its way into a cache takes of memory: the disk gets it while it comes, and what is asked for once does not
 //! stay.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::IoSliceMut;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +11,9 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tw_testkit::origin::counting;
 use tw_testkit::{Client, Lacks, Server, leave_out, wait};
 
+use crate::support::cache::wait_stored;
+use crate::support::files::files_below;
+use crate::support::metrics::metric;
 use crate::support::server;
 
 /// Bytes of a response, and of its first half, which comes before the other one may.
@@ -43,19 +46,8 @@ fn cached() -> (Server, Sender<()>) {
     (server, go)
 }
 
-fn metric(server: &Server, series: &str) -> u64 {
-    let text = Client::get(server.addr(), "/metrics").unwrap().text();
-    let found = text.lines().find_map(|line| line.strip_prefix(&format!("tailwater_{series} ")));
-    found.and_then(|value| value.parse().ok()).unwrap_or(0)
-}
-
 fn write_backs(server: &Server) -> u64 {
     metric(server, "disk_jobs_total{pool=\"own\",operation=\"write_back\"}")
-}
-
-fn stored(server: &Server, count: u64) {
-    let is_stored = || metric(server, "cache_stored_total{cache=\"one\"}") >= count;
-    assert!(wait::until(wait::PATIENCE, is_stored), "{}", server.error_log());
 }
 
 fn ask(server: &Server, path: &str) -> Client {
@@ -69,15 +61,6 @@ fn read(client: &mut Client, count: usize, byte: u8) {
     for _ in 0..count >> 16 {
         assert!(client.read_bytes(1 << 16).unwrap().iter().all(|found| *found == byte));
     }
-}
-
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found
 }
 
 /// How many of some pages in the first half of a file are in memory; `None` if that cannot be told.
@@ -111,11 +94,11 @@ fn the_disk_takes_it_while_it_comes() {
     assert!(wait::until(wait::PATIENCE, || write_backs(&server) > 0), "{}", server.error_log());
     go.send(()).unwrap();
     read(&mut client, HALF, b'b');
-    stored(&server, 1);
+    wait_stored(&server, 1);
     // A thread counts a job when whoever waited for it may have gone on.
     assert!(wait::until(wait::PATIENCE, || write_backs(&server) >= 2), "{}", write_backs(&server));
     // It is not read any more before it is in its place, so nothing has come back.
-    let [file] = &files(&server.prefix().join("cache"))[..] else { panic!("one file") };
+    let [file] = &files_below(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
         Some(pages) => assert!(pages <= 4, "{pages} of 8"),
         None => leave_out(Lacks::Machine, "no look into memory on this file system"),
@@ -123,7 +106,7 @@ fn the_disk_takes_it_while_it_comes() {
     // What is small is left to the kernel.
     let all = write_backs(&server);
     Client::get(server.addr(), "/small").unwrap();
-    stored(&server, 2);
+    wait_stored(&server, 2);
     assert_eq!(write_backs(&server), all);
     // It is all there.
     let mut client = ask(&server, "/large");
@@ -144,9 +127,9 @@ fn what_two_have_asked_for_stays() {
     for client in &mut clients {
         read(client, HALF, b'b');
     }
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert!(wait::until(wait::PATIENCE, || write_backs(&server) >= 2), "{}", write_backs(&server));
-    let [file] = &files(&server.prefix().join("cache"))[..] else { panic!("one file") };
+    let [file] = &files_below(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
         Some(pages) => assert!(pages > 4, "{pages} of 8"),
         None => leave_out(Lacks::Machine, "no look into memory on this file system"),

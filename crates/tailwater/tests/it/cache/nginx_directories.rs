@@ -11,8 +11,10 @@ use tw_testkit::origin::counting;
 use tw_testkit::ports::{Port, listening};
 use tw_testkit::process::Group;
 use tw_testkit::server::Builder;
-use tw_testkit::{Client, Lacks, Response, Server, Signal, TempDir, leave_out, wait};
+use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
 
+use crate::support::cache::cache_status;
+use crate::support::metrics::{metric, metrics_text};
 use crate::support::{ask, get, server, start_as_we_are};
 
 const NGINX: &str = "/usr/sbin/nginx";
@@ -71,15 +73,10 @@ fn cached_in(builder: Builder, to: SocketAddr, path: &str, more: &str) -> Server
     )
 }
 
-fn status(response: &Response) -> &str {
-    response.field("X-Cache").unwrap_or_default()
-}
-
 /// Waits until a metric has this value.
 fn metric_is(server: &Server, name: &str, value: u64) {
-    let line = format!("tailwater_{name}{{cache=\"one\"}} {value}");
-    let is = || get(server, "/metrics").text().lines().any(|found| found == line);
-    assert!(wait::until(wait::PATIENCE, is), "{line} {}", get(server, "/metrics").text());
+    let is = || metric(server, name) == value;
+    assert!(wait::until(wait::PATIENCE, is), "{name} is not {value}: {}", metrics_text(server));
 }
 
 #[test]
@@ -96,10 +93,10 @@ fn without_a_word_they_are_left_alone() {
     // They take room all the same: a block and two.
     metric_is(&server, "cache_bytes", 3 * 4096);
     let response = get(&server, "/a");
-    assert_eq!((status(&response), response.text()), ("MISS", "fresh 0".to_owned()));
+    assert_eq!((cache_status(&response), response.text()), ("MISS", "fresh 0".to_owned()));
     metric_is(&server, "cache_stored_total", 1);
     let response = get(&server, "/a");
-    assert_eq!((status(&response), response.text()), ("HIT", "fresh 0".to_owned()));
+    assert_eq!((cache_status(&response), response.text()), ("HIT", "fresh 0".to_owned()));
     assert_eq!(asked.load(SeqCst), 1);
     metric_is(&server, "cache_entries", 2);
     metric_is(&server, "cache_damaged_total", 0);
@@ -120,12 +117,12 @@ fn they_are_taken_over_where_that_is_asked_for() {
     for _ in 0..2 {
         let response = get(&server, "/a");
         assert_eq!(
-            (response.status, status(&response), response.text().as_str()),
+            (response.status, cache_status(&response), response.text().as_str()),
             (200, "HIT", "0123456789")
         );
         assert_eq!((response.field("X-Odd"), response.field("ETag")), (Some("a"), Some("\"x\"")));
         let response = get(&server, "/b");
-        assert_eq!((status(&response), response.body == large), ("HIT", true));
+        assert_eq!((cache_status(&response), response.body == large), ("HIT", true));
         assert_eq!(response.field("Content-Length"), Some("300000"));
     }
     let part = ask(&server, "GET /a", &["Range: bytes=2-4"]);
@@ -146,20 +143,20 @@ fn one_that_is_still_valid_gets_a_file_of_ours() {
         });
         let server = cached(builder, to, "loader=nginx", "proxy_cache_revalidate on;");
         let response = get(&server, "/a");
-        assert_eq!((status(&response), response.body == body), ("REVALIDATED", true));
+        assert_eq!((cache_status(&response), response.body == body), ("REVALIDATED", true));
         let path = server.prefix().join("cache").join(A.1);
         assert!(wait::until(wait::PATIENCE, || fs::read(&path).unwrap()[0] != 5));
         let hit = wait::some(wait::PATIENCE, || {
             let response = get(&server, "/a");
             assert!(response.body == body && response.field("X-Odd") == Some("a"));
-            (status(&response) == "HIT").then_some(())
+            (cache_status(&response) == "HIT").then_some(())
         });
         assert!(hit.is_some(), "{}", server.error_log());
         let before = asked.load(SeqCst);
         // Also for who opens it anew.
         server.signal(Signal::USR1).unwrap();
         let response = get(&server, "/a");
-        assert_eq!((status(&response), response.body == body), ("HIT", true));
+        assert_eq!((cache_status(&response), response.body == body), ("HIT", true));
         assert_eq!(asked.load(SeqCst), before);
     }
 }
@@ -173,10 +170,10 @@ fn one_that_has_expired_is_replaced() {
     });
     let server = cached(builder, to, "loader=nginx", "");
     let response = get(&server, "/a");
-    assert_eq!((status(&response), response.text()), ("EXPIRED", "fresh 0".to_owned()));
+    assert_eq!((cache_status(&response), response.text()), ("EXPIRED", "fresh 0".to_owned()));
     metric_is(&server, "cache_stored_total", 1);
     let response = get(&server, "/a");
-    assert_eq!((status(&response), response.text()), ("HIT", "fresh 0".to_owned()));
+    assert_eq!((cache_status(&response), response.text()), ("HIT", "fresh 0".to_owned()));
 }
 
 #[test]
@@ -192,7 +189,7 @@ fn what_is_damaged_goes_and_what_is_not_of_http_stays() {
     let server = cached(builder, to, "loader=nginx", "");
     for path in ["/a", "/b", "/c"] {
         let response = get(&server, path);
-        assert_eq!((status(&response), response.text().as_str()), ("MISS", "fresh"), "{path}");
+        assert_eq!((cache_status(&response), response.text().as_str()), ("MISS", "fresh"), "{path}");
     }
     metric_is(&server, "cache_damaged_total", 2);
     let path = |name: &str| server.prefix().join("cache").join(name);
@@ -302,7 +299,7 @@ fn a_cache_that_nginx_has_filled_answers() {
     for ((path, field), before) in requests.iter().zip(&of_nginx) {
         let response = ask(&server, &format!("GET {path}"), &[field]);
         assert_eq!(
-            (response.status, status(&response)),
+            (response.status, cache_status(&response)),
             (before.status, if before.status == 404 { "" } else { "HIT" }),
             "{path} {field}"
         );

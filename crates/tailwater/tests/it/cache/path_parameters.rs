@@ -3,6 +3,8 @@
 use tw_testkit::origin::origin;
 use tw_testkit::{Client, Server, Signal, wait};
 
+use crate::support::cache::wait_stored;
+use crate::support::metrics::{metric, metrics_text, try_metric};
 use crate::support::server;
 
 /// A server whose cache has the threads `own`, in front of one that answers with a few bytes.
@@ -25,25 +27,11 @@ fn cached(parameters: &str, location: &str) -> Server {
     server().start(&conf).unwrap()
 }
 
-fn metrics(server: &Server) -> String {
-    Client::get(server.addr(), "/metrics").unwrap().text()
-}
-
-fn value(text: &str, series: &str) -> u64 {
-    text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or(0)
-}
-
 /// Operations of a pool.
 fn jobs(server: &Server, pool: &str, operation: &str) -> u64 {
-    value(
-        &metrics(server),
-        &format!("tailwater_disk_jobs_total{{pool=\"{pool}\",operation=\"{operation}\"}} "),
-    )
-}
-
-fn stored(server: &Server, count: u64) {
-    let is_stored = || value(&metrics(server), "tailwater_cache_stored_total{cache=\"one\"} ") >= count;
-    assert!(wait::until(wait::PATIENCE, is_stored), "{}", server.error_log());
+    // An operation that the pool has never done has no sample.
+    let series = format!("disk_jobs_total{{pool=\"{pool}\",operation=\"{operation}\"}}");
+    try_metric(server, &series).unwrap_or(0)
 }
 
 fn purge(server: &Server, path: &str) -> u16 {
@@ -57,13 +45,13 @@ fn a_cache_has_threads_of_its_own() {
     let server = cached("thread_pool=own", "");
     server.wait_error_log(" files, ").unwrap();
     assert_eq!(Client::get(server.addr(), "/a").unwrap().text(), "/a");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(purge(&server, "/a"), 204);
     // The loader, a fill, a purge.
     for operation in ["list", "create", "unlink"] {
         // A thread counts a job when whoever waited for it may have gone on.
         let is_counted = || jobs(&server, "own", operation) > 0;
-        assert!(wait::until(wait::PATIENCE, is_counted), "{operation}: {}", metrics(&server));
+        assert!(wait::until(wait::PATIENCE, is_counted), "{operation}: {}", metrics_text(&server));
         assert_eq!(jobs(&server, "default", operation), 0, "{operation}");
     }
 }
@@ -73,9 +61,9 @@ fn a_location_that_names_a_pool_has_that() {
     let server = cached("thread_pool=own", "aio threads=other;");
     server.wait_error_log(" files, ").unwrap();
     Client::get(server.addr(), "/a").unwrap();
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let are_counted = || jobs(&server, "other", "create") > 0 && jobs(&server, "own", "list") > 0;
-    assert!(wait::until(wait::PATIENCE, are_counted), "{}", metrics(&server));
+    assert!(wait::until(wait::PATIENCE, are_counted), "{}", metrics_text(&server));
     assert_eq!(jobs(&server, "own", "create"), 0);
 }
 
@@ -84,14 +72,13 @@ fn room_is_made_by_the_threads_of_the_cache() {
     // A file takes 4096 bytes of its disk.
     let server = cached("thread_pool=own max_size=16k", "aio threads=other;");
     server.wait_error_log(" files, ").unwrap();
-    let evicted =
-        || value(&metrics(&server), "tailwater_cache_removed_total{cache=\"one\",reason=\"evicted\"} ");
+    let evicted = || metric(&server, "cache_removed_total{cache=\"one\",reason=\"evicted\"}");
     for nth in 0..8 {
         Client::get(server.addr(), &format!("/{nth}")).unwrap();
     }
-    assert!(wait::until(wait::PATIENCE, || evicted() >= 4), "{}", metrics(&server));
+    assert!(wait::until(wait::PATIENCE, || evicted() >= 4), "{}", metrics_text(&server));
     let removed = |pool| jobs(&server, pool, "unlink");
-    assert!(wait::until(wait::PATIENCE, || removed("own") >= evicted()), "{}", metrics(&server));
+    assert!(wait::until(wait::PATIENCE, || removed("own") >= evicted()), "{}", metrics_text(&server));
     assert_eq!((removed("other"), removed("default")), (0, 0));
 }
 
@@ -111,19 +98,19 @@ fn a_pool_that_nobody_has_declared_is_a_mistake() {
 
 /// Asks for some pages often and for many others once, and tells how many of the first are still there.
 fn kept(server: &Server) -> u64 {
-    let hits = || value(&metrics(server), "tailwater_cache_responses_total{cache=\"one\",status=\"HIT\"} ");
+    let hits = || metric(server, "cache_responses_total{cache=\"one\",status=\"HIT\"}");
     for _ in 0..4 {
         for page in 0..10 {
             Client::get(server.addr(), &format!("/wanted/{page}")).unwrap();
         }
-        let filling = || value(&metrics(server), "tailwater_cache_filling{cache=\"one\"} ") == 0;
+        let filling = || metric(server, "cache_filling{cache=\"one\"}") == 0;
         assert!(wait::until(wait::PATIENCE, filling));
     }
     for page in 0..300 {
         Client::get(server.addr(), &format!("/once/{page}")).unwrap();
     }
-    let evicted = || value(&metrics(server), "tailwater_cache_bytes{cache=\"one\"} ") <= 100 * 4096;
-    assert!(wait::until(wait::PATIENCE, evicted), "{}", metrics(server));
+    let evicted = || metric(server, "cache_bytes{cache=\"one\"}") <= 100 * 4096;
+    assert!(wait::until(wait::PATIENCE, evicted), "{}", metrics_text(server));
     let before = hits();
     for page in 0..10 {
         Client::get(server.addr(), &format!("/wanted/{page}")).unwrap();

@@ -2,14 +2,18 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 
 use tw_testkit::origin::counting;
-use tw_testkit::{Client, Response, Server, wait};
+use tw_testkit::{Response, Server, wait};
 
+use crate::support::cache::{cache_status, wait_stored};
+use crate::support::files::files_below;
+use crate::support::get;
+use crate::support::metrics::{metric, metric_sum};
 use crate::support::{server, start};
 
 /// An origin that counts what it is asked for, and tells the number in its body.
@@ -59,45 +63,15 @@ impl Counting {
     }
 }
 
-fn get(server: &Server, path: &str) -> Response {
-    Client::get(server.addr(), path).unwrap()
-}
-
 fn ask(server: &Server, head: &str) -> Response {
     let mut client = server.connect().unwrap();
     client.send(format!("{head}Host: localhost\r\nConnection: close\r\n\r\n")).unwrap();
     if head.starts_with("HEAD ") { client.read_head().unwrap() } else { client.read_response().unwrap() }
 }
 
-fn status(response: &Response) -> &str {
-    response.field("X-Cache").unwrap_or_default()
-}
-
 /// Every file below the cache's directory.
 fn files(server: &Server) -> Vec<PathBuf> {
-    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).unwrap().filter_map(Result::ok) {
-            let path = entry.path();
-            if path.is_dir() { below(&path, found) } else { found.push(path) }
-        }
-    }
-    let mut found = Vec::new();
-    below(&server.prefix().join("cache"), &mut found);
-    found
-}
-
-/// Waits until so many responses are stored, by a server whose metrics are at `/metrics`: who asks for one before asks the
-/// origin, too, and what that says may take its place.
-pub(crate) fn stored(server: &Server, count: usize) {
-    let is = || metric(server, "cache_stored_total") == count as u64;
-    assert!(wait::until(wait::PATIENCE, is), "{}", server.error_log());
-}
-
-fn metric(server: &Server, name: &str) -> u64 {
-    let text = get(server, "/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{name}{{")));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no {name} in {text}"))
+    files_below(&server.prefix().join("cache"))
 }
 
 #[test]
@@ -105,14 +79,14 @@ fn the_second_request_is_answered_from_the_disk() {
     let origin = Counting::new("X-Odd: a\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n");
     let server = origin.cached("");
     let first = get(&server, "/a");
-    assert_eq!((status(&first), first.text()), ("MISS", "/a 0".to_owned()));
-    stored(&server, 1);
+    assert_eq!((cache_status(&first), first.text()), ("MISS", "/a 0".to_owned()));
+    wait_stored(&server, 1);
     let second = get(&server, "/a");
-    assert_eq!((status(&second), second.text()), ("HIT", "/a 0".to_owned()));
+    assert_eq!((cache_status(&second), second.text()), ("HIT", "/a 0".to_owned()));
     assert_eq!(second.field("X-Odd"), Some("a"));
     assert_eq!(get(&server, "/b").text(), "/b 1");
     assert_eq!(origin.asked(), 2);
-    stored(&server, 2);
+    wait_stored(&server, 2);
     let found = files(&server);
     assert_eq!(found.len(), 2, "{found:?}");
     // Where nginx has it: the levels from the end of the MD5 of the key.
@@ -140,7 +114,7 @@ fn what_is_kept_outlives_the_server() {
     let origin = Counting::new("");
     let mut server = origin.cached("");
     assert_eq!(get(&server, "/a").text(), "/a 0");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     server.signal(tw_testkit::Signal::HUP).unwrap();
     server.wait_error_log("the configuration is taken over").unwrap();
     assert_eq!(get(&server, "/a").text(), "/a 0");
@@ -151,7 +125,7 @@ fn what_is_kept_outlives_the_server() {
     let other =
         origin.cached_in(&format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()), "");
     let found = get(&other, "/a");
-    assert_eq!((status(&found), found.text()), ("HIT", "/a 0".to_owned()));
+    assert_eq!((cache_status(&found), found.text()), ("HIT", "/a 0".to_owned()));
     assert_eq!(origin.asked(), 1);
     for (path, content) in kept {
         assert_eq!(fs::read(path).unwrap(), content);
@@ -171,7 +145,7 @@ fn conditions_and_ranges_are_answered_from_it() {
     // All of it is fetched, whatever is asked for.
     let part = ask(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4\r\n");
     assert_eq!((part.status, part.text()), (206, "234".to_owned()));
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let part = ask(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4,6-6\r\n");
     assert_eq!(part.status, 206);
     assert!(part.field("Content-Type").unwrap().starts_with("multipart/byteranges"));
@@ -206,8 +180,8 @@ fn head_fetches_the_whole_response() {
     let origin = Counting::new("");
     let server = origin.cached("");
     let head = ask(&server, "HEAD /a HTTP/1.1\r\n");
-    assert_eq!((head.status, head.field("Content-Length"), status(&head)), (200, Some("4"), "MISS"));
-    stored(&server, 1);
+    assert_eq!((head.status, head.field("Content-Length"), cache_status(&head)), (200, Some("4"), "MISS"));
+    wait_stored(&server, 1);
     assert_eq!(get(&server, "/a").text(), "/a 0");
 }
 
@@ -228,13 +202,13 @@ fn what_the_response_says_decides() {
     let server = origin.cached("");
     for path in ["/private", "/no-store", "/cookie", "/star", "/zero"] {
         for _ in 0..2 {
-            assert_eq!(status(&get(&server, path)), "MISS", "{path}");
+            assert_eq!(cache_status(&get(&server, path)), "MISS", "{path}");
         }
     }
     assert_eq!(origin.asked(), 10);
-    assert_eq!(status(&get(&server, "/accel")), "MISS");
-    stored(&server, 1);
-    assert_eq!(status(&get(&server, "/accel")), "HIT");
+    assert_eq!(cache_status(&get(&server, "/accel")), "MISS");
+    wait_stored(&server, 1);
+    assert_eq!(cache_status(&get(&server, "/accel")), "HIT");
     let lines = server.access_log(12).unwrap();
     let why: Vec<_> = lines.iter().step_by(2).map(|line| line.rsplit(' ').next().unwrap()).collect();
     assert_eq!(why, ["private", "no-store", "set-cookie", "vary-star", "max-age", "-"]);
@@ -249,9 +223,9 @@ fn variants_are_told_apart() {
     let server = origin.cached("");
     let of = |language: &str| ask(&server, &format!("GET / HTTP/1.1\r\nAccept-Language: {language}\r\n"));
     assert_eq!(of("de").text(), "de 0");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(of("en").text(), "en 1");
-    stored(&server, 2);
+    wait_stored(&server, 2);
     assert_eq!((of("de").text(), of("en").text()), ("de 0".to_owned(), "en 1".to_owned()));
     assert_eq!(origin.asked(), 2);
 }
@@ -291,8 +265,8 @@ fn one_asks_for_many() {
     let are_counted = || metric(&server, "cache_collapsed_bytes_total") == others;
     assert!(wait::until(wait::PATIENCE, are_counted), "{}", metric(&server, "cache_collapsed_bytes_total"));
     // They had to wait for the origin, not for the cache.
-    assert_eq!(metric(&server, "cache_hit_seconds_count"), 0);
-    stored(&server, 1);
+    assert_eq!(metric_sum(&server, "cache_hit_seconds_count"), 0);
+    wait_stored(&server, 1);
     assert_eq!(get(&server, "/large").text().len(), 300_000);
     assert_eq!(origin.asked(), 1);
 }
@@ -341,7 +315,7 @@ fn who_has_asked_may_leave() {
     assert_eq!(client.read_head().unwrap().status, 200);
     drop(client);
     go.send(()).unwrap();
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(get(&server, "/").text().len(), 200_000);
     assert_eq!(origin.asked(), 1);
 }
@@ -373,10 +347,10 @@ fn what_is_no_longer_valid_answers_for_an_origin_that_cannot() {
     });
     let server = origin.cached("proxy_cache_use_stale http_500 error; proxy_cache_key a;");
     assert_eq!(get(&server, "/").text(), "first");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let stale = wait::some(wait::PATIENCE, || {
         let response = get(&server, "/error");
-        (status(&response) == "STALE").then_some(response)
+        (cache_status(&response) == "STALE").then_some(response)
     });
     let stale = stale.unwrap();
     assert_eq!((stale.status, stale.text()), (200, "first".to_owned()));
@@ -393,16 +367,16 @@ fn the_origin_is_asked_whether_something_has_changed() {
     });
     let server = origin.cached("proxy_cache_revalidate on;");
     assert_eq!(get(&server, "/").text(), "kept");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let again = wait::some(wait::PATIENCE, || {
         let response = get(&server, "/");
-        (status(&response) == "REVALIDATED").then_some(response)
+        (cache_status(&response) == "REVALIDATED").then_some(response)
     });
     assert_eq!(again.unwrap().text(), "kept");
     // The second answer is valid for longer, also for who reads its file.
     let is_hit = || {
         server.signal(tw_testkit::Signal::USR1).unwrap();
-        status(&get(&server, "/")) == "HIT"
+        cache_status(&get(&server, "/")) == "HIT"
     };
     assert!(wait::until(wait::PATIENCE, is_hit));
 }
@@ -412,10 +386,10 @@ fn it_is_fetched_anew_beside_the_request() {
     let origin = Counting::new("Cache-Control: max-age=1\r\n");
     let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert_eq!(get(&server, "/").text(), "/ 0");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let stale = wait::some(wait::PATIENCE, || {
         let response = get(&server, "/");
-        (status(&response) == "STALE").then_some(response)
+        (cache_status(&response) == "STALE").then_some(response)
     });
     assert_eq!(stale.unwrap().text(), "/ 0");
     assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "/ 1"));
@@ -428,14 +402,14 @@ fn min_uses_and_bypass_and_no_cache() {
         "proxy_cache_min_uses 2; proxy_cache_bypass $arg_bypass; proxy_no_cache $arg_no; proxy_cache_key $uri;",
     );
     assert_eq!((get(&server, "/").text(), get(&server, "/").text()), ("/ 0".to_owned(), "/ 1".to_owned()));
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(get(&server, "/").text(), "/ 1");
     let bypassed = get(&server, "/?bypass=1");
-    assert_eq!((status(&bypassed), bypassed.text()), ("BYPASS", "/?bypass=1 2".to_owned()));
-    stored(&server, 2);
+    assert_eq!((cache_status(&bypassed), bypassed.text()), ("BYPASS", "/?bypass=1 2".to_owned()));
+    wait_stored(&server, 2);
     assert_eq!(get(&server, "/").text(), "/?bypass=1 2");
     for _ in 0..3 {
-        assert_eq!(status(&get(&server, "/b?no=1")), "MISS");
+        assert_eq!(cache_status(&get(&server, "/b?no=1")), "MISS");
     }
 }
 
@@ -452,12 +426,12 @@ fn refresh_right_behind_the_first_fetch_leaves_no_gap() {
                 client.send(format!("GET /{round}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
                 client.read_response().unwrap()
             };
-            assert_eq!(status(&get("")), "MISS");
+            assert_eq!(cache_status(&get("")), "MISS");
             let refreshed = get("?bypass=1");
-            assert_eq!(status(&refreshed), "BYPASS");
+            assert_eq!(cache_status(&refreshed), "BYPASS");
             for _ in 0..5 {
                 let response = get("");
-                assert_eq!(status(&response), "HIT", "lock {lock}, round {round}");
+                assert_eq!(cache_status(&response), "HIT", "lock {lock}, round {round}");
                 assert_eq!(response.text(), refreshed.text(), "lock {lock}, round {round}");
             }
         }
@@ -470,7 +444,7 @@ fn a_damaged_file_is_a_miss_and_goes() {
     let origin = Counting::new("");
     let server = origin.cached("");
     assert_eq!(get(&server, "/a").text(), "/a 0");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let [path] = &files(&server)[..] else { panic!() };
     let mut content = fs::read(path).unwrap();
     content[20] ^= 1;
@@ -479,7 +453,7 @@ fn a_damaged_file_is_a_miss_and_goes() {
     server.signal(tw_testkit::Signal::USR1).unwrap();
     assert!(wait::until(wait::PATIENCE, || get(&server, "/a").text() == "/a 1"));
     assert!(metric(&server, "cache_damaged_total") == 1, "{}", server.error_log());
-    stored(&server, 2);
+    wait_stored(&server, 2);
     fs::remove_file(path).unwrap();
     server.signal(tw_testkit::Signal::USR1).unwrap();
     assert!(wait::until(wait::PATIENCE, || get(&server, "/a").text() == "/a 2"));
@@ -492,7 +466,7 @@ fn there_is_never_more_in_it_than_there_should_be() {
     for nth in 0..40 {
         assert_eq!(get(&server, &format!("/{nth}")).text().len(), 100_000);
     }
-    stored(&server, 40);
+    wait_stored(&server, 40);
     let is_small = || metric(&server, "cache_bytes") <= 1 << 20 && files(&server).len() <= 10;
     assert!(wait::until(wait::PATIENCE, is_small), "{}", files(&server).len());
     let of = |name: &str| {
@@ -508,8 +482,8 @@ fn there_is_never_more_in_it_than_there_should_be() {
 fn what_nobody_asks_for_goes() {
     let origin = Counting::new("");
     let server = origin.cached_in("cache keys_zone=one:1m inactive=1s", "");
-    assert_eq!(status(&get(&server, "/a")), "MISS");
-    stored(&server, 1);
+    assert_eq!(cache_status(&get(&server, "/a")), "MISS");
+    wait_stored(&server, 1);
     assert!(wait::until(wait::PATIENCE, || files(&server).is_empty()));
     assert_eq!(metric(&server, "cache_entries"), 0);
 }
@@ -530,11 +504,11 @@ fn bodies_without_a_length_and_slow_clients() {
     let mut slow = server.connect().unwrap().patience(wait::PATIENCE);
     slow.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     // It does not hold the others up, nor the file.
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let mut other = server.connect().unwrap();
     other.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let found = other.read_response().unwrap();
-    assert_eq!((status(&found), found.body.len()), ("HIT", expected.len()));
+    assert_eq!((cache_status(&found), found.body.len()), ("HIT", expected.len()));
     assert!(found.body == expected && found.field("Content-Length") == Some("1638400"));
     let first = slow.read_response().unwrap();
     assert!(first.body == expected, "{}", first.body.len());
@@ -610,7 +584,7 @@ fn one_response_is_purged() {
         (get(&server, "/a").text(), get(&server, "/b").text()),
         ("/a 0".to_owned(), "/b 1".to_owned())
     );
-    stored(&server, 2);
+    wait_stored(&server, 2);
     assert_eq!(purge(&server, "/a", "Purge: 1\r\n"), 204);
     assert_eq!(files(&server).len(), 1);
     assert_eq!(purge(&server, "/a", "Purge: 1\r\n"), 404);
@@ -627,7 +601,7 @@ fn all_that_begins_like_it_is_purged_and_stays_so() {
     for path in ["/a/1", "/a/2", "/b"] {
         get(&server, path);
     }
-    stored(&server, 3);
+    wait_stored(&server, 3);
     assert_eq!(purge(&server, "/a/*", "Purge: 1\r\n"), 204);
     assert_eq!(get(&server, "/b").text(), "/b 2");
     assert_eq!(get(&server, "/a/1").text(), "/a/1 3");
@@ -635,7 +609,7 @@ fn all_that_begins_like_it_is_purged_and_stays_so() {
     assert!(
         wait::until(wait::PATIENCE, || files(&server).iter().filter(|f| !f.ends_with("purges")).count() == 2)
     );
-    stored(&server, 4);
+    wait_stored(&server, 4);
     server.stop().unwrap();
     // Numbers of a process begin with its second: what the one before has taken in the same second counts as old.
     let second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
@@ -670,7 +644,7 @@ fn a_purge_is_not_undone_by_a_response_that_was_asked_for_before() {
         purge(&server, path, "Purge: 1\r\n");
         // Nobody follows it any more.
         assert_eq!(get(&server, "/a").text(), "1");
-        stored(&server, 1);
+        wait_stored(&server, 1);
         go.send(()).unwrap();
         assert_eq!(client.read_response().unwrap().text(), "0");
         assert!(wait::until(wait::PATIENCE, || metric(&server, "cache_filling") == 0));
@@ -692,13 +666,13 @@ fn tags_are_purged_softly_and_hard() {
     for path in ["/a", "/b", "/c"] {
         get(&server, path);
     }
-    stored(&server, 3);
+    wait_stored(&server, 3);
     assert_eq!(purge(&server, "/", "Purge: soft\r\nTag: two\r\n"), 204);
-    assert_eq!((status(&get(&server, "/a")), status(&get(&server, "/c"))), ("EXPIRED", "HIT"));
+    assert_eq!((cache_status(&get(&server, "/a")), cache_status(&get(&server, "/c"))), ("EXPIRED", "HIT"));
     let stale = get(&server, "/b");
-    assert_eq!((status(&stale), stale.text()), ("STALE", "/b 1".to_owned()));
+    assert_eq!((cache_status(&stale), stale.text()), ("STALE", "/b 1".to_owned()));
     assert_eq!(purge(&server, "/", "Purge: 1\r\nTag: nothing two\r\n"), 204);
-    assert_eq!((get(&server, "/b").status, status(&get(&server, "/c"))), (500, "HIT"));
+    assert_eq!((get(&server, "/b").status, cache_status(&get(&server, "/c"))), (500, "HIT"));
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::thread;
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::origin::counting;
-use tw_testkit::{Client, Errno, Response, Server, wait};
+use tw_testkit::{Errno, Server, wait};
 
+use crate::support::get;
+use crate::support::metrics::metric;
 use crate::support::{ask, server, start, start_as_we_are};
 
 /// An origin that answers with how often it was asked, and the path as a tag.
@@ -35,10 +37,6 @@ fn conf(dir: &str, addr: SocketAddr) -> String {
              location /api/ {{ api write=on; }}
              location /read/ {{ api; }} }}"
     )
-}
-
-fn get(server: &Server, path: &str) -> Response {
-    Client::get(server.addr(), path).unwrap()
 }
 
 /// What the cache had, and the number of the answer.
@@ -74,12 +72,6 @@ fn purge(server: &Server, body: &str) -> (u16, String) {
     client.send(format!("{head}\r\n\r\n{body}")).unwrap();
     let response = client.read_response().unwrap();
     (response.status, response.text())
-}
-
-fn metric(server: &Server, sample: &str) -> u64 {
-    let text = get(server, "/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{sample} ")));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{sample}: {text}"))
 }
 
 /// `tailwater purge` with these words: whether it succeeds, and what it says.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tw_testkit::origin::{Conn, counting};
 use tw_testkit::{Response, Server, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
 use crate::support::{server, start};
 
 struct Front {
@@ -41,7 +41,7 @@ impl Front {
     /// Gets something, and waits until so many responses are stored.
     fn store(&self, path: &str, count: usize) -> Response {
         let response = self.get(path, "");
-        stored(&self.server, count);
+        wait_stored(&self.server, count);
         response
     }
 
@@ -190,7 +190,7 @@ fn a_head_is_answered_by_what_a_get_has_stored_section_4() {
     // The upstream server is asked with GET for it (proxy_cache_convert_head), and both are answered from then on.
     let first = front.ask("HEAD / HTTP/1.1\r\n");
     assert_eq!((first.status, first.field("Content-Length")), (200, Some("3")));
-    stored(&front.server, 1);
+    wait_stored(&front.server, 1);
     assert!(told(&front.get("/", "")).starts_with("edge; hit"));
     let head = front.ask("HEAD / HTTP/1.1\r\n");
     assert_eq!((head.field("X-Nth"), head.field("Content-Length")), (Some("0"), Some("3")));
@@ -272,10 +272,10 @@ fn a_variant_is_validated_for_itself_section_4_3() {
         assert!(wait::until(wait::PATIENCE, is), "{of} {text}: {}", told(&ask(of)));
     };
     assert_eq!(ask("de").text(), "de 0");
-    stored(&front.server, 1);
+    wait_stored(&front.server, 1);
     validated("de", "de 0");
     let english = ask("en").text();
-    stored(&front.server, 2);
+    wait_stored(&front.server, 2);
     validated("en", &english);
     validated("de", "de 0");
     validated("en", &english);

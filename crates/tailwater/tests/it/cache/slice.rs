@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tw_testkit::origin::{Conn, origin};
-use tw_testkit::{Client, Response, Server, wait};
+use tw_testkit::{Client, Server, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::cache_status;
+use crate::support::cache::wait_stored;
+use crate::support::metrics::metric_sum;
 use crate::support::{ask, get, raw, refusal, server, start, start_server, try_ask};
 
 /// What the origin has: each byte tells where it is.
@@ -111,10 +113,6 @@ fn slices(path: &str, which: impl IntoIterator<Item = usize>) -> Vec<String> {
     which.into_iter().map(|nth| format!("{path} bytes={}-{}", nth * 1000, nth * 1000 + 999)).collect()
 }
 
-fn status(response: &Response) -> &str {
-    response.field("X-Cache").unwrap_or_default()
-}
-
 const ETAG: &str = "ETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n";
 
 /// There is nothing in the error log but notices, and turns of a loop that a busy machine made long.
@@ -196,16 +194,16 @@ fn conditions_and_head() {
     let origin = Ranged::new(content(2500), ETAG);
     let server = origin.cached("slice 1000;");
     let head = ask(&server, "HEAD /", &[]);
-    assert_eq!((head.status, head.field("Content-Length"), status(&head)), (200, Some("2500"), "MISS"));
+    assert_eq!((head.status, head.field("Content-Length"), cache_status(&head)), (200, Some("2500"), "MISS"));
     assert_eq!(origin.asked(), slices("/", [0]));
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(ask(&server, "GET /", &["If-None-Match: \"x\""]).status, 304);
     assert_eq!(ask(&server, "GET /", &["If-Match: \"y\""]).status, 412);
     let one = ask(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"x\""]);
     assert_eq!((one.status, one.body == content(2500)[1500..1502]), (206, true));
     // The tag is that of the first slice.
     assert_eq!(origin.asked(), slices("/", [1]));
-    stored(&server, 2);
+    wait_stored(&server, 2);
     let all = ask(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"y\""]);
     assert_eq!((all.status, all.body == content(2500)), (200, true));
     assert_eq!(origin.asked(), slices("/", [2]));
@@ -216,28 +214,24 @@ fn slices_are_cached_one_by_one() {
     let origin = Ranged::new(content(4500), ETAG);
     let server = origin.cached("slice 1000; proxy_cache_lock on;");
     let middle = ask(&server, "GET /a", &["Range: bytes=2100-3100"]);
-    assert_eq!((middle.status, status(&middle)), (206, "MISS"));
+    assert_eq!((middle.status, cache_status(&middle)), (206, "MISS"));
     assert!(middle.body == content(4500)[2100..3101]);
     assert_eq!(origin.asked(), slices("/a", [2, 3]));
-    stored(&server, 2);
+    wait_stored(&server, 2);
     let again = ask(&server, "GET /a", &["Range: bytes=2500-2501"]);
-    assert_eq!((again.status, status(&again)), (206, "HIT"));
+    assert_eq!((again.status, cache_status(&again)), (206, "HIT"));
     assert!(again.body == content(4500)[2500..2502]);
     assert!(origin.asked().is_empty());
     let all = get(&server, "/a");
-    assert_eq!((all.status, status(&all), all.body == content(4500)), (200, "MISS", true));
+    assert_eq!((all.status, cache_status(&all), all.body == content(4500)), (200, "MISS", true));
     assert_eq!(origin.asked(), slices("/a", [0, 1, 4]));
-    stored(&server, 5);
+    wait_stored(&server, 5);
     let all = get(&server, "/a");
-    assert_eq!((status(&all), all.body == content(4500)), ("HIT", true));
+    assert_eq!((cache_status(&all), all.body == content(4500)), ("HIT", true));
     assert!(origin.asked().is_empty());
     no_complaint(&server);
     // One, two beside three that were fetched, and five: each slice is a hit of its own, whose time is told.
-    let timed = || {
-        let text = get(&server, "/metrics").text();
-        let counts = text.lines().filter(|line| line.starts_with("tailwater_cache_hit_seconds_count{"));
-        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
-    };
+    let timed = || metric_sum(&server, "cache_hit_seconds_count");
     assert!(wait::until(wait::PATIENCE, || timed() == 8), "{}", timed());
 }
 
@@ -247,14 +241,14 @@ fn a_slice_that_is_no_longer_valid_is_fetched_anew_as_one() {
     let server =
         origin.cached("slice 1000; proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert!(get(&server, "/").body == content(2500));
-    stored(&server, 3);
+    wait_stored(&server, 3);
     let known = slices("/", 0..3);
     // They need not become stale in the same second.
     let (mut was_stale, mut asked) = (false, Vec::new());
     let all_anew = || {
         let response = get(&server, "/");
         assert!(response.body == content(2500));
-        was_stale |= status(&response) == "STALE";
+        was_stale |= cache_status(&response) == "STALE";
         asked.extend(origin.asked());
         was_stale && known.iter().all(|slice| asked.iter().filter(|asked| *asked == slice).count() > 1)
     };
@@ -355,10 +349,10 @@ fn stored_slices_of_an_older_version_are_fetched_anew() {
     let (origin, is_new) = changing();
     let server = origin.cached("slice 1000;");
     assert!(ask(&server, "GET /a", &["Range: bytes=1000-2999"]).body == [b'o'; 2000]);
-    stored(&server, 2);
+    wait_stored(&server, 2);
     is_new.store(true, SeqCst);
     assert!(get(&server, "/a").body == [b'n'; 3000]);
-    stored(&server, 5);
+    wait_stored(&server, 5);
     origin.asked();
     assert!(get(&server, "/a").body == [b'n'; 3000]);
     assert_eq!(origin.asked(), Vec::<String>::new(), "{}", server.error_log());
@@ -369,7 +363,7 @@ fn new_slice_behind_stored_ones_ends_one_response_only() {
     let (origin, is_new) = changing();
     let server = origin.cached("slice 1000;");
     assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
-    stored(&server, 2);
+    wait_stored(&server, 2);
     is_new.store(true, SeqCst);
     assert!(try_ask(&server, "GET /a", &[]).is_err());
     let complaint = "etag mismatch in slice response";
@@ -410,7 +404,7 @@ fn slice_of_another_length_is_not_kept() {
     });
     let server = origin.cached("slice 1000;");
     assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == content(3000)[..2000]);
-    stored(&server, 2);
+    wait_stored(&server, 2);
     is_new.store(true, SeqCst);
     assert!(try_ask(&server, "GET /a", &[]).is_err());
     assert!(get(&server, "/a").body == content(3500));
@@ -434,7 +428,7 @@ fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
             }
         }
         get(&server, "/a");
-        stored(&server, 3);
+        wait_stored(&server, 3);
     }
 }
 
@@ -451,7 +445,7 @@ fn what_is_not_the_part_that_the_key_names_is_not_kept() {
         assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");
         assert_eq!(origin.asked.lock().unwrap().len(), count);
     }
-    stored(&server, 0);
+    wait_stored(&server, 0);
 }
 
 #[test]

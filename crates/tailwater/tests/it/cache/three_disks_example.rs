@@ -10,6 +10,7 @@ use tw_testkit::origin::counting;
 use tw_testkit::{Random, Server, wait};
 
 use crate::cache::doc_examples::example;
+use crate::support::files::files_below;
 use crate::support::get;
 
 /// Enough for a share to be seen.
@@ -18,10 +19,7 @@ const LARGE: usize = 3 << 20;
 
 /// Files below a directory that have their place: others have a number behind their name.
 fn files(dir: &Path) -> usize {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let count =
-        |path: &Path| if path.is_dir() { files(path) } else { usize::from(path.extension().is_none()) };
-    entries.map(|entry| count(&entry.path())).sum()
+    files_below(dir).iter().filter(|path| path.extension().is_none()).count()
 }
 
 /// Responses on each of the three disks.

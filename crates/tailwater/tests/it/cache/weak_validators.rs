@@ -2,7 +2,7 @@
 
 use tw_testkit::origin::counting;
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
 use crate::support::{ask, get, server, start};
 
 #[test]
@@ -20,7 +20,7 @@ fn a_weak_tag_matches_no_if_match_and_no_if_range() {
     let server = start(server().with_master(), &conf);
     for (nth, path) in ["/weak", "/strong"].iter().enumerate() {
         assert_eq!(get(&server, path).status, 200);
-        stored(&server, nth + 1);
+        wait_stored(&server, nth + 1);
     }
     for (path, fields, status) in [
         ("/weak", &["If-Match: W/\"x\""][..], 412),

@@ -15,7 +15,8 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Signal, TempDir, wait};
 
-use crate::proxy::proxy_pass::{Conn, mirror, origin};
+use crate::support::origin::mirror;
+use tw_testkit::origin::{Conn, origin};
 
 /// A proxy that was started by its command.
 pub(crate) struct Proxied {

@@ -1,13 +1,12 @@
 //! A start in a place where nothing is yet: directories are made, files that everybody includes are built in, modules need not
 //! be there.
 
-use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tw_testkit::process::Group;
 use tw_testkit::{Signal, TempDir, wait};
 
+use crate::support::files::names_in;
 use crate::support::{get, page, server, start};
 
 /// Standard error of the program with these arguments, and whether all went well.
@@ -15,13 +14,6 @@ fn run(args: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let run = command.args(args).stdin(Stdio::null()).output().unwrap();
     (run.status.success(), String::from_utf8(run.stderr).unwrap())
-}
-
-fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 #[test]
@@ -45,8 +37,12 @@ fn missing_directories_of_the_prefix_are_made_by_a_start() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let command = command.args(["-p", at, "-c", conf, "-g", "daemon off;"]).stdin(Stdio::null());
     let mut started = Group::new(command.spawn().unwrap());
-    assert!(wait::until(wait::PATIENCE, || prefix.join("run/deep/t.pid").exists()), "{:?}", names(&prefix));
-    assert_eq!(names(&prefix.join("logs")), ["access.log", "error.log"]);
+    assert!(
+        wait::until(wait::PATIENCE, || prefix.join("run/deep/t.pid").exists()),
+        "{:?}",
+        names_in(&prefix)
+    );
+    assert_eq!(names_in(prefix.join("logs")), ["access.log", "error.log"]);
     assert!(prefix.join("a/b").is_dir());
     // In this place, and as often as one likes.
     let order = ["-p", at, "-c", conf, "-s", "quit"];

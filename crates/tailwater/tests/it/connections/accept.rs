@@ -6,8 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use tw_testkit::{Client, Server, Signal, wait};
+use tw_testkit::{Server, Signal, wait};
 
+use crate::support::metrics::{metric, metric_values, metrics_text};
+use crate::support::reload::reload;
 use crate::support::server;
 
 /// One connection for one request; the body of the answer.
@@ -45,8 +47,7 @@ fn no_connection_is_lost_while_loops_and_their_sockets_come_and_go() {
         let changes =
             [(1, "reuseport"), (3, "reuseport"), (2, ""), (4, "reuseport"), (1, ""), (2, "reuseport")];
         for (text, (loops, reuseport)) in (1..).zip(changes.into_iter().cycle().take(18)) {
-            server.write_conf(&conf(loops, reuseport, text)).unwrap();
-            server.signal(Signal::HUP).unwrap();
+            reload(&mut server, &conf(loops, reuseport, text));
             let expected = text.to_string();
             let is_new = || (0..8).all(|_| short(addr).is_ok_and(|text| text == expected));
             assert!(wait::until(wait::PATIENCE, is_new), "{}", server.error_log());
@@ -61,10 +62,7 @@ fn no_connection_is_lost_while_loops_and_their_sockets_come_and_go() {
 
 /// A number of each loop, by its metric.
 fn of_loops<T: std::str::FromStr<Err: std::fmt::Debug>>(server: &Server, name: &str) -> Vec<T> {
-    let text = Client::get(server.addr(), "/metrics").unwrap().text();
-    let series = format!("tailwater_event_loop_{name}{{");
-    let lines = text.lines().filter(|line| line.starts_with(&series));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+    metric_values(&metrics_text(server), &format!("event_loop_{name}"))
 }
 
 fn with_events(loops: u32, events: &str) -> Server {
@@ -132,11 +130,7 @@ fn a_crowd_is_accepted_also_while_a_loop_never_rests() {
     let server = server().file("html/large", "").start(conf).unwrap();
     File::options().write(true).open(server.prefix().join("html/large")).unwrap().set_len(LARGE).unwrap();
     let is_over = AtomicBool::new(false);
-    let turns = || {
-        let text = Client::get(server.addr(), "/metrics").unwrap().text();
-        let count = "tailwater_event_loop_blocked_seconds_count{worker=\"0\"} ";
-        text.lines().find_map(|line| line.strip_prefix(count)).unwrap().parse::<u64>().unwrap()
-    };
+    let turns = || metric(&server, "event_loop_blocked_seconds_count{worker=\"0\"}");
     // How many turns it took until all of a crowd were answered. If one is accepted in each, as many as there are.
     let crowd = || {
         let before = turns();

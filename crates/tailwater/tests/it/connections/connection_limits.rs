@@ -11,7 +11,7 @@ use tw_testkit::http2_origin::http2_origin;
 use tw_testkit::origin::{counting, origin};
 use tw_testkit::{Client, Server, wait};
 
-use crate::running::master::{LARGE, downloading};
+use crate::support::download::{LARGE, begin_download};
 use crate::support::{get, server};
 
 const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -309,7 +309,7 @@ fn passing(addr: SocketAddr, location: &str) -> Server {
 
 /// Clients whose connections cannot be spared: each is in the middle of a download.
 fn busy(server: &Server, count: usize) -> Vec<Client> {
-    (0..count).map(|_| downloading(server)).collect()
+    (0..count).map(|_| begin_download(server)).collect()
 }
 
 /// Statuses of `count` requests for `/up`, sent at once on one connection.

@@ -7,6 +7,7 @@ use tw_testkit::disk::{Fault, Injected, Op, SlowDisk};
 use tw_testkit::origin::counting;
 use tw_testkit::{Client, Response, Server, Signal, TempDir, wait};
 
+use crate::support::metrics::try_metric;
 use crate::support::{get, page, server};
 
 /// Requests for the disk that hangs: more than there are threads.
@@ -51,16 +52,12 @@ fn send_all(server: &Server) -> Vec<Client> {
     (0..REQUESTS).map(send).collect()
 }
 
-fn metric(server: &Server, series: &str) -> Option<f64> {
-    let text = get(server, "/metrics").text();
-    text.lines().find_map(|line| {
-        line.strip_prefix("tailwater_")?.strip_prefix(series)?.strip_prefix(' ')?.parse().ok()
-    })
-}
-
 /// Operations that hang, by the metrics.
 fn hung(server: &Server, disk: &SlowDisk) -> Option<f64> {
-    metric(server, &format!("pool_hung_operations{{pool=\"default\",mount=\"{}\"}}", disk.path().display()))
+    try_metric(
+        server,
+        &format!("pool_hung_operations{{pool=\"default\",mount=\"{}\"}}", disk.path().display()),
+    )
 }
 
 fn is_refused(response: &Response) -> bool {
@@ -99,9 +96,9 @@ fn hung_disk_refuses_its_requests_and_leaves_the_others_their_threads() {
             "pool_hung_since_timestamp_seconds{{pool=\"default\",mount=\"{}\"}}",
             disk.path().display()
         );
-        assert!(metric(&server, &since).is_some_and(|since| since > 1e9), "{op:?}");
+        assert!(try_metric(&server, &since).is_some_and(|since: f64| since > 1e9), "{op:?}");
         assert!(
-            metric(&server, "pool_refusals_total{pool=\"default\"}").is_some_and(|n| n >= 60.0),
+            try_metric(&server, "pool_refusals_total{pool=\"default\"}").is_some_and(|n: f64| n >= 60.0),
             "{op:?}"
         );
         assert!(get(&server, "/status?format=json").text().contains("\"pool_hung_operations\""), "{op:?}");
@@ -213,7 +210,7 @@ fn hung_cache_disk_sends_requests_to_the_origin() {
     for at in 0..REQUESTS {
         assert_eq!(get(&first, &format!("/{at}")).status, 200);
     }
-    let settled = || metric(&first, "cache_filling{cache=\"one\"}") == Some(0.0);
+    let settled = || try_metric(&first, "cache_filling{cache=\"one\"}") == Some(0.0);
     assert!(wait::until(wait::PATIENCE, settled), "{}", get(&first, "/metrics").text());
     drop(first);
     for op in [Op::Open, Op::Lookup, Op::Read, Op::Getattr] {
@@ -306,13 +303,13 @@ fn device_threads_bound_what_one_disk_occupies() {
             disk.path().display()
         ))
         .unwrap();
-    assert_eq!(metric(&server, "pool_device_threads{pool=\"default\"}"), Some(2.0));
+    assert_eq!(try_metric(&server, "pool_device_threads{pool=\"default\"}"), Some(2.0));
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let mut clients: Vec<_> = (0..10).map(|_| server.connect().unwrap()).collect();
     for client in &mut clients {
         client.send("GET /slow/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     }
-    let level = |name: &str| metric(&server, &format!("pool_{name}{{pool=\"default\"}}"));
+    let level = |name: &str| try_metric(&server, &format!("pool_{name}{{pool=\"default\"}}"));
     assert!(wait::until(wait::PATIENCE, || level("queue_length") == Some(8.0) && stall.waiting() == 2));
     assert_eq!(level("running"), Some(2.0));
     stall.lift();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tw_testkit::{Response, Server};
 
+use crate::support::content::noise;
 use crate::support::{ask, get, raw, refusal, server, start, start_server};
 
 /// What a decoder makes of a body.
@@ -38,18 +39,6 @@ fn text(len: usize) -> String {
     let mut text: String = (0..len / 8 + 1).map(|n| format!("line {n}\n")).collect();
     text.truncate(len);
     text
-}
-
-/// Bytes that do not compress.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 7_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    std::iter::repeat_with(next).flat_map(u64::to_le_bytes).take(len).collect()
 }
 
 fn gzipped(server: &Server, target: &str) -> Response {

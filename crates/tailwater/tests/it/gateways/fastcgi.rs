@@ -10,7 +10,7 @@ use tw_testkit::application::{Asked, END_REQUEST, STDERR, STDOUT, record, respon
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Server, TempDir, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
 /// An application that answers every request so.
@@ -419,7 +419,7 @@ fn responses_are_cached_and_purged() {
     // What answers HEAD is not kept for GET.
     assert_eq!(ask(&server, "HEAD /a", &[]).status, 200);
     assert_eq!(page(&server, "/a").1, "1 none");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(status("/a").as_deref(), Some("HIT"));
     let before = asked.load(SeqCst);
     assert_eq!(page(&server, "/a").1, "1 none");

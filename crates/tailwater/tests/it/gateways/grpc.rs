@@ -18,6 +18,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server, wait};
 
+use crate::support::http2::connect;
 use crate::support::{refusal_of, server, start};
 
 pub(crate) const PATH: &str = "/echo.Echo/Say";
@@ -47,10 +48,6 @@ fn named(addr: SocketAddr, more: &str) -> Server {
         &format!("upstream u {{ server {addr}; keepalive 4; {more} }}"),
         "location / { grpc_pass grpc://u; }",
     )
-}
-
-pub(crate) fn connect(server: &Server) -> Http2 {
-    Http2::connect(server.addr()).unwrap()
 }
 
 /// A call with this message.

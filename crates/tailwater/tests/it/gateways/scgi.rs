@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tw_testkit::application::Asked;
 use tw_testkit::origin::origin;
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
 use crate::support::{ask, get, page, server, start, start_server};
 
 /// An application that answers every request so, and closes.
@@ -79,7 +79,7 @@ fn responses_are_cached() {
         ),
     );
     assert_eq!(page(&server, "/a").1, "0");
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(get(&server, "/a").field("X-Cache"), Some("HIT"));
     assert_eq!(page(&server, "/a").1, "0");
     assert_eq!(page(&server, "/b").1, "1");

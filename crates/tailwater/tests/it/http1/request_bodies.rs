@@ -1,11 +1,12 @@
 //! Bodies of requests: thrown away, read, written to files, refused.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tw_testkit::{Client, Response, Server, wait};
 
+use crate::support::files::files_below;
 use crate::support::{raw, server, start_server};
 
 /// A server that reads bodies and says what it has got.
@@ -191,12 +192,6 @@ fn a_chunk_that_is_too_large_is_refused_at_its_size_line() {
     assert_eq!(client.read_response().unwrap().text(), "[abcdefghij]");
 }
 
-/// Every file below `dir`.
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
-}
-
 #[test]
 fn large_bodies_go_to_temporary_files() {
     let server = echo("client_max_body_size 0; client_body_buffer_size 8k; client_body_temp_path temp 1 2;");
@@ -211,7 +206,7 @@ fn large_bodies_go_to_temporary_files() {
         let text = post(&mut client, "/len", &fields, &sent).text();
         assert!(text.starts_with("1000000 "), "{text}");
     }
-    assert!(wait::until(wait::PATIENCE, || files(&server.prefix().join("temp")).is_empty()));
+    assert!(wait::until(wait::PATIENCE, || files_below(&server.prefix().join("temp")).is_empty()));
     // A body that fits needs no file.
     assert_eq!(post(&mut client, "/file", "Content-Length: 5\r\n", "hello").text(), "");
 }
@@ -237,7 +232,7 @@ fn bodies_in_files_only() {
         let ["", one, two, file] = rest[..] else { panic!("{name}") };
         assert!(file.len() == 10 && file.ends_with(one) && file[..9].ends_with(two), "{name}");
     }
-    assert_eq!(files(&temp).len(), 2);
+    assert_eq!(files_below(&temp).len(), 2);
     server.wait_error_log("a client request body is buffered to a temporary file").unwrap();
 
     let server = file_only("clean");
@@ -342,7 +337,7 @@ fn half_an_upload(server: &Server) -> (Client, PathBuf) {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n").unwrap();
     client.send("x".repeat(100_000)).unwrap();
     let temp = server.prefix().join("temp");
-    assert!(wait::until(wait::PATIENCE, || temp.is_dir() && !files(&temp).is_empty()));
+    assert!(wait::until(wait::PATIENCE, || temp.is_dir() && !files_below(&temp).is_empty()));
     (client, temp)
 }
 
@@ -352,8 +347,8 @@ fn files_of_bodies_go_with_their_clients_and_with_the_server() {
     let mut server = echo(conf);
     let (client, temp) = half_an_upload(&server);
     drop(client);
-    assert!(wait::until(wait::PATIENCE, || files(&temp).is_empty()), "the client has left");
+    assert!(wait::until(wait::PATIENCE, || files_below(&temp).is_empty()), "the client has left");
     let (_client, temp) = half_an_upload(&server);
     server.stop().unwrap();
-    assert_eq!(files(&temp), [] as [PathBuf; 0], "the loops have ended");
+    assert_eq!(files_below(&temp), [] as [PathBuf; 0], "the loops have ended");
 }

@@ -9,19 +9,10 @@ use tw_testkit::http2::{END_HEADERS, Frames, Http2, frame, get as get_frame, hea
 use tw_testkit::origin::origin;
 use tw_testkit::{Server, wait};
 
-use crate::http2::requests::post_frame;
+use crate::support::http2::{connect, post_frame, start_http2};
 use crate::support::{server, start_server};
 
 const ENHANCE_YOUR_CALM: u32 = 11;
-
-/// A server that speaks HTTP/2 on a plain port, with this in its `server` block.
-fn speaking(content: &str) -> Server {
-    start_server(server().file("html/a.txt", "hello"), &format!("http2 on; {content}"))
-}
-
-fn connect(server: &Server) -> Http2 {
-    Http2::connect(server.addr()).unwrap()
-}
 
 /// What the server says before it closes, and that its neighbours notice nothing.
 fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Result<()>) -> Option<u32> {
@@ -43,7 +34,7 @@ fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Resul
 
 #[test]
 fn requests_that_are_taken_back_at_once_are_bounded() {
-    let server = speaking("keepalive_requests 100000;");
+    let server = start_http2("keepalive_requests 100000;");
     let code = sent_away(&server, |frames| {
         let mut burst = Vec::new();
         for stream in (1..201).step_by(2) {
@@ -65,7 +56,7 @@ fn requests_that_are_taken_back_later_are_bounded() {
         }
     });
     let server =
-        speaking(&format!("keepalive_requests 100000; location /to {{ proxy_pass http://{origin}; }}"));
+        start_http2(&format!("keepalive_requests 100000; location /to {{ proxy_pass http://{origin}; }}"));
     let code = sent_away(&server, |frames| {
         for at in 0..200 {
             let stream = 1 + 2 * at;
@@ -82,7 +73,7 @@ fn requests_that_are_taken_back_later_are_bounded() {
 
 #[test]
 fn streams_that_break_the_protocol_are_bounded() {
-    let server = speaking("keepalive_requests 100000; location /to { proxy_pass http://127.0.0.1:1; }");
+    let server = start_http2("keepalive_requests 100000; location /to { proxy_pass http://127.0.0.1:1; }");
     let code = sent_away(&server, |frames| {
         for at in 0..200 {
             let stream = 1 + 2 * at;
@@ -98,7 +89,7 @@ fn streams_that_break_the_protocol_are_bounded() {
 
 #[test]
 fn frames_that_nobody_needs_are_bounded() {
-    let server = speaking("");
+    let server = start_http2("");
     let ping = frame(kind::PING, 0, 0, &[0; 8]);
     let settings = frame(kind::SETTINGS, 0, 0, b"");
     let priority = frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 3, 16]);
@@ -129,7 +120,7 @@ fn frames_that_nobody_needs_are_bounded() {
 
 #[test]
 fn heads_are_bounded() {
-    let server = speaking("large_client_header_buffers 4 1k; max_headers 50;");
+    let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
     let mut client = connect(&server);
     // Beyond what the server has room for, as it is packed: seven bits each.
     let large = "x".repeat(1200);
@@ -149,7 +140,7 @@ fn heads_are_bounded() {
 
 #[test]
 fn heads_that_never_end_are_cut_off() {
-    let server = speaking("large_client_header_buffers 4 1k; max_headers 50;");
+    let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
     let code = sent_away(&server, |frames| {
         frames.send(frame(kind::HEADERS, 0, 1, &hpack(&[(":method", "GET")])))?;
         let field = hpack(&[("x", "y")]);
@@ -164,7 +155,7 @@ fn heads_that_never_end_are_cut_off() {
 
 #[test]
 fn small_heads_that_become_large_are_refused() {
-    let server = speaking("large_client_header_buffers 4 1k; max_headers 50;");
+    let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
     let mut frames = Frames::connect(server.addr()).unwrap();
     // One field goes into the table, and is named again and again by one byte (RFC 7541 section 6.1).
     let mut block = hpack(&[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")]);
@@ -200,7 +191,7 @@ fn a_client_that_takes_nothing_is_not_waited_for() {
 
 #[test]
 fn a_client_that_pauses_in_a_body_is_not_waited_for() {
-    let server = speaking(
+    let server = start_http2(
         "client_body_timeout 1s; location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 100; }",
     );
     let mut client = connect(&server);
@@ -218,8 +209,9 @@ fn a_client_that_pauses_in_a_body_is_not_waited_for() {
 #[test]
 fn a_crowd_of_streams_is_refused() {
     let origin = origin(|mut conn| while conn.head().is_some() {});
-    let server =
-        speaking(&format!("http2_max_concurrent_streams 4; location /to {{ proxy_pass http://{origin}; }}"));
+    let server = start_http2(&format!(
+        "http2_max_concurrent_streams 4; location /to {{ proxy_pass http://{origin}; }}"
+    ));
     let mut frames = Frames::connect(server.addr()).unwrap();
     for at in 0..5 {
         frames.send(get_frame(1 + 2 * at, "/to", &[])).unwrap();

@@ -12,13 +12,10 @@ use tokio::sync::mpsc::unbounded_channel;
 use tw_testkit::http2::{Http2, head, take};
 use tw_testkit::http2_origin::http2_origin;
 use tw_testkit::origin::{counting, origin};
-use tw_testkit::{Server, wait};
+use tw_testkit::wait;
 
+use crate::support::http2::connect;
 use crate::support::{server, start, start_server};
-
-fn connect(server: &Server) -> Http2 {
-    Http2::connect(server.addr()).unwrap()
-}
 
 /// Status and fields of what comes before the response, and of that; and its content.
 fn with_interim(client: &mut Http2, path: &str) -> (Vec<(u16, HeaderMap)>, Vec<u8>) {

@@ -1,10 +1,9 @@
 //! Clients of HTTP/2 that people use, where they are: curl, nghttp and h2load.
 
-use std::process::Command;
-
 use tw_testkit::tls::Authority;
 use tw_testkit::{Lacks, Server, TempDir, leave_out};
 
+use crate::support::program::run;
 use crate::support::{server, start};
 
 fn speaking() -> (Server, TempDir) {
@@ -30,21 +29,10 @@ fn speaking() -> (Server, TempDir) {
     (server, dir)
 }
 
-/// What a program says, if it is there and this is what it can do.
-fn run(dir: &TempDir, program: &str, args: &[&str]) -> Option<String> {
-    match Command::new(program).args(args).current_dir(dir.path()).output() {
-        Ok(output) => Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()),
-        Err(_) => {
-            leave_out(Lacks::Machine, format_args!("no {program} to ask with"));
-            None
-        }
-    }
-}
-
 #[test]
 fn curl() {
     let (server, dir) = speaking();
-    let Some(features) = run(&dir, "curl", &["--version"]) else { return };
+    let Some(features) = run("curl", &dir, &["--version"], "") else { return };
     if !features.contains("HTTP2") {
         return leave_out(Lacks::Machine, "this curl has no HTTP/2");
     }
@@ -52,7 +40,7 @@ fn curl() {
         format!("{scheme}://localhost:{}{path}", server.addr_of(index).port())
     };
     let common = ["--silent", "--show-error", "--ipv4", "--cacert", "ca.crt"];
-    let curl = |args: &[&str]| run(&dir, "curl", &[&common[..], args].concat()).unwrap();
+    let curl = |args: &[&str]| run("curl", &dir, &[&common[..], args].concat(), "").unwrap();
     let (plain, secured) = (url("http", 0, "/said"), url("https", 1, "/said"));
     assert!(curl(&["--http2-prior-knowledge", &plain]).starts_with("h2c GET "));
     assert_eq!(curl(&["--http2", &secured]), "h2 h2");
@@ -76,7 +64,7 @@ fn curl() {
 fn nghttp() {
     let (server, dir) = speaking();
     let url = format!("http://127.0.0.1:{}/page.html", server.addr().port());
-    let Some(said) = run(&dir, "nghttp", &["--get-assets", "--stat", "--null-out", &url]) else { return };
+    let Some(said) = run("nghttp", &dir, &["--get-assets", "--stat", "--null-out", &url], "") else { return };
     // The status, the size and the path of each are its last words.
     let answers = |said: &str| -> Vec<String> {
         let lines = said.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
@@ -85,7 +73,7 @@ fn nghttp() {
     assert_eq!(answers(&said), ["200 37 /page.html", "200 16 /a.css"], "{said}");
     // A client that trusts nobody's flow control: one window for all.
     let large = format!("https://localhost:{}/large", server.addr_of(1).port());
-    let said = run(&dir, "nghttp", &["--null-out", "--stat", "-w", "14", "-W", "15", &large]).unwrap();
+    let said = run("nghttp", &dir, &["--null-out", "--stat", "-w", "14", "-W", "15", &large], "").unwrap();
     assert_eq!(answers(&said), ["200 1M /large"], "{said}");
 }
 
@@ -94,7 +82,7 @@ fn h2load() {
     let (server, dir) = speaking();
     for (scheme, index, path) in [("http", 0, "/a.txt"), ("https", 1, "/a.txt"), ("https", 1, "/large")] {
         let url = format!("{scheme}://localhost:{}{path}", server.addr_of(index).port());
-        let Some(said) = run(&dir, "h2load", &["-n", "400", "-c", "4", "-m", "10", &url]) else { return };
+        let Some(said) = run("h2load", &dir, &["-n", "400", "-c", "4", "-m", "10", &url], "") else { return };
         assert!(said.contains("400 succeeded, 0 failed, 0 errored"), "{said}");
         assert!(said.contains("400 2xx"), "{said}");
     }

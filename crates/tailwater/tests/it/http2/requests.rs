@@ -11,29 +11,15 @@ use tw_testkit::http2::{
 };
 use tw_testkit::origin::{counting, origin};
 use tw_testkit::tls::Authority;
-use tw_testkit::{Client, Server, Signal, wait};
+use tw_testkit::{Client, Signal, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
+use crate::support::http2::{connect, post_frame, start_http2};
 use crate::support::{page, refusal_of, server, start, start_server};
-
-/// A server that speaks HTTP/2 on a plain port, with this in its `server` block.
-fn speaking(content: &str) -> Server {
-    start_server(server().file("html/a.txt", "hello"), &format!("http2 on; {content}"))
-}
-
-fn connect(server: &Server) -> Http2 {
-    Http2::connect(server.addr()).unwrap()
-}
-
-/// A request with content to come.
-pub(crate) fn post_frame(stream: u32, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
-    let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost")];
-    frame(kind::HEADERS, END_HEADERS, stream, &hpack(&[&pseudo, fields].concat()))
-}
 
 #[test]
 fn files_are_sent_and_requests_look_as_ever() {
-    let server = speaking(
+    let server = start_http2(
         "location /said { return 200 \"$request|$server_protocol|$http2|$host|$http_host|$scheme|$request_uri|$http_cookie|$connection_requests\"; }",
     );
     let mut client = connect(&server);
@@ -64,7 +50,7 @@ fn the_log_has_a_line_for_each_request() {
 
 #[test]
 fn both_protocols_share_a_plain_port() {
-    let server = speaking("");
+    let server = start_http2("");
     assert_eq!(page(&server, "/a.txt"), (200, "hello".to_owned()));
     assert_eq!(connect(&server).get("/a.txt").unwrap().text(), "hello");
     let mut slow = server.connect().unwrap();
@@ -113,7 +99,7 @@ fn over_tls_it_is_agreed_on() {
 
 #[test]
 fn what_has_no_body_has_none() {
-    let server = speaking("location /none { return 204; } location /there { return 301 /here; }");
+    let server = start_http2("location /none { return 204; } location /there { return 301 /here; }");
     let mut client = connect(&server);
     let first = client.get("/a.txt").unwrap();
     let head_only = client.ask("HEAD", "/a.txt", &[], b"").unwrap();
@@ -171,7 +157,7 @@ fn a_body_without_length_is_passed_on() {
         tell.send((head.to_owned(), String::from_utf8(body).unwrap())).unwrap();
         conn.answer("", "done");
     });
-    let server = speaking(&format!("location /to {{ proxy_pass http://{origin}; }}"));
+    let server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));
     let mut client = connect(&server);
     let answer = client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
@@ -214,7 +200,7 @@ fn streams_do_not_hold_each_other_up() {
 
 #[test]
 fn many_streams_run_at_once() {
-    let server = speaking("http2_max_concurrent_streams 100;");
+    let server = start_http2("http2_max_concurrent_streams 100;");
     let mut client = connect(&server);
     let answers = client.run(|requests| async move {
         let all: Vec<_> = (0..100)
@@ -231,7 +217,7 @@ fn many_streams_run_at_once() {
 
 #[test]
 fn trailers_follow_the_body() {
-    let server = speaking("location / { root html; add_trailer X-Sent $status; }");
+    let server = start_http2("location / { root html; add_trailer X-Sent $status; }");
     let answer = connect(&server).get("/a.txt").unwrap();
     assert_eq!(answer.text(), "hello");
     assert_eq!(answer.trailers.unwrap()["x-sent"], "200");
@@ -261,7 +247,7 @@ fn a_client_that_resets_its_stream_is_gone() {
         let _ = conn.head();
         tell.send("left").unwrap();
     });
-    let server = speaking(&format!("location /to {{ proxy_pass http://{origin}; }}"));
+    let server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));
     let mut client = connect(&server);
     client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
@@ -287,7 +273,7 @@ fn a_cache_answers() {
     );
     let mut client = connect(&server);
     assert_eq!(client.get("/").unwrap().field("x-cache"), Some("MISS"));
-    stored(&server, 1);
+    wait_stored(&server, 1);
     let answer = client.get("/").unwrap();
     assert_eq!((answer.text().as_str(), answer.field("x-cache")), ("kept", Some("HIT")));
     assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
@@ -295,7 +281,7 @@ fn a_cache_answers() {
 
 #[test]
 fn a_connection_ends_after_so_many_requests() {
-    let server = speaking("keepalive_requests 3;");
+    let server = start_http2("keepalive_requests 3;");
     let mut client = connect(&server);
     for _ in 0..3 {
         assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
@@ -305,7 +291,7 @@ fn a_connection_ends_after_so_many_requests() {
 
 #[test]
 fn a_connection_without_streams_ends_in_time() {
-    let server = speaking("keepalive_timeout 1s; client_header_timeout 1s;");
+    let server = start_http2("keepalive_timeout 1s; client_header_timeout 1s;");
     // A client that is held up for a second has come in vain.
     let answered = || {
         let mut client = Http2::connect(server.addr()).ok()?;
@@ -331,7 +317,7 @@ fn who_quits_answers_what_was_begun() {
         gone.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
         conn.answer("", "at last");
     });
-    let mut server = speaking(&format!("location /to {{ proxy_pass http://{origin}; }}"));
+    let mut server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));
     let mut client = connect(&server);
     let answer = client.run(|requests| {
         let server = &server;
@@ -366,7 +352,7 @@ fn the_header_of_the_proxy_protocol_comes_first() {
 
 #[test]
 fn what_is_malformed_is_answered() {
-    let server = speaking("location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 1k; }");
+    let server = start_http2("location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 1k; }");
     let mut frames = Frames::connect(server.addr()).unwrap();
     let mut next = 1;
     let mut status = |bytes: &dyn Fn(u32) -> Vec<u8>| {
@@ -475,7 +461,7 @@ fn a_body_may_have_to_wait_until_it_is_wanted() {
         conn.answer("", body);
     });
     for size in ["0", "10", "1m"] {
-        let server = speaking(&format!(
+        let server = start_http2(&format!(
             "http2_body_preread_size {size}; client_max_body_size 10m; location /to {{ proxy_pass http://{origin}; }}"
         ));
         let mut client = connect(&server);
@@ -487,7 +473,7 @@ fn a_body_may_have_to_wait_until_it_is_wanted() {
         }
     }
     // Who could not know of the small windows is told to ask again.
-    let server = speaking("http2_body_preread_size 10;");
+    let server = start_http2("http2_body_preread_size 10;");
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post_frame(1, "/a.txt", &[])).unwrap();
     assert_eq!(frames.wait(kind::RST_STREAM).unwrap().unwrap().code(), Some(7));

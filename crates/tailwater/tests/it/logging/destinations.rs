@@ -8,6 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::{Lacks, Server, leave_out, wait};
 
+use crate::support::reload::reload;
 use crate::support::{get, page, server, start, start_as_we_are, start_server, start_server_as_we_are};
 
 /// A syslog server of the test.
@@ -281,8 +282,7 @@ fn a_reload_may_change_the_buffer_of_a_log() {
     };
     let mut server = server().start(&conf("buffer=64k")).unwrap();
     get(&server, "/1");
-    server.write_conf(&conf("")).unwrap();
-    server.signal(rustix::process::Signal::HUP).unwrap();
+    reload(&mut server, &conf(""));
     let served = || {
         get(&server, "/2");
         fs::read_to_string(server.prefix().join("logs/one.log")).unwrap().contains("/2\n")

@@ -9,15 +9,13 @@ use rustix::process::Signal;
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::{Server, wait};
 
+use crate::support::files::names_in;
 use crate::support::{get, page, server, start_server_as_we_are};
 
+/// Names in `dir` but for those that every server writes.
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !matches!(name.as_str(), "error.log" | "access.log" | "stderr.log" | "server.pid"))
-        .collect();
-    names.sort();
+    let mut names = names_in(dir);
+    names.retain(|name| !matches!(name.as_str(), "error.log" | "access.log" | "stderr.log" | "server.pid"));
     names
 }
 

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::ports::Port;
-use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
+use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
 
+use crate::support::reload::reload;
 use crate::support::{ask, get, server, start, start_server};
 
 /// Where distributions put a browser that runs without a display.
@@ -104,7 +105,7 @@ fn the_page_shows_what_was_counted() {
 
 #[test]
 fn servers_that_requests_are_passed_on_to_are_listed() {
-    let (up, nobody) = (crate::proxy::proxy_pass::mirror(), Port::reserve().unwrap());
+    let (up, nobody) = (crate::support::origin::mirror(), Port::reserve().unwrap());
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
     let server = start(
         server(),
@@ -252,8 +253,7 @@ fn history_is_there_when_the_page_is_opened() {
     let before = moments(&server);
     let renewed = "http { server { listen 127.0.0.1:{port};
         location = /status { status_page; } location = /new { return 204; } } }";
-    server.write_conf(renewed).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, renewed);
     assert!(wait::until(wait::PATIENCE, || get(&server, "/new").status == 204));
     assert!(wait::until(wait::PATIENCE, || moments(&server) > before));
     let Some(document) = rendered(&server, "/status") else { return };

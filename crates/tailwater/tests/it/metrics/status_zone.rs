@@ -1,14 +1,14 @@
 //! `status_zone`
 
-use tw_testkit::{Server, Signal, wait};
+use tw_testkit::{Server, wait};
 
+use crate::support::metrics::try_metric;
+use crate::support::reload::reload;
 use crate::support::{get, refusal_of, server, start};
 
 /// The value of a sample of a zone; 0 if there is none.
 fn sample(server: &Server, series: &str) -> u64 {
-    let text = get(server, "/metrics").text();
-    let found = text.lines().find_map(|line| line.strip_prefix(&format!("tailwater_zone_{series} ")));
-    found.map_or(0, |value| value.parse().unwrap())
+    try_metric(server, &format!("zone_{series}")).unwrap_or(0)
 }
 
 /// Waits for a number: a request is counted when it is over, which its client may know before.
@@ -119,15 +119,13 @@ fn counters_outlive_a_reload() {
         assert_eq!(get(&server, "/").status, 204);
         becomes(&server, &requests("location", "kept"), count);
     }
-    server.write_conf(&http("location /new { status_zone new; return 204; }")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &http("location /new { status_zone new; return 204; }"));
     assert!(wait::until(wait::PATIENCE, || get(&server, "/metrics").text().contains("zone=\"new\"")));
     becomes(&server, &requests("location", "kept"), 3);
     assert_eq!(get(&server, "/").status, 204);
     becomes(&server, &requests("location", "kept"), 4);
     // One that nobody uses any more is gone.
-    server.write_conf(&http("")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &http(""));
     assert!(wait::until(wait::PATIENCE, || !get(&server, "/metrics").text().contains("zone=\"new\"")));
     becomes(&server, &requests("location", "kept"), 4);
 }

@@ -15,7 +15,7 @@ use tw_testkit::origin::{origin, secured};
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, wait};
 
-use crate::proxy::proxy_pass::mirror;
+use crate::support::origin::mirror;
 use crate::support::{get, server, start};
 
 #[test]

@@ -6,7 +6,9 @@ use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::origin::origin;
 use tw_testkit::{Client, Errno, Random, Server, wait};
 
-use crate::support::{get, page, server, start};
+use crate::support::count_in_error_log;
+use crate::support::metrics::{metric, metric_in, metrics_text};
+use crate::support::{page, server, start};
 
 /// More than the buffers of sockets and the memory of a backlog take.
 const SIZE: usize = 6 << 20;
@@ -49,11 +51,6 @@ fn slow_client(server: &Server) -> Client {
     client
 }
 
-/// Lines of the error log with this text.
-fn lines(server: &Server, text: &str) -> usize {
-    server.error_log().lines().filter(|line| line.contains(text)).count()
-}
-
 #[test]
 fn a_response_goes_on_unbuffered_when_the_disk_is_full() {
     const UNBUFFERED: &str = "while buffering upstream response, which goes on unbuffered";
@@ -65,32 +62,22 @@ fn a_response_goes_on_unbuffered_when_the_disk_is_full() {
         let mut client = slow_client(&server);
         assert!(wait::until(wait::PATIENCE, || full.hits() > 0), "{op:?} {skip}");
         // The client takes nothing before the server knows.
-        assert!(wait::until(wait::PATIENCE, || number(
-            &metrics(&server),
-            "tailwater_pool_running{pool=\"default\"}"
-        ) == 0));
+        assert!(wait::until(wait::PATIENCE, || metric(&server, "pool_running{pool=\"default\"}") == 0));
         let response = client.read_response().unwrap();
         assert!(response.status == 200 && response.body == body, "{op:?} {skip}");
         let line = server.wait_error_log(UNBUFFERED).unwrap();
         assert!(line.contains("(28: No space left on device)"), "{line}");
-        assert!(wait::until(wait::PATIENCE, || lines(&server, UNBUFFERED) == count + 1), "{op:?} {skip}");
+        assert!(
+            wait::until(wait::PATIENCE, || count_in_error_log(&server, UNBUFFERED) == count + 1),
+            "{op:?} {skip}"
+        );
     }
     // What is free again is used again.
     let before = disk.count(Op::Write);
     let mut client = slow_client(&server);
     assert!(wait::until(wait::PATIENCE, || disk.count(Op::Write) > before));
     assert!(client.read_response().unwrap().body == body);
-    assert_eq!(lines(&server, UNBUFFERED), faults.len());
-}
-
-/// A number among the metrics, by its name and labels.
-fn number(metrics: &str, series: &str) -> u64 {
-    let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series}: {metrics}")).parse().unwrap()
-}
-
-fn metrics(server: &Server) -> String {
-    get(server, "/metrics").text()
+    assert_eq!(count_in_error_log(&server, UNBUFFERED), faults.len());
 }
 
 #[test]
@@ -126,10 +113,10 @@ fn no_turn_takes_as_long_as_a_write_on_a_slow_disk() {
     }));
     // What the client takes meanwhile does not wait for the disk.
     assert!(client.read_response().unwrap().body == body);
-    let metrics = metrics(&server);
+    let metrics = metrics_text(&server);
     let turns = |bound: &str| {
-        let series = format!("tailwater_event_loop_blocked_seconds_bucket{{worker=\"0\",le=\"{bound}\"}}");
-        number(&metrics, &series)
+        let series = format!("event_loop_blocked_seconds_bucket{{worker=\"0\",le=\"{bound}\"}}");
+        metric_in(&metrics, &series)
     };
     // Each of the writes would be one; the machine itself may stand still once.
     assert!(turns("+Inf") - turns("1") < 2, "{metrics}");

@@ -13,7 +13,7 @@ use tw_testkit::http2_origin::{Asked, frames_origin, http2_origin, secured_http2
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
 use crate::support::{ask, page, server, start, start_server};
 
 fn origin<F: Future<Output = ()> + Send + 'static>(
@@ -162,7 +162,7 @@ fn a_cache_keeps_what_came_in_http2() {
         ),
     );
     assert_eq!(page(&server, "/a"), (200, "0".to_owned()));
-    stored(&server, 1);
+    wait_stored(&server, 1);
     assert_eq!(page(&server, "/a"), (200, "0".to_owned()));
     assert_eq!(page(&server, "/b"), (200, "1".to_owned()));
 }

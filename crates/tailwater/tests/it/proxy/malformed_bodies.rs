@@ -10,7 +10,7 @@ use tw_testkit::http2_origin::frames_origin;
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Client, Server, wait};
 
-use crate::http2::requests::post_frame;
+use crate::support::http2::post_frame;
 use crate::support::{server, start};
 
 /// Trailers that make a request malformed, as clients of both versions say them.

@@ -11,9 +11,10 @@ use rustls::{ALL_VERSIONS, HandshakeKind, ServerConfig};
 use tw_testkit::origin::{Conn, Secured, origin, secured};
 use tw_testkit::server::Builder;
 use tw_testkit::tls::{Authority, Certificate};
-use tw_testkit::{Client, Response, Server, wait};
+use tw_testkit::{Client, Server, wait};
 
-use crate::cache::proxy_cache::stored;
+use crate::support::cache::wait_stored;
+use crate::support::get;
 use crate::support::{refusal_of, server, start};
 
 /// What an upstream server says of its connection: number, name that was sent, whether the session was taken up again.
@@ -57,10 +58,6 @@ fn with(files: &[(&str, &str)]) -> Builder {
 fn front(builder: Builder, http: &str, locations: &str) -> Server {
     let server = format!("server {{ listen 127.0.0.1:{{port}}; {locations} }}");
     builder.start(&format!("worker_processes 1; http {{ {http} {server} }}")).unwrap()
-}
-
-fn get(server: &Server, target: &str) -> Response {
-    Client::get(server.addr(), target).unwrap()
 }
 
 fn text_of(server: &Server, target: &str) -> String {
@@ -351,7 +348,7 @@ fn a_response_that_was_cut_is_not_whole() {
             // Without its last chunk it is no whole response to the client either.
             assert_eq!(said.ends_with("0\r\n\r\n"), path == "/whole" && said.contains("chunked"), "{said}");
             // The client may have all of it before the cache has.
-            stored(&server, kept);
+            wait_stored(&server, kept);
         }
         assert_eq!(asked.load(SeqCst) - before, expected, "{path}");
     }

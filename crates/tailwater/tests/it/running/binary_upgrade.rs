@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::support::process::{kill, processes, stat};
 use rustix::process::{Pid, kill_process};
 use rustls::HandshakeKind;
 use rustls::version::{TLS12, TLS13};
@@ -33,7 +34,7 @@ struct Daemon {
     dir: TempDir,
     ports: [Port; 3],
     /// The session that the first master began: whatever comes of it is in it.
-    session: i32,
+    session: u32,
 }
 
 impl Daemon {
@@ -106,7 +107,7 @@ impl Daemon {
     }
 
     /// The number in the pid file.
-    fn master(&self) -> Option<i32> {
+    fn master(&self) -> Option<u32> {
         fs::read_to_string(self.pid_file()).ok()?.trim().parse().ok()
     }
 
@@ -125,38 +126,38 @@ impl Daemon {
     }
 
     /// Starts the new binary and waits for its pid file.
-    fn upgrade(&self) -> i32 {
+    fn upgrade(&self) -> u32 {
         let old = self.master().unwrap();
-        signal(old, Signal::USR2);
+        kill(old, Signal::USR2);
         self.wait_master(|new| new != old)
     }
 
-    fn wait_master(&self, is_it: impl Fn(i32) -> bool) -> i32 {
+    fn wait_master(&self, is_it: impl Fn(u32) -> bool) -> u32 {
         let found = wait::some(wait::PATIENCE, || self.master().filter(|pid| is_it(*pid)));
         found.unwrap_or_else(|| panic!("{}", self.log()))
     }
 
     /// The master of the worker process that answers.
-    fn try_who(&self) -> io::Result<i32> {
+    fn try_who(&self) -> io::Result<u32> {
         let answer = Client::get(self.addr(0), "/")?.text();
         Ok(parent(answer.parse().unwrap()))
     }
 
-    fn who(&self) -> i32 {
+    fn who(&self) -> u32 {
         self.try_who().unwrap_or_else(|error| panic!("{error}: {}", self.log()))
     }
 
     /// Waits until a process has ended.
-    fn wait_end(&self, pid: i32) {
+    fn wait_end(&self, pid: u32) {
         assert!(wait::until(wait::PATIENCE, || has_ended(pid)), "{pid} goes on\n{}", self.log());
     }
 
-    fn members(&self) -> Vec<i32> {
+    fn members(&self) -> Vec<u32> {
         processes().filter(|pid| stat(*pid).is_some_and(|stat| stat.session == self.session)).collect()
     }
 
     fn masters(&self) -> usize {
-        let is_master = |pid: &i32| {
+        let is_master = |pid: &u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             !has_ended(*pid) && !String::from_utf8_lossy(&line).contains("worker process")
         };
@@ -168,7 +169,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let all = || self.members().into_iter().filter(|pid| self.session > 0 && !has_ended(*pid));
         let is_over = wait::until(wait::PATIENCE, || {
-            for pid in all().filter_map(Pid::from_raw) {
+            for pid in all().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
                 // It may just have ended.
                 let _ = kill_process(pid, Signal::KILL);
             }
@@ -178,38 +179,13 @@ impl Drop for Daemon {
     }
 }
 
-/// What `/proc` says of a process.
-struct Stat {
-    state: u8,
-    parent: i32,
-    session: i32,
-    threads: u32,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let words: Vec<_> = text.rsplit_once(") ")?.1.split(' ').collect();
-    let number = |at: usize| words.get(at)?.parse().ok();
-    let state = *words.first()?.as_bytes().first()?;
-    Some(Stat { state, parent: number(1)?, session: number(3)?, threads: words.get(17)?.parse().ok()? })
-}
-
-fn processes() -> impl Iterator<Item = i32> {
-    let names = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    names.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
 /// Whether it is gone for its children, too: they stay its own until its last thread ends, and the first is often not the last.
-fn has_ended(pid: i32) -> bool {
+fn has_ended(pid: u32) -> bool {
     stat(pid).is_none_or(|stat| stat.state == b'Z' && stat.threads <= 1)
 }
 
-fn parent(pid: i32) -> i32 {
+fn parent(pid: u32) -> u32 {
     stat(pid).map_or(0, |stat| stat.parent)
-}
-
-fn signal(pid: i32, signal: Signal) {
-    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 fn http(listen: &str) -> String {
@@ -264,7 +240,7 @@ fn no_request_fails_while_the_binary_changes() {
                 let old = daemon.master().unwrap();
                 let before = answers.load(Ordering::Relaxed);
                 let new = daemon.upgrade();
-                signal(old, Signal::QUIT);
+                kill(old, Signal::QUIT);
                 assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
                 if let Some(mut download) = download.take() {
                     assert!(!has_ended(old), "it waits for the download");
@@ -300,23 +276,23 @@ fn the_old_binary_can_take_over_again() {
     assert_eq!(text.trim(), old.to_string());
 
     // Only the new one serves.
-    signal(old, Signal::WINCH);
+    kill(old, Signal::WINCH);
     daemon.wait_log("stop accepting connections");
     assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
     daemon.wait_log(" exited with code 0");
 
     // Both do, and the configuration is not read for that.
     daemon.write_conf("http {");
-    signal(old, Signal::HUP);
+    kill(old, Signal::HUP);
     daemon.wait_log("a new binary runs: serving beside it");
     assert!(wait::until(wait::PATIENCE, || daemon.who() == old));
     assert!(!daemon.log().contains("[emerg]"), "{}", daemon.log());
     // A second one changes nothing.
-    signal(old, Signal::HUP);
+    kill(old, Signal::HUP);
     daemon.wait_logs("a new binary runs: serving beside it", 2);
 
     // Only the old one does.
-    signal(new, Signal::QUIT);
+    kill(new, Signal::QUIT);
     daemon.wait_end(new);
     daemon.wait_master(|pid| pid == old);
     assert!(!daemon.old_pid_file().exists());
@@ -327,7 +303,7 @@ fn the_old_binary_can_take_over_again() {
 
     // It reads its configuration again.
     daemon.write_conf(&http(LISTEN));
-    signal(old, Signal::HUP);
+    kill(old, Signal::HUP);
     daemon.wait_log(", reconfiguring");
     assert!(daemon.order("stop").status.success());
     daemon.wait_end(old);
@@ -340,9 +316,9 @@ fn it_serves_again_by_itself_when_the_new_binary_dies() {
     let old = daemon.master().unwrap();
     for how in [Signal::KILL, Signal::TERM] {
         let new = daemon.upgrade();
-        signal(old, Signal::WINCH);
+        kill(old, Signal::WINCH);
         assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
-        signal(new, how);
+        kill(new, how);
         daemon.wait_master(|pid| pid == old);
         assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == old)));
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
@@ -387,7 +363,7 @@ fn a_new_binary_that_fails_changes_nothing() {
     let _taken = TcpListener::bind(daemon.addr(2)).unwrap();
     for (count, (line, prepare)) in table.iter().enumerate() {
         prepare(&daemon);
-        signal(old, Signal::USR2);
+        kill(old, Signal::USR2);
         daemon.wait_logs("changing binary\n", 2 * (count + 1));
         daemon.wait_log(line);
         daemon.wait_master(|pid| pid == old);
@@ -410,19 +386,19 @@ fn a_new_binary_that_hangs_is_left_alone() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     daemon.install_script("kill -STOP $$", 0o755);
-    signal(old, Signal::USR2);
+    kill(old, Signal::USR2);
     let stopped =
         || daemon.members().into_iter().find(|pid| stat(*pid).is_some_and(|stat| stat.state == b'T'));
     let new = wait::some(wait::PATIENCE, stopped).unwrap();
     assert_eq!((parent(new), daemon.who()), (old, old));
     assert!(!daemon.pid_file().exists() && daemon.old_pid_file().exists());
-    signal(old, Signal::USR2);
+    kill(old, Signal::USR2);
     daemon.wait_log("[crit] ");
     daemon.wait_log("the changing binary signal is ignored: you should shutdown or terminate before either old or new binary's process");
     let said = daemon.order("reload");
     assert_eq!(said.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&said.stderr).contains("(2: No such file or directory)"), "{said:?}");
-    signal(new, Signal::KILL);
+    kill(new, Signal::KILL);
     daemon.wait_master(|pid| pid == old);
     assert_eq!((daemon.who(), daemon.old_pid_file().exists()), (old, false));
 }
@@ -432,21 +408,21 @@ fn a_storm_of_signals_starts_one_new_binary() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     for _ in 0..100 {
-        signal(old, Signal::USR2);
-        signal(old, Signal::HUP);
+        kill(old, Signal::USR2);
+        kill(old, Signal::HUP);
     }
     let new = daemon.wait_master(|pid| pid != old);
     assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
     assert_eq!(daemon.masters(), 2);
     // The new one is no place for another one as long as the old one lives.
     for _ in 0..100 {
-        signal(new, Signal::USR2);
-        signal(new, Signal::HUP);
+        kill(new, Signal::USR2);
+        kill(new, Signal::HUP);
     }
     // It is obeyed after the signals.
     assert!(daemon.order("reload").status.success());
     daemon.wait_log(&format!("[crit] {new}#"));
-    signal(old, Signal::QUIT);
+    kill(old, Signal::QUIT);
     daemon.wait_end(old);
     assert_eq!(daemon.master(), Some(new));
     assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
@@ -466,7 +442,7 @@ fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
         let daemon = Daemon::start_as(Path::new(TAILWATER), &http(&secured));
         let config = authority.client(&[version]);
         // Who answered, and whether the session was taken up again.
-        let ask = || -> io::Result<(i32, bool)> {
+        let ask = || -> io::Result<(u32, bool)> {
             let mut client = Client::connect_tls(daemon.addr(2), &config, "localhost")?;
             client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
             let worker = client.read_response()?.text().parse().map_err(io::Error::other)?;
@@ -477,14 +453,14 @@ fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
         assert!(!is_resumed);
         assert_eq!(ask().unwrap(), (worker, true));
 
-        signal(worker, Signal::KILL);
+        kill(worker, Signal::KILL);
         daemon.wait_log("exited on signal 9");
         let (next, is_resumed) = wait::some(wait::PATIENCE, || ask().ok()).unwrap();
         assert!(next != worker && is_resumed, "{}", daemon.log());
 
         let old = daemon.master().unwrap();
         daemon.upgrade();
-        signal(old, Signal::QUIT);
+        kill(old, Signal::QUIT);
         daemon.wait_end(old);
         let (last, is_resumed) = ask().unwrap();
         assert!(last != next && is_resumed, "{}", daemon.log());
@@ -500,7 +476,7 @@ fn cache_directory_stays_locked_over_an_upgrade() {
     );
     let old = daemon.master().unwrap();
     let new = daemon.upgrade();
-    signal(old, Signal::QUIT);
+    kill(old, Signal::QUIT);
     daemon.wait_end(old);
     // The new one has it alone.
     let directory = daemon.dir.join("cache").display().to_string();
@@ -511,7 +487,7 @@ fn cache_directory_stays_locked_over_an_upgrade() {
     assert!(error.contains(") has its cache in ") && error.contains(&directory), "{error}");
     daemon.order("reload");
     assert_eq!(daemon.who(), new);
-    signal(new, Signal::QUIT);
+    kill(new, Signal::QUIT);
     daemon.wait_end(new);
 }
 
@@ -529,7 +505,7 @@ fn addresses_change_with_the_binary() {
     assert_eq!(Client::get(daemon.addr(2), "/").unwrap().status, 200);
     assert_eq!(Client::get(gone, "/").unwrap().status, 200, "the old one listens there");
     assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "and there");
-    signal(old, Signal::QUIT);
+    kill(old, Signal::QUIT);
     daemon.wait_end(old);
     assert!(!ports::listening(gone.port()));
     assert!(!daemon.dir.join("socket").exists() && daemon.dir.join("other").exists());
@@ -537,14 +513,14 @@ fn addresses_change_with_the_binary() {
 
     // What came from the old one goes as well, by a reload and at the end.
     assert_ne!(daemon.upgrade(), new);
-    signal(new, Signal::QUIT);
+    kill(new, Signal::QUIT);
     daemon.wait_end(new);
     daemon.write_conf(&http("listen 127.0.0.1:{port0}; listen unix:{prefix}/socket;"));
     let last = daemon.master().unwrap();
     assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == last)));
     assert!(daemon.order("reload").status.success());
     let is_gone = || {
-        signal(last, Signal::USR1);
+        kill(last, Signal::USR1);
         !daemon.dir.join("other").exists()
     };
     assert!(wait::until(wait::PATIENCE, is_gone), "{}", daemon.log());
@@ -557,19 +533,19 @@ fn addresses_change_with_the_binary() {
 fn it_works_in_the_foreground_if_there_is_a_master() {
     const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 $pid; } }";
     let server = crate::support::server().with_master().start(HTTP).unwrap();
-    let old = i32::try_from(server.pid()).unwrap();
+    let old = server.pid();
     let who = || parent(Client::get(server.addr(), "/").unwrap().text().parse().unwrap());
     assert_eq!(who(), old);
     server.signal(Signal::USR2).unwrap();
     let read = || fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok();
-    let new = wait::some(wait::PATIENCE, || read().filter(|pid: &i32| *pid != old));
+    let new = wait::some(wait::PATIENCE, || read().filter(|pid: &u32| *pid != old));
     let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
     // A terminal that changes its size stops neither.
-    signal(old, Signal::WINCH);
-    signal(new, Signal::WINCH);
+    kill(old, Signal::WINCH);
+    kill(new, Signal::WINCH);
     assert!(wait::until(wait::PATIENCE, || who() == new));
     assert!(wait::until(wait::PATIENCE, || who() == old));
-    signal(old, Signal::QUIT);
+    kill(old, Signal::QUIT);
     assert!(wait::until(wait::PATIENCE, || has_ended(old)), "{}", server.error_log());
     assert_eq!(who(), new);
 
@@ -654,7 +630,7 @@ fn orders_that_reach_no_server_say_why() {
     }
     assert!(!stranger.ended() && daemon.who() == master);
     stranger.kill().unwrap();
-    signal(master, Signal::TERM);
+    kill(master, Signal::TERM);
     daemon.wait_end(master);
     assert!(path.exists(), "not ours any more");
 }
@@ -678,7 +654,7 @@ fn nginx_and_tailwater_replace_each_other() {
     for program in [Path::new(TAILWATER), &nginx, Path::new(TAILWATER)] {
         daemon.install(program);
         let new = daemon.upgrade();
-        signal(old, Signal::QUIT);
+        kill(old, Signal::QUIT);
         assert!(wait::until(wait::PATIENCE, || !daemon.old_pid_file().exists()), "{}", daemon.log());
         for index in [0, 1] {
             assert_eq!(Client::get(daemon.addr(index), "/").unwrap().status, 200, "{}", daemon.log());
@@ -694,9 +670,9 @@ fn nginx_and_tailwater_replace_each_other() {
     // And back, without an end in between.
     daemon.install(&nginx);
     let new = daemon.upgrade();
-    signal(old, Signal::WINCH);
+    kill(old, Signal::WINCH);
     assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
-    signal(new, Signal::QUIT);
+    kill(new, Signal::QUIT);
     daemon.wait_master(|pid| pid == old);
     assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == old)));
     assert!(daemon.order("quit").status.success());

@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use rustix::process::{Pid, kill_process};
 use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
 
+use crate::support::process::{all_children, is_gone, kill};
 use crate::support::{page, server};
 
 const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
@@ -26,26 +26,9 @@ fn can(words: &[&str]) -> bool {
     is_possible
 }
 
-/// Children of a process, with their states.
-fn children(pid: u32) -> Vec<(u32, char)> {
-    let stats = fs::read_dir("/proc").unwrap().flatten();
-    let stats = stats.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
-    let child = |stat: String| {
-        let (number, rest) = (stat.split(' ').next()?.parse().ok()?, stat.rsplit_once(") ")?.1);
-        let mut fields = rest.split(' ');
-        let state = fields.next()?.chars().next()?;
-        (fields.next()?.parse() == Ok(pid)).then_some((number, state))
-    };
-    stats.filter_map(child).collect()
-}
-
 /// The server that `unshare` has started.
 fn inside(server: &Server) -> u32 {
-    wait::some(wait::PATIENCE, || children(server.pid()).first().map(|(pid, _)| *pid)).unwrap()
-}
-
-fn kill(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+    wait::some(wait::PATIENCE, || all_children(server.pid()).first().copied()).unwrap()
 }
 
 #[test]
@@ -61,8 +44,8 @@ fn process_1_stays_reaps_and_ends() {
     let orphan = "sleep 0.01 & echo $!";
     let run = Command::new("nsenter").args(["-t", &first.to_string(), "-p", "sh", "-c", orphan]).output();
     assert!(run.unwrap().status.success());
-    let only_worker = || matches!(children(first)[..], [(_, state)] if state != 'Z');
-    assert!(wait::until(wait::PATIENCE, only_worker), "{:?}", children(first));
+    let only_worker = || matches!(all_children(first)[..], [pid] if !is_gone(pid));
+    assert!(wait::until(wait::PATIENCE, only_worker), "{:?}", all_children(first));
     kill(first, Signal::HUP);
     server.wait_error_log("reconfiguring").unwrap();
     kill(first, Signal::WINCH);

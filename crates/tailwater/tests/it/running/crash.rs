@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::process::{Pid, kill_process};
 use tw_testkit::{Client, Signal, wait};
 
-use crate::running::master::{
-    LARGE, builder, children, conf, downloading, is_gone, kill, new, reload, start, started, worker,
-};
+use crate::running::master::{builder, conf, new, start, started};
+use crate::support::download::{LARGE, begin_download};
 use crate::support::page;
+use crate::support::process::{children, is_gone, kill, worker};
+use crate::support::reload::reload;
+use crate::support::reload::reload_until;
 
 /// Asks again and again on connections of their own. How many could not connect, and how many got no answer.
 struct Load<'a> {
@@ -117,7 +119,7 @@ fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
     };
     assert!(wait::until(wait::PATIENCE, killed), "{}", server.error_log());
     // It can be reloaded, which starts one, and stopped.
-    reload(&mut server, &conf("", &new("new")), "new");
+    reload_until(&mut server, &conf("", &new("new")), "/new", "new");
     assert!(server.stop().unwrap().success());
 }
 
@@ -144,8 +146,7 @@ fn what_came_during_a_load_is_done_after_it() {
     let mut server = started("");
     let worker = worker(&server);
     kill(worker, Signal::STOP);
-    server.write_conf(&conf("", &new("first"))).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &conf("", &new("first")));
     server.wait_error_log("reconfiguring").unwrap();
     server.write_conf(&conf("", &new("second"))).unwrap();
     let log = server.prefix().join("logs/access.log");
@@ -165,7 +166,7 @@ fn what_came_during_a_load_is_done_after_it() {
 fn a_worker_process_whose_master_is_killed_finishes_and_leaves() {
     let server = started("");
     let (port, worker) = (server.addr().port(), worker(&server));
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     server.signal(Signal::KILL).unwrap();
     server.wait_error_log("the master process is gone, shutting down").unwrap();
 
@@ -196,7 +197,7 @@ fn a_storm_of_signals_loses_nothing() {
         broken: &broken,
         answered: &answered,
     };
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| load.run(false));

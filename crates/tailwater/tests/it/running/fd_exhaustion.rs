@@ -4,10 +4,11 @@ use std::fs;
 
 use tw_testkit::{Client, Server, Signal, wait};
 
-use crate::running::master::{
-    builder, children, conf, is_gone, kill, new, reload, request, start, started, worker,
-};
+use crate::running::master::{builder, conf, new, start, started};
 use crate::support::page;
+use crate::support::process::{children, is_gone, kill, worker};
+use crate::support::reload::reload_until;
+use crate::support::text_on;
 
 #[test]
 fn reloads_reopens_and_respawns_leave_no_descriptors_behind() {
@@ -24,7 +25,7 @@ fn reloads_reopens_and_respawns_leave_no_descriptors_behind() {
             "worker_processes 2; {main} http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{{port}} reuseport; \
              location /old {{ return 200 old; }} location /new {{ access_log logs/b.log; return 200 {number}; }} }} }}"
         );
-        reload(server, &text, &number.to_string());
+        reload_until(server, &text, "/new", &number.to_string());
         server.signal(Signal::USR1).unwrap();
         kill(worker(server), Signal::USR1);
         if number.is_multiple_of(5) {
@@ -77,7 +78,7 @@ fn end_all(begun: Vec<Client>) {
 fn a_worker_process_that_can_open_nothing_more_is_replaced_and_loses_nothing() {
     let (mut server, begun) = full();
     let before = worker(&server);
-    reload(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "1");
+    reload_until(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "/new", "1");
     assert!(!is_gone(before), "{}", server.error_log());
     server.wait_error_log("another worker process has to do what the master ordered").unwrap();
     end_all(begun);
@@ -110,8 +111,8 @@ fn logs_on_a_full_disk_stop_nothing() {
     let mut server = start(builder(), &text(0));
     let mut kept = server.connect().unwrap();
     for number in 1..4 {
-        assert_eq!(request(&mut kept, "/old").unwrap(), "old");
-        reload(&mut server, &text(number), &number.to_string());
+        assert_eq!(text_on(&mut kept, "/old").unwrap(), "old");
+        reload_until(&mut server, &text(number), "/new", &number.to_string());
         server.signal(Signal::USR1).unwrap();
         assert_eq!(page(&server, "/old").0, 200);
     }

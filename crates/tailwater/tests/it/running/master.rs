@@ -7,15 +7,17 @@ use rustix::process::{Pid, geteuid, kill_process};
 use tw_testkit::server::Builder;
 use tw_testkit::{Client, Lacks, Server, Signal, leave_out, ports, wait};
 
+use crate::support::download::{LARGE, begin_download, with_large_file};
+use crate::support::process::{children, is_gone, kill, worker};
+use crate::support::reload::reload_until;
+use crate::support::text_on;
 use crate::support::{page, server};
 
-/// A body that no socket buffer takes as a whole.
-pub(crate) const LARGE: usize = 24 << 20;
 /// What the worker process is called.
 const TITLE: &str = "tailwater: worker process";
 
 pub(crate) fn builder() -> Builder {
-    server().with_master().file("html/large", vec![b'x'; LARGE]).file("html/small", "small")
+    with_large_file().with_master()
 }
 
 pub(crate) fn conf(main: &str, locations: &str) -> String {
@@ -37,58 +39,6 @@ pub(crate) fn start(builder: Builder, conf: &str) -> Server {
     server.wait_error_log("(SIGCHLD) received").unwrap();
     assert_eq!(page(&server, "/old").0, 200);
     server
-}
-
-/// The processes that `parent` has started and that have not ended.
-pub(crate) fn children(parent: u32) -> Vec<u32> {
-    let numbers =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|pid| stat(*pid).is_some_and(|(state, of)| of == parent && state != "Z")).collect()
-}
-
-/// State and parent.
-fn stat(pid: u32) -> Option<(String, u32)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
-}
-
-/// The worker process, once there is one and it is the only one.
-pub(crate) fn worker(server: &Server) -> u32 {
-    wait::some(wait::PATIENCE, || match children(server.pid())[..] {
-        [pid] => Some(pid),
-        _ => None,
-    })
-    .expect("one worker process")
-}
-
-pub(crate) fn kill(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-}
-
-pub(crate) fn is_gone(pid: u32) -> bool {
-    stat(pid).is_none_or(|(state, _)| state == "Z")
-}
-
-/// Begins a download and leaves it in the middle.
-pub(crate) fn downloading(server: &Server) -> Client {
-    let mut client = server.connect().unwrap();
-    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    client.read_head().unwrap();
-    client
-}
-
-pub(crate) fn request(client: &mut Client, target: &str) -> std::io::Result<String> {
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
-    Ok(client.read_response()?.text())
-}
-
-/// Reloads, and waits until `/new` is answered so.
-pub(crate) fn reload(server: &mut Server, conf: &str, expected: &str) {
-    server.write_conf(conf).unwrap();
-    server.signal(Signal::HUP).unwrap();
-    let is_new = || Client::get(server.addr(), "/new").is_ok_and(|response| response.text() == expected);
-    assert!(wait::until(wait::PATIENCE, || (0..8).all(|_| is_new())), "{}", server.error_log());
 }
 
 pub(crate) fn new(text: &str) -> String {
@@ -163,12 +113,12 @@ fn a_worker_process_serves_and_has_no_rights() {
 fn a_reload_in_place_keeps_process_and_connections() {
     let mut server = started("");
     let before = worker(&server);
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     let mut idle = server.connect().unwrap();
-    assert_eq!(request(&mut idle, "/old").unwrap(), "old");
-    reload(&mut server, &conf("", &new("new")), "new");
+    assert_eq!(text_on(&mut idle, "/old").unwrap(), "old");
+    reload_until(&mut server, &conf("", &new("new")), "/new", "new");
     assert_eq!(worker(&server), before);
-    assert_eq!(request(&mut idle, "/new").unwrap(), "new");
+    assert_eq!(text_on(&mut idle, "/new").unwrap(), "new");
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     assert!(server.stop().unwrap().success());
 }
@@ -186,7 +136,7 @@ fn a_reload_that_is_refused_leaves_everything_as_it_was() {
     let taken = taken.local_addr().unwrap();
     let before = worker(&server);
     let mut kept = server.connect().unwrap();
-    assert_eq!(request(&mut kept, "/old").unwrap(), "old");
+    assert_eq!(text_on(&mut kept, "/old").unwrap(), "old");
     let unix = "listen unix:{prefix}/socket;";
     let bad = [
         (text("http {", "nonsense;"), "unknown directive \"nonsense\""),
@@ -206,7 +156,7 @@ fn a_reload_that_is_refused_leaves_everything_as_it_was() {
         assert!(wait::until(wait::PATIENCE, kept_it), "{conf}: {}", server.error_log());
         assert!(server.error_log().matches("[emerg]").count() > lines, "{conf}: {}", server.error_log());
         server.wait_error_log(line).unwrap();
-        assert_eq!(request(&mut kept, "/old").unwrap(), "old", "{conf}");
+        assert_eq!(text_on(&mut kept, "/old").unwrap(), "old", "{conf}");
         assert_eq!(page(&server, "/old"), (200, "old".to_owned()), "{conf}");
         assert_eq!(worker(&server), before, "{conf}");
         assert!(!server.prefix().join("socket").exists(), "{conf}");
@@ -230,8 +180,8 @@ fn what_a_process_cannot_change_is_served_by_another_one() {
     }
     for (count, main) in mains.into_iter().enumerate() {
         let before = worker(&server);
-        let mut download = downloading(&server);
-        reload(&mut server, &conf(main, &new(&format!("new{count}"))), &format!("new{count}"));
+        let mut download = begin_download(&server);
+        reload_until(&mut server, &conf(main, &new(&format!("new{count}"))), "/new", &format!("new{count}"));
         assert!(!is_gone(before), "{main}: it finishes what it has begun");
         assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "{main}");
         assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{main}");
@@ -283,7 +233,7 @@ fn stop_at_once_and_quit_softly_with_downloads_under_way() {
     for (signal, is_soft) in [(Signal::TERM, false), (Signal::INT, false), (Signal::QUIT, true)] {
         let mut server = started("worker_processes 2;");
         let worker = worker(&server);
-        let mut download = downloading(&server);
+        let mut download = begin_download(&server);
         server.signal(signal).unwrap();
         if is_soft {
             let port = server.addr().port();
@@ -308,13 +258,13 @@ fn stop_at_once_and_quit_softly_with_downloads_under_way() {
 #[test]
 fn a_shutdown_has_an_end_and_term_ends_it() {
     let mut server = started("worker_shutdown_timeout 50ms;");
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
     assert!(download.read_bytes(LARGE).is_err());
 
     let mut server = started("");
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
     server.signal(Signal::TERM).unwrap();
@@ -326,7 +276,7 @@ fn a_shutdown_has_an_end_and_term_ends_it() {
 fn signals_to_the_worker_process() {
     let mut server = started("");
     let first = worker(&server);
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     for (signal, line) in [
         (Signal::HUP, "signal 1 (SIGHUP) received from "),
         (Signal::USR1, "signal 10 (SIGUSR1) received from "),

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use tw_testkit::server::Builder;
-use tw_testkit::{Client, Lacks, Server, leave_out, wait};
+use tw_testkit::{Lacks, Server, leave_out, wait};
 
-use crate::running::memory_use::{metric, noise};
+use crate::support::content::noise;
+use crate::support::metrics::metric;
+use crate::support::slow_reader;
 use crate::support::{get, server};
 
 /// A cgroup (v1) of the memory controller, below that of the test; removed with its owner.
@@ -61,15 +63,6 @@ impl Drop for Cgroup {
         let is_gone = wait::until(wait::PATIENCE, || fs::remove_dir(&self.0).is_ok());
         assert!(is_gone || std::thread::panicking(), "{} has processes left", self.0.display());
     }
-}
-
-/// Asks for `target` and reads the head only; returns the coding of the response.
-fn slow_reader(server: &Server, target: &str, accept: &str) -> (Client, String) {
-    let mut client = server.connect().unwrap();
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\n\r\n")).unwrap();
-    let head = client.read_head().unwrap();
-    assert_eq!(head.status, 200, "{target} {accept}");
-    (client, head.field("Content-Encoding").unwrap_or("none").to_owned())
 }
 
 const LIMIT: u64 = 96 << 20;
@@ -127,7 +120,7 @@ fn slow_clients_of_each_coding_fit_into_96_megabytes() {
         let count = |coding: &str| clients.iter().filter(|(_, got)| got == coding).count();
         if let [coding] = accept.split(", ").collect::<Vec<_>>()[..] {
             assert!(count("none") > 0, "{accept}: all were compressed");
-            let refused = format!("tailwater_encoder_memory_refusals_total{{coding=\"{coding}\"}}");
+            let refused = format!("encoder_memory_refusals_total{{coding=\"{coding}\"}}");
             assert_eq!(metric(&server, &refused), count("none") as u64, "{accept}");
         }
         if accept.contains("gzip") {

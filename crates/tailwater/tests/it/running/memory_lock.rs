@@ -5,8 +5,11 @@ use std::path::Path;
 
 use rustix::process::{Resource, geteuid, getrlimit};
 use tw_testkit::tls::Authority;
-use tw_testkit::{Lacks, Server, Signal, leave_out, wait};
+use tw_testkit::{Lacks, Server, leave_out, wait};
 
+use crate::support::metrics::metric;
+use crate::support::process;
+use crate::support::reload::reload;
 use crate::support::{get, server};
 
 fn started(main: &str) -> Server {
@@ -20,13 +23,7 @@ fn started(main: &str) -> Server {
 /// The process that serves, which has done what it can by now.
 fn worker(server: &Server) -> u32 {
     assert_eq!(get(server, "/").status, 204);
-    child(server)
-}
-
-fn child(server: &Server) -> u32 {
-    let master = server.pid();
-    let children = || fs::read_to_string(format!("/proc/{master}/task/{master}/children")).ok();
-    wait::some(wait::PATIENCE, || children()?.split_whitespace().next()?.parse().ok()).unwrap()
+    process::worker(server)
 }
 
 /// A number of `/proc/PID/status`, in KiB.
@@ -188,12 +185,7 @@ fn what_may_be_locked_is_shared_and_the_log_says_what_was_left_out() {
         if kib < 1024 {
             notice(stacks);
         }
-        let metric = |name: &str| {
-            let text = get(&server, "/metrics").text();
-            let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{name} ")));
-            line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap()
-        };
-        let allowed = metric("locked_files_limit_bytes");
+        let allowed = metric(&server, "locked_files_limit_bytes");
         let stacks_kib = 384 * loops as u64;
         let room = kib.saturating_sub(stacks_kib) << 10;
         assert!(allowed <= room && allowed + (128 << 10) > room, "{kib} {loops} {allowed}");
@@ -202,11 +194,15 @@ fn what_may_be_locked_is_shared_and_the_log_says_what_was_left_out() {
             for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
                 assert_eq!(get(&server, &format!("/{name}")).body.len(), 500_000);
             }
-            allowed < 500_000 || metric("locked_files_bytes") > 0
+            allowed < 500_000 || metric(&server, "locked_files_bytes") > 0
         };
         assert!(wait::until(wait::PATIENCE, is_done), "{allowed}");
-        assert_eq!(metric("locked_files_limit_bytes"), allowed, "nobody has taken the room of another");
-        assert!(status(child(&server), "VmLck") <= kib, "{kib}");
+        assert_eq!(
+            metric(&server, "locked_files_limit_bytes"),
+            allowed,
+            "nobody has taken the room of another"
+        );
+        assert!(status(process::worker(&server), "VmLck") <= kib, "{kib}");
         let log = server.error_log();
         assert!(!log.contains("mlock() of a file") && !log.contains("[alert]"), "{log}");
         if !log.contains(stacks) {
@@ -244,8 +240,7 @@ fn a_process_alone_keeps_its_program_also_from_a_reload_on() {
     let Some(words) = with_limit(8192) else { return };
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let mut server = builder.by(&words).start(&conf("off")).unwrap();
-    server.write_conf(&conf("auto")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &conf("auto"));
     let line = server.wait_error_log("\"worker_memory_lock auto\": ").unwrap();
     assert!(line.contains(COPIED), "{line}");
     assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "auto"));

@@ -4,36 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rustix::process::Signal;
-use tw_testkit::{Client, Server, wait};
+use tw_testkit::{Server, wait};
 
+use crate::support::content::noise;
+use crate::support::metrics::metric;
+use crate::support::process::children;
+use crate::support::slow_reader;
 use crate::support::{get, server};
-
-/// Bytes that do not compress.
-pub(crate) fn noise(len: usize) -> Vec<u8> {
-    let mut state = 7_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    std::iter::repeat_with(next).flat_map(u64::to_le_bytes).take(len).collect()
-}
-
-/// A sample of the metrics.
-pub(crate) fn metric(server: &Server, name: &str) -> u64 {
-    let text = get(server, "/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("{name}: {text}")).trim().parse().unwrap()
-}
-
-/// A client that asks for a file and reads the head of the answer only, and the coding it gets.
-fn slow_reader(server: &Server, accept: &str) -> (Client, String) {
-    let mut client = server.connect().unwrap();
-    client.send(format!("GET /a.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\n\r\n")).unwrap();
-    let head = client.read_head().unwrap();
-    (client, head.field("Content-Encoding").unwrap_or("none").to_owned())
-}
 
 #[test]
 fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
@@ -43,12 +20,12 @@ fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
          server {{ listen 127.0.0.1:{{port}} sndbuf=8k; root html; location /metrics {{ metrics; }} }} }}"
     );
     let server = server().file("html/a.html", noise(1 << 20)).start(&conf).unwrap();
-    let used = || metric(&server, "tailwater_encoder_memory_bytes{state=\"used\"}");
+    let used = || metric(&server, "encoder_memory_bytes{state=\"used\"}");
     assert_eq!(used(), 0);
     let mut codings = BTreeMap::<_, u64>::new();
     let mut clients = Vec::new();
     for _ in 0..60 {
-        let (client, coding) = slow_reader(&server, "gzip, br, zstd");
+        let (client, coding) = slow_reader(&server, "/a.html", "gzip, br, zstd");
         clients.push(client);
         *codings.entry(coding).or_default() += 1;
         let used = used();
@@ -57,12 +34,12 @@ fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
     for coding in ["br", "zstd", "gzip", "none"] {
         assert!(codings.contains_key(coding), "{codings:?}");
     }
-    let refused = metric(&server, "tailwater_encoder_memory_refusals_total{coding=\"br\"}");
+    let refused = metric(&server, "encoder_memory_refusals_total{coding=\"br\"}");
     assert_eq!(refused, 60 - codings["br"]);
     // What is made in one piece needs no memory of those who wait.
-    assert_eq!(slow_reader(&server, "br").1, "none");
+    assert_eq!(slow_reader(&server, "/a.html", "br").1, "none");
     fs::write(server.prefix().join("html/a.html"), noise(100_000)).unwrap();
-    assert_eq!(slow_reader(&server, "br").1, "br");
+    assert_eq!(slow_reader(&server, "/a.html", "br").1, "br");
     drop(clients);
     assert!(wait::until(wait::PATIENCE, || used() == 0), "{}", used());
 }
@@ -70,8 +47,7 @@ fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
 /// Bytes of memory of the process that was started, and of its children.
 fn resident(server: &Server) -> Vec<u64> {
     let pid = server.pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let pids = children.split_whitespace().map(|child| child.parse().unwrap());
+    let pids = children(pid);
     let bytes = |pid: u32| {
         let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
         statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
@@ -90,9 +66,10 @@ fn memory_of_a_burst_comes_back() {
     assert_eq!(get(&server, "/metrics").status, 200);
     let before = resident(&server);
     assert_eq!(before.len(), 2, "a master and a worker process");
-    let clients: Vec<_> = (0..60).map(|n| slow_reader(&server, ["br", "br", "br", "gzip"][n % 4])).collect();
+    let clients: Vec<_> =
+        (0..60).map(|n| slow_reader(&server, "/a.html", ["br", "br", "br", "gzip"][n % 4])).collect();
     assert_eq!(clients.iter().filter(|(_, coding)| coding == "br").count(), 45);
-    let used = metric(&server, "tailwater_encoder_memory_bytes{state=\"used\"}");
+    let used = metric(&server, "encoder_memory_bytes{state=\"used\"}");
     assert!(used > 10 * MORE, "{used}");
     drop(clients);
     let mut after = Vec::new();

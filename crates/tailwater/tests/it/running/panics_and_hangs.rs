@@ -4,6 +4,7 @@
 use tw_testkit::server::Builder;
 use tw_testkit::{Lacks, Server, Signal, leave_out, wait};
 
+use crate::support::count_in_error_log;
 use crate::support::{get, page, raw, refusal_of, server};
 
 /// Whether the server can be made to fail; says so if not.
@@ -39,11 +40,6 @@ fn request(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
-/// Lines of the error log so far with this text.
-fn lines(server: &Server, text: &str) -> usize {
-    server.error_log().lines().filter(|line| line.contains(text)).count()
-}
-
 #[test]
 fn a_panic_ends_its_connection_and_nothing_else() {
     if !has_traps() {
@@ -57,7 +53,7 @@ fn a_panic_ends_its_connection_and_nothing_else() {
         assert_eq!(raw(&server, request("/panic")), "", "the connection is closed without an answer");
         assert!(get(&server, "/metrics").text().contains(&format!("\ntailwater_panics_total {count}\n")));
         assert!(
-            wait::until(wait::PATIENCE, || lines(&server, "panicked") == count),
+            wait::until(wait::PATIENCE, || count_in_error_log(&server, "panicked") == count),
             "{}",
             server.error_log()
         );

@@ -8,6 +8,8 @@ use std::time::Duration;
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::{Client, Server, Signal, wait};
 
+use crate::support::process::worker;
+use crate::support::reload::reload;
 use crate::support::server;
 
 /// What a reload could leave behind in a process.
@@ -31,13 +33,6 @@ impl Held {
             resident_kb: number("VmRSS"),
         }
     }
-}
-
-/// The worker process of a master that has one.
-fn worker_of(server: &Server) -> u32 {
-    let pid = server.pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    children.split_ascii_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Some of everything that a configuration can hold, and the number of the turn. Every other turn has another pool, address,
@@ -78,8 +73,7 @@ fn some_of_everything(turn: usize) -> String {
 
 /// Reloads, and waits for an answer that the new configuration makes.
 fn turn(server: &mut Server, turn: usize) {
-    server.write_conf(&some_of_everything(turn)).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(server, &some_of_everything(turn));
     let is_new =
         || Client::get(server.addr(), "/turn").is_ok_and(|response| response.text() == turn.to_string());
     assert!(wait::until(wait::PATIENCE, is_new), "turn {turn}: {}", server.error_log());
@@ -99,8 +93,7 @@ fn the_log_that_serves_has_a_line_for_each_reload() {
             log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
         };
         let mut reload = |conf: &str, name: &str, text: &str| {
-            server.write_conf(conf).unwrap();
-            server.signal(Signal::HUP).unwrap();
+            reload(&mut server, conf);
             let said = wait::until(wait::PATIENCE, || !lines(&server, name, text).is_empty());
             assert!(said, "{}", server.error_log());
             lines(&server, name, text)
@@ -136,7 +129,7 @@ fn a_thousand_reloads_leave_nothing_behind() {
         kept.send("GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert_eq!(kept.read_response().unwrap().text(), "a page", "a connection outlives all reloads");
         if number == WARM || number == TURNS {
-            let worker = worker_of(&server);
+            let worker = worker(&server);
             let now = [server.pid(), worker].map(Held::of);
             println!("after {number} reloads: master {:?}, worker process {:?}", now[0], now[1]);
             let then = *then.get_or_insert(now);
@@ -254,8 +247,7 @@ fn loops_and_pools_change_while_clients_wait_for_a_disk() {
         for turn in 1..=2 * changes.len() {
             let before = answered.load(Relaxed);
             let (main, aio) = changes[turn % changes.len()];
-            server.write_conf(&conf(turn, main, aio)).unwrap();
-            server.signal(Signal::HUP).unwrap();
+            reload(&mut server, &conf(turn, main, aio));
             let is_new =
                 || Client::get(addr, "/turn").is_ok_and(|response| response.text() == turn.to_string());
             assert!(wait::until(wait::PATIENCE, is_new), "turn {turn}: {}", server.error_log());

@@ -9,8 +9,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
 use tw_testkit::origin::origin;
-use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
+use tw_testkit::{Client, Lacks, Server, TempDir, leave_out, wait};
 
+use crate::support::is_root;
+use crate::support::process::{children, worker};
+use crate::support::reload::{reload, wait_for_all_loops};
 use crate::support::{ask, get, page, refusal_of, server};
 
 /// A server with a master.
@@ -36,15 +39,10 @@ fn conf(main: &str, in_server: &str) -> String {
     format!("{main} http {{ server {{ listen 127.0.0.1:{{port}}; {in_server} }} }}")
 }
 
-/// The process that serves, of a server with a master. It has given up everything before it answers anything.
-fn worker(server: &Server) -> u32 {
+/// The worker process. It has given up everything before it answers anything.
+fn worker_of(server: &Server) -> u32 {
     get(server, "/page.txt");
-    wait::some(wait::PATIENCE, || children(server.pid()).pop()).unwrap()
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    worker(server)
 }
 
 /// Fields of `/proc/PID/task/N/status` for every thread: the values all of them have.
@@ -73,7 +71,7 @@ const FILES: &str = "000000000000001f";
 /// NET_RAW
 const ADDRESSES: &str = "0000000000002000";
 
-fn is_root() -> bool {
+fn can_lose_privileges() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         leave_out(Lacks::Run, "only root has privileges to give up: capabilities");
@@ -81,26 +79,15 @@ fn is_root() -> bool {
     root
 }
 
-fn reload(server: &mut Server, conf: &str) {
-    server.write_conf(conf).unwrap();
-    server.signal(Signal::HUP).unwrap();
-}
-
-/// Waits until every loop answers with this.
-fn wait_for(server: &Server, target: &str, expected: &str) {
-    let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
-    assert!(wait::until(wait::PATIENCE, || (0..4).all(|_| is_new())), "{}", server.error_log());
-}
-
 #[test]
 fn every_thread_of_a_worker_is_confined_and_the_master_is_not() {
     let server = started("worker_processes 2;", "location /new/ { aio threads; }");
     assert_eq!(page(&server, "/page.txt"), (200, "page".into()));
-    let pid = worker(&server);
+    let pid = worker_of(&server);
     // The loops have the loop guard as well.
     assert_eq!(common(pid, ["NoNewPrivs", "Seccomp"]), ["1", "2"]);
     assert_eq!(common(server.pid(), ["NoNewPrivs", "Seccomp"]), ["0", "0"]);
-    if is_root() {
+    if can_lose_privileges() {
         assert_ne!(common(pid, ["Uid"]), ["0"]);
         assert_eq!(common(pid, SETS), [NONE; 5]);
     }
@@ -108,19 +95,19 @@ fn every_thread_of_a_worker_is_confined_and_the_master_is_not() {
 
 #[test]
 fn a_user_that_stays_root_keeps_what_is_about_files() {
-    if !is_root() {
+    if !can_lose_privileges() {
         return;
     }
     let server = started("user root;", "");
-    assert_eq!(common(worker(&server), SETS), [NONE, FILES, FILES, FILES, NONE]);
+    assert_eq!(common(worker_of(&server), SETS), [NONE, FILES, FILES, FILES, NONE]);
     let off = started("user root; sandbox off;", "");
-    let [bounding, effective] = common(worker(&off), ["CapBnd", "CapEff"]);
+    let [bounding, effective] = common(worker_of(&off), ["CapBnd", "CapEff"]);
     assert!(bounding != FILES && effective != FILES, "{bounding} {effective}");
 }
 
 #[test]
 fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
-    if !is_root() {
+    if !can_lose_privileges() {
         return;
     }
     let addr = origin(|mut conn| {
@@ -133,8 +120,8 @@ fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
     for main in ["", "sandbox off;"] {
         let server = started(main, &pass("transparent"));
         assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()), "{main}");
-        assert_ne!(common(worker(&server), ["Uid"]), ["0"]);
-        let [inheritable, permitted, effective, _, ambient] = common(worker(&server), SETS);
+        assert_ne!(common(worker_of(&server), ["Uid"]), ["0"]);
+        let [inheritable, permitted, effective, _, ambient] = common(worker_of(&server), SETS);
         assert_eq!([&*inheritable, &permitted, &effective, &ambient], [NONE, ADDRESSES, ADDRESSES, NONE]);
     }
     let single = server().in_one_process().start(&conf("", &pass("transparent"))).unwrap();
@@ -142,7 +129,7 @@ fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
     assert_eq!(common(single.pid(), SETS), [NONE, ADDRESSES, ADDRESSES, ADDRESSES, NONE]);
     // A reload that asks for it makes another worker process.
     let mut server = started("", &pass(""));
-    let before = worker(&server);
+    let before = worker_of(&server);
     assert_eq!(common(before, SETS), [NONE; 5]);
     reload(&mut server, &conf("", &pass("transparent")));
     assert!(wait::until(wait::PATIENCE, || children(server.pid()).iter().all(|pid| *pid != before)));
@@ -158,18 +145,18 @@ fn a_single_process_is_confined_and_can_reload() {
         .start(&conf("", "root html;"))
         .unwrap();
     assert_eq!(common(server.pid(), ["NoNewPrivs", "Seccomp"]), ["1", "2"]);
-    if is_root() {
+    if can_lose_privileges() {
         assert_eq!(common(server.pid(), SETS), [NONE; 5]);
     }
     reload(&mut server, &conf("", "listen 127.0.0.1:{port1}; root other;"));
-    wait_for(&server, "/page.txt", "other");
+    wait_for_all_loops(&server, "/page.txt", "other");
     assert_eq!(Client::get(server.addr_of(1), "/page.txt").unwrap().text(), "other");
     // What was not there at the start is more than it may do.
     reload(&mut server, &conf("", "location / { root html; dav_methods put; }"));
     let refused =
         format!("the sandbox of the running process does not allow writing in \"{}/html\"", prefix(&server));
     server.wait_error_log(&refused).unwrap();
-    wait_for(&server, "/page.txt", "other");
+    wait_for_all_loops(&server, "/page.txt", "other");
 }
 
 fn prefix(server: &Server) -> String {
@@ -207,7 +194,7 @@ fn links_are_followed_unless_reading_is_restricted() {
 
 #[test]
 fn permissions_are_not_taken_for_the_sandbox() {
-    if is_root_here() || !has_landlock() {
+    if is_root("a file that may not be read") || !has_landlock() {
         return;
     }
     let server = started("sandbox on;", "");
@@ -285,11 +272,6 @@ fn a_test_lists_the_places() {
     assert_eq!(tested("sandbox off;", ""), Vec::<String>::new());
 }
 
-/// Whether this is root, who may read everything.
-fn is_root_here() -> bool {
-    crate::support::is_root("a file that may not be read")
-}
-
 /// Whether the kernel restricts files.
 fn has_landlock() -> bool {
     let server = started("", "");
@@ -363,29 +345,29 @@ fn put(server: &Server, target: &str) -> io::Result<u16> {
 #[test]
 fn a_reload_that_needs_more_gets_another_process() {
     let mut server = started("", "");
-    let first = worker(&server);
+    let first = worker_of(&server);
     let is_gone =
         |server: &Server, pid: u32| wait::until(wait::PATIENCE, || !children(server.pid()).contains(&pid));
     // Reading is free.
     reload(&mut server, &conf("", "root other;"));
-    wait_for(&server, "/page.txt", "other");
-    assert_eq!(worker(&server), first);
+    wait_for_all_loops(&server, "/page.txt", "other");
+    assert_eq!(worker_of(&server), first);
     reload(&mut server, &conf("", "location /dav/ { alias html/; dav_methods put; }"));
-    wait_for(&server, "/page.txt", "page");
+    wait_for_all_loops(&server, "/page.txt", "page");
     assert!(is_gone(&server, first), "{}", server.error_log());
     assert_eq!(put(&server, "/dav/new").unwrap(), 201);
-    let second = worker(&server);
+    let second = worker_of(&server);
     // Less is no reason.
     reload(&mut server, &conf("", "root other;"));
-    wait_for(&server, "/page.txt", "other");
-    assert_eq!(worker(&server), second);
+    wait_for_all_loops(&server, "/page.txt", "other");
+    assert_eq!(worker_of(&server), second);
     if !has_landlock() {
         return;
     }
     reload(&mut server, &conf("sandbox on;", "root other;"));
     assert!(is_gone(&server, second), "{}", server.error_log());
-    wait_for(&server, "/page.txt", "other");
-    let third = worker(&server);
+    wait_for_all_loops(&server, "/page.txt", "other");
+    let third = worker_of(&server);
     // A directory of the same name is another one.
     fs::rename(server.prefix().join("other"), server.prefix().join("old")).unwrap();
     fs::create_dir(server.prefix().join("other")).unwrap();
@@ -393,7 +375,7 @@ fn a_reload_that_needs_more_gets_another_process() {
     assert_eq!(get(&server, "/page.txt").status, 403);
     reload(&mut server, &conf("sandbox on;", "root other;"));
     assert!(is_gone(&server, third), "{}", server.error_log());
-    wait_for(&server, "/page.txt", "newer");
+    wait_for_all_loops(&server, "/page.txt", "newer");
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Signals: stop, quit, reload, reopened logs. What is under way is finished.
 
-use std::io;
-
 use tw_testkit::{Client, Server, Signal, ports, wait};
 
+use crate::support::download::{LARGE, begin_download, with_large_file};
+use crate::support::reload::reload;
+use crate::support::reload::reload_until;
+use crate::support::text_on;
 use crate::support::{page, server};
-
-/// A body that no socket buffer takes as a whole.
-const LARGE: usize = 24 << 20;
 
 /// `location`s of every server here.
 const LOCATIONS: &str = "location /old { return 200 old; } location / { root html; }";
@@ -18,37 +17,14 @@ fn http(more: &str) -> String {
 
 /// Starts a server of two loops with a large file. As root it stays root, or it could not open its logs again.
 fn started(main: &str) -> Server {
-    let builder = server().file("html/large", vec![b'x'; LARGE]).file("html/small", "small");
-    builder.start(&format!("user root; {main} {}", http(""))).unwrap()
-}
-
-/// Begins a download and leaves it in the middle.
-fn downloading(server: &Server) -> Client {
-    let mut client = server.connect().unwrap();
-    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    assert_eq!(client.read_head().unwrap().field("Content-Length"), Some(&*LARGE.to_string()));
-    client
+    with_large_file().start(&format!("user root; {main} {}", http(""))).unwrap()
 }
 
 /// A connection that has had an answer and waits for its next request.
 fn idle(server: &Server) -> Client {
     let mut client = server.connect().unwrap();
-    assert_eq!(request(&mut client, "/small").unwrap(), "small");
+    assert_eq!(text_on(&mut client, "/small").unwrap(), "small");
     client
-}
-
-fn request(client: &mut Client, target: &str) -> io::Result<String> {
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
-    Ok(client.read_response()?.text())
-}
-
-/// Reloads with a new configuration and waits until it is used: each loop is told by a message of its own.
-fn reload(server: &mut Server, conf: &str, target: &str, expected: &str) {
-    server.write_conf(conf).unwrap();
-    server.signal(Signal::HUP).unwrap();
-    let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
-    let all_new = || (0..8).all(|_| is_new());
-    assert!(wait::until(wait::PATIENCE, all_new), "{}", server.error_log());
 }
 
 #[test]
@@ -72,7 +48,7 @@ fn term_and_int_end_it_at_once() {
         (Signal::INT, "signal 2 (SIGINT) received from "),
     ] {
         let mut server = started("worker_processes 2;");
-        let mut download = downloading(&server);
+        let mut download = begin_download(&server);
         let mut idle = idle(&server);
         server.signal(signal).unwrap();
         assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
@@ -87,7 +63,7 @@ fn term_and_int_end_it_at_once() {
 #[test]
 fn quit_finishes_what_is_under_way() {
     let mut server = started("worker_processes 2;");
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     let mut idle = idle(&server);
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
@@ -106,8 +82,8 @@ fn a_least_time_of_keep_alive_outlives_a_shutdown() {
     let mut kept = idle(&server);
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
-    assert_eq!(request(&mut kept, "/small").unwrap(), "small");
-    assert_eq!(request(&mut kept, "/small").unwrap(), "small");
+    assert_eq!(text_on(&mut kept, "/small").unwrap(), "small");
+    assert_eq!(text_on(&mut kept, "/small").unwrap(), "small");
     drop(kept);
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
 }
@@ -158,7 +134,7 @@ fn a_request_that_comes_after_the_close_of_a_graceful_shutdown_resets_nothing() 
 #[test]
 fn term_ends_a_graceful_shutdown() {
     let mut server = started("worker_processes 2;");
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
     server.signal(Signal::TERM).unwrap();
@@ -169,7 +145,7 @@ fn term_ends_a_graceful_shutdown() {
 #[test]
 fn a_graceful_shutdown_has_an_end() {
     let mut server = started("worker_shutdown_timeout 50ms;");
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
     assert!(download.read_bytes(LARGE).is_err());
@@ -178,9 +154,9 @@ fn a_graceful_shutdown_has_an_end() {
 #[test]
 fn a_reload_drops_nothing() {
     let mut server = started("worker_processes 2;");
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     let mut idle = idle(&server);
-    reload(
+    reload_until(
         &mut server,
         &format!("user root; worker_processes 2; {}", http("location /new { return 200 new; }")),
         "/new",
@@ -188,7 +164,7 @@ fn a_reload_drops_nothing() {
     );
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     for (what, client) in [("idle", &mut idle), ("download", &mut download)] {
-        let is_new = || request(client, "/new").unwrap() == "new";
+        let is_new = || text_on(client, "/new").unwrap() == "new";
         assert!(wait::until(wait::PATIENCE, is_new), "the next requests of an old connection: {what}");
     }
     assert!(server.stop().unwrap().success());
@@ -200,7 +176,7 @@ fn a_reload_changes_the_number_of_loops_and_their_settings() {
     let conf = |main: &str, answer: &str| {
         format!("user root; {main} {}", http(&format!("location /new {{ return 200 {answer}; }}")))
     };
-    let mut download = downloading(&server);
+    let mut download = begin_download(&server);
     for (main, answer, line) in [
         ("worker_processes 3;", "three", "start worker 2"),
         ("worker_processes 2;", "two", "reconfiguring"),
@@ -211,7 +187,7 @@ fn a_reload_changes_the_number_of_loops_and_their_settings() {
             "start worker 0",
         ),
     ] {
-        reload(&mut server, &conf(main, answer), "/new", answer);
+        reload_until(&mut server, &conf(main, answer), "/new", answer);
         server.wait_error_log(line).unwrap();
     }
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "its loop ends after it");
@@ -224,12 +200,12 @@ fn a_reload_opens_and_closes_addresses() {
     let mut server = started("sandbox off;");
     let two = "user root; sandbox off; http { server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port1} reuseport; \
         listen unix:{prefix}/socket; return 200 two; } }";
-    reload(&mut server, two, "/", "two");
+    reload_until(&mut server, two, "/", "two");
     let second = server.addr_of(1);
     assert_eq!(Client::get(second, "/").unwrap().text(), "two");
     assert!(server.prefix().join("socket").exists());
     let one = "user root; sandbox off; http { server { listen 127.0.0.1:{port}; return 200 one; } }";
-    reload(&mut server, one, "/", "one");
+    reload_until(&mut server, one, "/", "one");
     assert!(wait::until(wait::PATIENCE, || !ports::listening(second.port())));
     assert!(!server.prefix().join("socket").exists());
     assert!(server.stop().unwrap().success());
@@ -246,8 +222,7 @@ fn a_reload_that_fails_changes_nothing() {
         (http("access_log /proc/none/access.log;"), "[emerg] "),
     ];
     for (count, (conf, line)) in bad.iter().enumerate() {
-        server.write_conf(&format!("user root; {conf}")).unwrap();
-        server.signal(Signal::HUP).unwrap();
+        reload(&mut server, &format!("user root; {conf}"));
         let kept = || server.error_log().matches("the configuration stays as it was").count() > count;
         assert!(wait::until(wait::PATIENCE, kept), "{}", server.error_log());
         server.wait_error_log(line).unwrap();

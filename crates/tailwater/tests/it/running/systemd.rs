@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tw_testkit::server::Builder;
-use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
+use tw_testkit::{Lacks, Signal, TempDir, leave_out, wait};
 
+use crate::support::reload::reload;
 use crate::support::{page, server};
 
 const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
@@ -61,11 +62,6 @@ impl Manager {
 /// Every way to run a server.
 fn both(manager: &Manager) -> [Builder; 2] {
     [manager.server(), manager.server().with_master()]
-}
-
-fn reload(server: &mut Server, conf: &str) {
-    server.write_conf(conf).unwrap();
-    server.signal(Signal::HUP).unwrap();
 }
 
 #[test]

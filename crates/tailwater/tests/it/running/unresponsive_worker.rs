@@ -2,7 +2,10 @@
 
 use tw_testkit::{Signal, wait};
 
-use crate::running::master::{LARGE, children, conf, downloading, is_gone, kill, started, worker};
+use crate::running::master::{conf, started};
+use crate::support::download::{LARGE, begin_download};
+use crate::support::process::{children, is_gone, kill, worker};
+use crate::support::reload::reload;
 use crate::support::{page, server};
 
 /// The server waits [`wait::PATIENCE`] itself before it believes in a silence.
@@ -11,7 +14,7 @@ const LONG: std::time::Duration = wait::PATIENCE.saturating_mul(4);
 #[test]
 fn a_worker_process_that_is_stopped_is_replaced_and_finishes_when_it_goes_on() {
     let server = started("worker_processes 2;");
-    let (before, mut download) = (worker(&server), downloading(&server));
+    let (before, mut download) = (worker(&server), begin_download(&server));
     kill(before, Signal::STOP);
     let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
@@ -56,8 +59,7 @@ fn a_worker_process_that_is_stopped_during_a_reload_is_replaced_by_one_with_the_
     let mut server = started("worker_processes 2;");
     let before = worker(&server);
     kill(before, Signal::STOP);
-    server.write_conf(&conf("worker_processes 2;", "location /new { return 200 new; }")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &conf("worker_processes 2;", "location /new { return 200 new; }"));
     let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
     server.wait_error_log("the configuration is taken over").unwrap();

@@ -10,6 +10,7 @@ use rustix::fs::StatVfsMountFlags;
 use tw_testkit::disk::{Fault, Op};
 use tw_testkit::{Lacks, Server, leave_out, wait};
 
+use crate::support::metrics::metric_sum;
 use crate::support::slow_ext4::SlowExt4;
 use crate::support::{get, page, server};
 
@@ -25,9 +26,7 @@ fn make_due(path: &Path) {
 
 /// Reads that were left to a pool for it.
 fn left(server: &Server) -> u64 {
-    let metrics = get(server, "/metrics").text();
-    let counts = metrics.lines().filter(|line| line.starts_with("tailwater_device_access_time_reads_total{"));
-    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    metric_sum(server, "device_access_time_reads_total")
 }
 
 #[test]

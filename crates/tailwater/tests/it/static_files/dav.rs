@@ -9,6 +9,7 @@ use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::server::Builder;
 use tw_testkit::{Response, Server, wait};
 
+use crate::support::files::names_in;
 use crate::support::{ask, raw, refusal, server};
 
 const METHODS: &str = "dav_methods PUT DELETE MKCOL COPY MOVE;";
@@ -51,17 +52,14 @@ fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-fn names(path: impl AsRef<Path>) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 /// No temporary file of a body is left.
 fn no_temp_files(server: &Server) {
     let dir = server.prefix().join("client_body_temp");
-    assert!(wait::until(wait::PATIENCE, || !dir.exists() || names(&dir).is_empty()), "{:?}", names(&dir));
+    assert!(
+        wait::until(wait::PATIENCE, || !dir.exists() || names_in(&dir).is_empty()),
+        "{:?}",
+        names_in(&dir)
+    );
 }
 
 #[test]
@@ -117,8 +115,8 @@ fn put_that_is_refused_changes_nothing() {
         assert_eq!(put(&server, target, fields, body).status, expected, "{target} {fields:?}");
     }
     assert_eq!(text(html.join("a.txt")), "old");
-    assert_eq!(names(&html), ["a.txt", "dir"]);
-    assert_eq!(names(server.prefix().join("html/dir")), [""; 0]);
+    assert_eq!(names_in(&html), ["a.txt", "dir"]);
+    assert_eq!(names_in(server.prefix().join("html/dir")), [""; 0]);
     no_temp_files(&server);
     // A client that leaves half-way.
     let mut client = server.connect().unwrap();
@@ -199,7 +197,7 @@ fn files_and_trees_are_removed() {
         assert_eq!(status(&server, line, fields), expected, "{line} {fields:?}");
     }
     server.wait_error_log("insufficient URI depth:2 to DELETE").unwrap();
-    assert_eq!(names(&html), ["a.txt", "deep", "outside"]);
+    assert_eq!(names_in(&html), ["a.txt", "deep", "outside"]);
     assert_eq!(text(html.join("outside/kept")), "outside/kept");
     let body = "DELETE /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
     assert!(raw(&server, body).starts_with("HTTP/1.1 415 "));
@@ -254,7 +252,7 @@ fn files_are_copied_and_moved() {
     ] {
         assert_eq!(status(&server, line, fields), expected, "{line} {fields:?}");
     }
-    assert_eq!(names(&html), ["a.txt", "b2", "copy of", "d", "dangling", "new", "to_d"]);
+    assert_eq!(names_in(&html), ["a.txt", "b2", "copy of", "d", "dangling", "new", "to_d"]);
     for written in ["unsafe URI \"/d/%2e./../x\"", "unsafe URI \"/d/../x\""] {
         server.wait_error_log(&format!("{written} was detected")).unwrap();
     }
@@ -275,13 +273,13 @@ fn trees_are_copied_and_moved() {
 
     assert_eq!(transfer(&server, "COPY /t/", "/copy/"), 201);
     assert_eq!(text(html.join("copy/u/v/3")), "t/u/v/3");
-    assert_eq!(names(html.join("copy")), ["1", "u"]);
+    assert_eq!(names_in(html.join("copy")), ["1", "u"]);
     assert_eq!(fs::metadata(html.join("copy/u")).unwrap().mtime(), 1_000_000_000);
     // What is there goes.
     fs::write(html.join("copy/more"), "").unwrap();
     assert_eq!(status(&server, "COPY /t/", &["Destination: /copy/", "Overwrite: F"]), 412);
     assert_eq!(transfer(&server, "COPY /t/", "/copy/"), 201);
-    assert_eq!(names(html.join("copy")), ["1", "u"]);
+    assert_eq!(names_in(html.join("copy")), ["1", "u"]);
     assert_eq!(transfer(&server, "MOVE /copy/", "/moved/"), 201);
     assert_eq!((html.join("copy").exists(), text(html.join("moved/1"))), (false, "t/1".to_owned()));
 
@@ -304,8 +302,8 @@ fn trees_are_copied_and_moved() {
     assert_eq!(text(html.join("t/u/v/3")), "t/u/v/3");
     // A copy into itself ends.
     assert_eq!(transfer(&server, "COPY /t/", "/alias/inner/"), 201);
-    assert_eq!(names(html.join("t/inner")), ["1", "u"]);
-    assert_eq!(names(html.join("t")), ["1", "inner", "link", "u"]);
+    assert_eq!(names_in(html.join("t/inner")), ["1", "u"]);
+    assert_eq!(names_in(html.join("t")), ["1", "inner", "link", "u"]);
 }
 
 #[test]
@@ -353,7 +351,7 @@ fn nothing_outside_the_root_is_touched() {
     assert_eq!(status(&server, "DELETE /safe/link", &[]), 204);
     assert_eq!(put(&server, "/safe/link", &[], "x").status, 201);
     assert_eq!(text(prefix.join("outside/f")), "out");
-    assert_eq!(names(prefix.join("outside")), ["f"]);
+    assert_eq!(names_in(prefix.join("outside")), ["f"]);
     assert_eq!(text(prefix.join("database/f")), "db");
 }
 
@@ -367,11 +365,11 @@ fn a_link_is_no_collection() {
     assert_eq!(status(&server, "DELETE /link/", &[]), 409);
     assert_eq!(transfer(&server, "COPY /link/", "/copy/"), 404);
     assert_eq!(transfer(&server, "MOVE /link/", "/moved/"), 404);
-    assert_eq!(names(prefix.join("html")), ["a.txt", "link"]);
+    assert_eq!(names_in(prefix.join("html")), ["a.txt", "link"]);
     assert_eq!(text(prefix.join("outside/f")), "out");
     // Without the slash it is the link itself that goes.
     assert_eq!(status(&server, "DELETE /link", &[]), 204);
-    assert_eq!(names(prefix.join("html")), ["a.txt"]);
+    assert_eq!(names_in(prefix.join("html")), ["a.txt"]);
     assert_eq!(text(prefix.join("outside/f")), "out");
 }
 
@@ -402,7 +400,7 @@ fn what_a_client_can_bring_about_is_no_alarm() {
         )
         .unwrap();
     assert!(!server.error_log().contains("[crit]"), "{}", server.error_log());
-    assert_eq!(names(&html), ["a.txt", "pipe", "t"]);
+    assert_eq!(names_in(&html), ["a.txt", "pipe", "t"]);
 }
 
 #[test]
@@ -434,8 +432,8 @@ fn a_disk_that_is_full_keeps_the_old_file() {
     }
     server.wait_error_log("failed (28: No space left on device)").unwrap();
     no_temp_files(&server);
-    assert!(wait::until(wait::PATIENCE, || names(disk.join("tmp")).is_empty()));
-    assert_eq!(names(disk.path()), ["f", "tmp"]);
+    assert!(wait::until(wait::PATIENCE, || names_in(disk.join("tmp")).is_empty()));
+    assert_eq!(names_in(disk.path()), ["f", "tmp"]);
     for op in [Op::Create, Op::Write, Op::Rename] {
         let fault = disk.on(op).inject(full());
         disk.write("g", "source");
@@ -443,7 +441,7 @@ fn a_disk_that_is_full_keeps_the_old_file() {
         fault.lift();
         assert_eq!(disk.read("f").unwrap(), b"old", "{op:?}");
     }
-    assert_eq!(names(disk.path()), ["f", "g", "tmp"]);
+    assert_eq!(names_in(disk.path()), ["f", "g", "tmp"]);
 }
 
 #[test]
@@ -472,13 +470,13 @@ fn trees_on_bad_disks() {
     assert_eq!(status(&server, "DELETE /c/", &[]), 500);
     server.wait_error_log("unlink() \"{slow}/c/u/2\" failed (1: ".replace("{slow}", &slow).as_str()).unwrap();
     fault.lift();
-    assert_eq!(names(disk.join("c")), ["u"]);
-    assert_eq!(names(disk.join("c/u")), ["2"]);
+    assert_eq!(names_in(disk.join("c")), ["u"]);
+    assert_eq!(names_in(disk.join("c/u")), ["2"]);
     let fault = disk.on(Op::Rmdir).inject(Fault::Error(rustix::io::Errno::ACCESS));
     assert_eq!(status(&server, "DELETE /c/", &[]), 403);
     fault.lift();
     assert_eq!(status(&server, "DELETE /c/", &[]), 204);
-    assert_eq!(names(disk.path()), [""; 0]);
+    assert_eq!(names_in(disk.path()), [""; 0]);
 }
 
 #[test]

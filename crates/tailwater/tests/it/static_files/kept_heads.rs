@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tw_testkit::{Server, wait};
 
+use crate::support::reload::reload;
 use crate::support::{ask, get, server};
 
 /// What `with` says comes in the location that the server itself stands for.
@@ -101,8 +102,7 @@ fn a_reload_changes_the_head_of_a_file_that_stays_open() {
     let mut server = started();
     for turn in 0..3 {
         let with = format!("default_type text/turn-{turn}; add_header X-Turn {turn};");
-        server.write_conf(&conf(&with)).unwrap();
-        server.signal(tw_testkit::Signal::HUP).unwrap();
+        reload(&mut server, &conf(&with));
         let is_new = || get(&server, "/a.txt").field("X-Turn") == Some(&turn.to_string());
         assert!(wait::until(wait::PATIENCE, is_new), "{turn}");
         for _ in 0..4 {

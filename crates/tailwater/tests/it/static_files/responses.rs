@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tw_testkit::{Server, wait};
 
+use crate::support::content::pattern;
 use crate::support::{ask, get, is_root, page, server, start_server};
 
 /// 1994-11-06 08:49:37 UTC, as in the examples of RFC 9110.
@@ -451,11 +452,6 @@ fn a_vanished_directory_is_missed_at_once() {
     assert_eq!(get(&server, "/d/a").status, 404);
     fs::rename(server.prefix().join("html/e"), server.prefix().join("html/d")).unwrap();
     assert_eq!(page(&server, "/d/a"), (200, "y".into()));
-}
-
-/// Bytes in which every place looks different.
-fn pattern(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
 #[test]

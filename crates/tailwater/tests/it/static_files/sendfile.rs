@@ -11,13 +11,11 @@ use tw_testkit::disk::{Fault, Op};
 use tw_testkit::server::Builder;
 use tw_testkit::{Lacks, Server, leave_out, wait};
 
+use crate::support::content::pattern;
+use crate::support::metrics::metric_sum;
+use crate::support::reload::reload;
 use crate::support::slow_ext4::SlowExt4;
 use crate::support::{ask, get, page, server};
-
-/// Bytes in which every place looks different.
-fn pattern(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
-}
 
 /// The largest file here. Some of them fit into 8 MiB.
 const LARGE: usize = 2 << 20;
@@ -30,18 +28,9 @@ fn start(builder: Builder, main: &str, directives: &str) -> Server {
     builder.with_master().start(&conf).unwrap()
 }
 
-/// A number of the metrics page, added up over its labels.
-fn metric(server: &Server, name: &str) -> u64 {
-    let metrics = get(server, "/metrics").text();
-    let prefix = format!("tailwater_{name}");
-    let samples = metrics.lines().filter_map(|line| line.strip_prefix(&prefix));
-    let samples = samples.filter(|rest| rest.starts_with([' ', '{']));
-    samples.map(|rest| rest.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
-}
-
 /// Bytes that loops had the kernel send.
 fn sent(server: &Server) -> u64 {
-    metric(server, "sendfile_bytes_total")
+    metric_sum(server, "sendfile_bytes_total")
 }
 
 /// Asks for a file until it is locked and sent by the kernel: its times have to be of some seconds ago.
@@ -55,7 +44,7 @@ fn make_hot(server: &Server, target: &str, content: &[u8]) -> bool {
 
 /// Whether this machine lets the server lock files; says so if not.
 fn may_lock(server: &Server) -> bool {
-    let may = metric(server, "locked_files_limit_bytes") > 0;
+    let may = metric_sum(server, "locked_files_limit_bytes") > 0;
     if !may {
         leave_out(Lacks::Run, "no memory may be locked: files that the kernel sends");
     }
@@ -79,7 +68,7 @@ fn what_the_kernel_sends_is_what_is_in_the_file() {
         for size in sizes.into_iter().filter(|size| *size >= 16_384) {
             assert!(make_hot(&server, &format!("/{size}"), &pattern(size)), "{directives} {size}");
         }
-        assert_eq!(metric(&server, "locked_files"), sizes.len() as u64 - 1);
+        assert_eq!(metric_sum(&server, "locked_files"), sizes.len() as u64 - 1);
 
         // In one connection, beside others.
         let mut client = server.connect().unwrap();
@@ -156,7 +145,7 @@ fn off_is_off() {
             assert!(get(&server, "/a").body == pattern(100_000));
         }
         let numbers = ["sendfile_bytes_total", "locked_files_limit_bytes", "locked_files_refusals_total"];
-        assert_eq!(numbers.map(|name| metric(&server, name)), [0; 3], "{main} {directives}");
+        assert_eq!(numbers.map(|name| metric_sum(&server, name)), [0; 3], "{main} {directives}");
     }
 }
 
@@ -178,7 +167,7 @@ fn without_the_right_files_are_copied_and_the_log_says_so_once() {
     for _ in 0..20 {
         assert!(get(&server, "/a").body == pattern(100_000));
     }
-    assert_eq!((sent(&server), metric(&server, "locked_files_limit_bytes")), (0, 0));
+    assert_eq!((sent(&server), metric_sum(&server, "locked_files_limit_bytes")), (0, 0));
     assert_eq!(server.error_log().matches("\"hot_lock_size\"").count(), 1);
 }
 
@@ -196,7 +185,7 @@ fn no_more_is_locked_than_is_allowed() {
     if !may_lock(&server) {
         return;
     }
-    assert_eq!(metric(&server, "locked_files_limit_bytes"), MAX);
+    assert_eq!(metric_sum(&server, "locked_files_limit_bytes"), MAX);
     // More than fits is asked for all the time. What is not sent for two seconds makes room.
     let mut most = 0;
     let evicted = wait::until(wait::PATIENCE, || {
@@ -207,13 +196,14 @@ fn no_more_is_locked_than_is_allowed() {
             get(&server, "/large").body == pattern(1_100_000),
             "one that is larger than all of it is not locked"
         );
-        most = most.max(metric(&server, "locked_files_bytes"));
-        metric(&server, "locked_files") == 5 && metric(&server, "locked_files_refusals_total") > 0
+        most = most.max(metric_sum(&server, "locked_files_bytes"));
+        metric_sum(&server, "locked_files") == 5 && metric_sum(&server, "locked_files_refusals_total") > 0
     });
     assert!(evicted && most <= MAX, "{most}");
     assert!(are_all_hot_in_turn(&server, size), "one that was left out has its time");
     assert!(
-        metric(&server, "locked_files_bytes") <= MAX && metric(&server, "locked_files_evictions_total") > 0
+        metric_sum(&server, "locked_files_bytes") <= MAX
+            && metric_sum(&server, "locked_files_evictions_total") > 0
     );
 }
 
@@ -234,7 +224,7 @@ fn a_file_that_changes_is_not_sent_as_it_was() {
     for name in names {
         assert!(make_hot(&server, &format!("/{name}"), &content), "{name}");
     }
-    assert_eq!(metric(&server, "locked_files"), 5);
+    assert_eq!(metric_sum(&server, "locked_files"), 5);
     let html = server.prefix().join("html");
     let writable = |name: &str| File::options().write(true).open(html.join(name)).unwrap();
 
@@ -260,7 +250,7 @@ fn a_file_that_changes_is_not_sent_as_it_was() {
     fs::remove_file(html.join("removed")).unwrap();
     assert_eq!(get(&server, "/removed").status, 404);
     // All of them are cold again, and what is still there is locked anew when it has settled.
-    let is_given_up = || metric(&server, "locked_files") == 0;
+    let is_given_up = || metric_sum(&server, "locked_files") == 0;
     assert!(wait::until(wait::PATIENCE, is_given_up), "also the file that has no name");
     assert!(make_hot(&server, "/replaced", &pattern(300_000)));
 }
@@ -287,7 +277,7 @@ fn a_file_that_shrinks_while_it_is_sent_ends_the_connection() {
     let line = server.wait_error_log("file was truncated while sending response to client").unwrap();
     assert!(line.contains("[alert]"), "{line}");
     // Nobody asks for it again, and what was locked of it goes all the same.
-    let locked = || ["locked_files", "locked_files_bytes"].map(|name| metric(&server, name));
+    let locked = || ["locked_files", "locked_files_bytes"].map(|name| metric_sum(&server, name));
     assert!(wait::until(wait::PATIENCE, || locked() == [0; 2]), "{:?}", locked());
 }
 
@@ -307,11 +297,11 @@ fn what_changes_while_nobody_asks_for_it_is_unlocked() {
     for name in ["cut", "linked", "same"] {
         assert!(make_hot(&server, &format!("/{name}"), &content), "{name}");
     }
-    assert_eq!(metric(&server, "locked_files"), 3);
+    assert_eq!(metric_sum(&server, "locked_files"), 3);
     File::options().write(true).open(html.join("cut")).unwrap().set_len(1000).unwrap();
     fs::remove_file(html.join("linked")).unwrap();
-    assert!(wait::until(wait::PATIENCE, || metric(&server, "locked_files") == 1));
-    assert_eq!(metric(&server, "locked_files_bytes"), 400_000_u64.next_multiple_of(4096));
+    assert!(wait::until(wait::PATIENCE, || metric_sum(&server, "locked_files") == 1));
+    assert_eq!(metric_sum(&server, "locked_files_bytes"), 400_000_u64.next_multiple_of(4096));
     // It is believed to be there all the same.
     assert!(get(&server, "/linked").body == content && get(&server, "/cut").body == content[..1000]);
 }
@@ -332,11 +322,10 @@ fn a_reload_turns_it_on_and_off() {
     for (directives, target) in
         [("sendfile on; location = /on { return 204; }", "/on"), ("location = /off { return 204; }", "/off")]
     {
-        server.write_conf(&conf(directives)).unwrap();
-        server.signal(tw_testkit::Signal::HUP).unwrap();
+        reload(&mut server, &conf(directives));
         assert!(wait::until(wait::PATIENCE, || get(&server, target).status == 204));
         if target == "/off" {
-            assert!(wait::until(wait::PATIENCE, || metric(&server, "locked_files_bytes") == 0));
+            assert!(wait::until(wait::PATIENCE, || metric_sum(&server, "locked_files_bytes") == 0));
             let before = sent(&server);
             assert!(get(&server, "/a").body == content);
             assert_eq!(sent(&server), before);

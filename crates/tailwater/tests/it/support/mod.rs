@@ -1,7 +1,19 @@
 //! Helpers that several folders of tests share.
 
+pub(crate) mod cache;
+pub(crate) mod content;
+pub(crate) mod download;
+pub(crate) mod files;
+pub(crate) mod http2;
+pub(crate) mod metrics;
+pub(crate) mod origin;
+pub(crate) mod process;
+pub(crate) mod program;
+pub(crate) mod reload;
 pub(crate) mod slow_ext4;
+pub(crate) mod tls;
 
+use std::env;
 use std::io;
 
 use tw_testkit::server::Builder;
@@ -9,7 +21,7 @@ use tw_testkit::{Client, Lacks, Response, Server, leave_out};
 
 /// A server to be described and started.
 pub(crate) fn server() -> Builder {
-    let other = std::env::var_os("TAILWATER_TEST_BINARY");
+    let other = env::var_os("TAILWATER_TEST_BINARY");
     Server::build(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_tailwater").into()))
 }
 
@@ -93,4 +105,29 @@ pub(crate) fn is_root(what: &str) -> bool {
         leave_out(Lacks::Run, format_args!("root may read everything: {what}"));
     }
     root
+}
+
+/// Body of `GET` on a connection that stays open.
+pub(crate) fn text_on(client: &mut Client, target: &str) -> io::Result<String> {
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+    Ok(client.read_response()?.text())
+}
+
+/// Asks for `target` and reads the head only; returns the coding of the response as well.
+pub(crate) fn slow_reader(server: &Server, target: &str, accept: &str) -> (Client, String) {
+    let mut client = server.connect().unwrap();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accept}\r\n\r\n")).unwrap();
+    let head = client.read_head().unwrap();
+    assert_eq!(head.status, 200, "{target} {accept}");
+    (client, head.field("Content-Encoding").unwrap_or("none").to_owned())
+}
+
+/// Lines of the error log so far with this text.
+pub(crate) fn count_in_error_log(server: &Server, text: &str) -> usize {
+    server.error_log().lines().filter(|line| line.contains(text)).count()
+}
+
+/// Number in an environment variable.
+pub(crate) fn env_number(variable: &str, default: u64) -> u64 {
+    env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|e| panic!("{variable}: {e}")))
 }

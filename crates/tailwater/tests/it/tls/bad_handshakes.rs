@@ -1,6 +1,6 @@
 //! Whatever a peer does in a handshake: it gets an alert or nothing, the log has a line, and nobody else notices.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use tw_testkit::tls::{Authority, Certificate};
 use tw_testkit::{Client, Lacks, Random, Server, leave_out, wait};
 
 use crate::support::server;
+use crate::support::tls::try_get_tls;
 
 const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
 
@@ -70,13 +71,7 @@ fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 
 /// Nobody has noticed.
 fn is_well(server: &Server, config: &Arc<ClientConfig>) {
-    assert_eq!(ask(server, config).unwrap(), 200, "{}", server.error_log());
-}
-
-fn ask(server: &Server, config: &Arc<ClientConfig>) -> io::Result<u16> {
-    let mut client = Client::connect_tls(server.addr(), config, "localhost")?;
-    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    Ok(client.read_response()?.status)
+    assert_eq!(try_get_tls(server, config, "localhost").unwrap().1.status, 200, "{}", server.error_log());
 }
 
 #[test]
@@ -170,7 +165,8 @@ fn garbage_and_what_never_ends() {
         answer(socket).first() == Some(&22)
     };
     assert!(wait::until(wait::PATIENCE, is_answered));
-    assert!(wait::until(wait::PATIENCE, || ask(&server, &config).is_ok_and(|status| status == 200)));
+    assert!(wait::until(wait::PATIENCE, || try_get_tls(&server, &config, "localhost")
+        .is_ok_and(|(_, response)| response.status == 200)));
 }
 
 #[test]

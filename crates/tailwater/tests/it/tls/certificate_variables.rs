@@ -7,6 +7,7 @@ use tw_testkit::origin::secured;
 use tw_testkit::tls::{Authority, Certificate};
 use tw_testkit::{Client, Server};
 
+use crate::support::tls::try_get_tls;
 use crate::support::{refusal_of, server};
 
 /// The pool parses and signs, and no loop opens a file by itself: the guard is on.
@@ -18,9 +19,7 @@ fn start(http: &str, made: &[(&str, &Certificate)]) -> Server {
 }
 
 fn ask(server: &Server, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<String> {
-    let mut client = Client::connect_tls(server.addr(), config, name)?;
-    client.send(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n"))?;
-    Ok(client.read_response()?.text())
+    Ok(try_get_tls(server, config, name)?.1.text())
 }
 
 fn replace(server: &Server, name: &str, made: &Certificate) {

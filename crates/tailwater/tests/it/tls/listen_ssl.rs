@@ -10,8 +10,9 @@ use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, HandshakeKind, Suppor
 use tw_testkit::origin::counting;
 use tw_testkit::server::Builder;
 use tw_testkit::tls::{Authority, Certificate};
-use tw_testkit::{Client, Response, Server, Signal, wait};
+use tw_testkit::{Client, Response, Server, wait};
 
+use crate::support::reload::reload;
 use crate::support::{refusal_of, server, start};
 
 /// A server to be started that has these certificates, each in `NAME.crt` and `NAME.key` beside its configuration.
@@ -153,8 +154,7 @@ fn sessions_are_taken_up_again_by_any_loop_and_after_a_reload() {
         assert!(tries.all(|reused| reused == "r"), "{more} {:?}", version.version);
         if !more.contains("builtin") {
             let reloaded = conf(more).replace("return 200 ", "return 200 new,");
-            server.write_conf(&reloaded).unwrap();
-            server.signal(Signal::HUP).unwrap();
+            reload(&mut server, &reloaded);
             // Some loops have it later than others; a session is taken up by all of them all the time.
             let is_new = || {
                 let said = text_of(&server, &config, "/");
@@ -389,15 +389,13 @@ fn a_reload_with_a_key_that_does_not_fit_changes_nothing() {
         start(with([("one", &one), ("two", &two)]), &format!("server {{ {LISTEN} return 200 before; }}"));
     let config = authority.client(ALL_VERSIONS);
     let mismatch = LISTEN.replace("one.key", "two.key");
-    server.write_conf(&format!("http {{ server {{ {mismatch} return 200 after; }} }}")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &format!("http {{ server {{ {mismatch} return 200 after; }} }}"));
     server.wait_error_log("it does not belong to the certificate").unwrap();
     assert_eq!(text_of(&server, &config, "/"), "before");
     // Files that have changed are read again.
     std::fs::write(server.prefix().join("conf/one.key"), &two.key).unwrap();
     std::fs::write(server.prefix().join("conf/one.crt"), &two.pem).unwrap();
-    server.write_conf(&format!("http {{ server {{ {LISTEN} return 200 after; }} }}")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &format!("http {{ server {{ {LISTEN} return 200 after; }} }}"));
     assert!(wait::until(wait::PATIENCE, || text_of(&server, &config, "/") == "after"));
 }
 

@@ -3,10 +3,11 @@
 use rustls::version::{TLS12, TLS13};
 use rustls::{ALL_VERSIONS, ClientConfig, HandshakeKind};
 use std::sync::Arc;
+use tw_testkit::Server;
 use tw_testkit::tls::{Authority, Certificate};
-use tw_testkit::{Client, Server};
 
 use crate::support::server;
+use crate::support::tls::try_get_tls;
 
 const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
 
@@ -17,10 +18,8 @@ fn started(made: &Certificate, files: &[(&str, &[u8])], more: &str) -> Server {
 }
 
 fn ask(server: &Server, config: &Arc<ClientConfig>) -> (Option<HandshakeKind>, String) {
-    let mut client = Client::connect_tls(server.addr(), config, "localhost").unwrap();
-    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let text = client.read_response().unwrap().text();
-    (client.session().unwrap().handshake_kind(), text)
+    let (client, response) = try_get_tls(server, config, "localhost").unwrap();
+    (client.session().unwrap().handshake_kind(), response.text())
 }
 
 /// Machines behind one name: the first key seals, all open, and one that has gone opens nothing.

@@ -11,8 +11,9 @@ use tw_testkit::acme::{Ca, Script};
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::server::Builder;
 use tw_testkit::tls::{Authority, Certificate, Vouched};
-use tw_testkit::{Client, Server, Signal, wait};
+use tw_testkit::{Client, Server, wait};
 
+use crate::support::reload::reload;
 use crate::support::{refusal_of, server};
 
 /// An authority that answers questions by HTTP.
@@ -90,8 +91,7 @@ fn clients_are_shown_what_the_authority_says() {
     // The next generation knows it already.
     responder.say(None);
     let http = format!("server {{ {LISTEN} ssl_stapling on; ssl_stapling_verify on; return 200 new; }}");
-    server.write_conf(&format!("worker_processes 2; http {{ {http} }}")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &format!("worker_processes 2; http {{ {http} }}"));
     let is_new = || {
         let mut client = Client::connect_tls(server.addr(), &config, "localhost").unwrap();
         assert!(!noted.last().is_empty());

@@ -1,12 +1,9 @@
 //! Clients that people use: curl and openssl, where they are.
 
-use std::ffi::OsStr;
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use tw_testkit::tls::Authority;
-use tw_testkit::{Lacks, Server, TempDir, leave_out};
+use tw_testkit::{Server, TempDir};
 
+use crate::support::program::run;
 use crate::support::server;
 
 const REQUEST: &str = "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n";
@@ -33,21 +30,6 @@ fn start() -> (Server, TempDir) {
         ))
         .unwrap();
     (server, dir)
-}
-
-/// What a program says, if there is one.
-fn run<S: AsRef<OsStr>>(program: &str, dir: &TempDir, args: &[S], input: &str) -> Option<String> {
-    let mut command = Command::new(program);
-    command.args(args).current_dir(dir.path());
-    let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let Ok(mut child) = started else {
-        leave_out(Lacks::Machine, format_args!("no {program} to ask with"));
-        return None;
-    };
-    // One that wants none is gone already.
-    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().unwrap();
-    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 #[test]

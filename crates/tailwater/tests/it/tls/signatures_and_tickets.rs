@@ -12,6 +12,7 @@ use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server};
 
 use crate::support::server;
+use crate::support::tls::try_get_tls;
 
 const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 const PSS_256: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
@@ -108,9 +109,7 @@ fn start(authority: &Authority, conf: &str) -> Server {
 }
 
 fn ask(server: &Server, config: &Arc<ClientConfig>) -> String {
-    let mut client = Client::connect_tls(server.addr(), config, "localhost").unwrap();
-    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    client.read_response().unwrap().text()
+    try_get_tls(server, config, "localhost").unwrap().1.text()
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::thread;
 use tw_testkit::origin::origin;
 use tw_testkit::{Client, Response, Server, Signal, wait};
 
+use crate::support::reload::reload;
 use crate::support::{ask, get, page, refusal, server, start, start_as_we_are};
 
 /// An origin that answers with its name.
@@ -266,7 +267,7 @@ fn a_state_survives_a_reload_and_a_restart() {
         // The same group goes on, with its numbers, whatever method it has now.
         for (turn, method) in [(1, "keepalive 1;"), (2, "keepalive 2; least_conn;")] {
             server.write_conf(&conf(turn, method)).unwrap();
-            reload(&server, turn);
+            reload_for_turn(&server, turn);
             assert_eq!(shown(&server), lines([a.to_string(), b.to_string()]));
             change(&server, &format!("PATCH {SERVERS}/{first}"), "{\"down\":true}");
             assert_eq!(answers(&server, 2), "bb");
@@ -284,7 +285,7 @@ fn a_state_survives_a_reload_and_a_restart() {
         )
         .unwrap();
         server.write_conf(&conf(3, "keepalive 2; least_conn;")).unwrap();
-        reload(&server, 3);
+        reload_for_turn(&server, 3);
         assert!(wait::until(wait::PATIENCE, || shown(&server).len() == 2), "{}", server.error_log());
         change(&server, &format!("DELETE {SERVERS}/{second}"), "");
         assert_eq!(state(&server), lines([format!("server {a} max_conns=5;")]));
@@ -297,7 +298,7 @@ fn a_state_survives_a_reload_and_a_restart() {
 }
 
 /// Reloads, and waits until every loop has the configuration of this turn.
-fn reload(server: &Server, turn: u32) {
+fn reload_for_turn(server: &Server, turn: u32) {
     server.signal(Signal::HUP).unwrap();
     let turn = turn.to_string();
     // A loop has it a moment after it was told. Connections that are open at one time are of both.
@@ -456,8 +457,7 @@ fn a_group_that_comes_back_has_no_connections_to_those_it_had() {
     let mut server = server().start(&with("zero", a)).unwrap();
     assert_eq!(answers(&server, 2), "aa");
     for (turn, conf) in [("one", conf("one", "", &b.to_string())), ("two", with("two", b))] {
-        server.write_conf(&conf).unwrap();
-        server.signal(Signal::HUP).unwrap();
+        reload(&mut server, &conf);
         // The loop is told of it, and has it a moment later.
         let has_turned = || get(&server, "/").field("X-Turn") == Some(turn);
         assert!(wait::until(wait::PATIENCE, has_turned), "{}", server.error_log());

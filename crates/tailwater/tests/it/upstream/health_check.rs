@@ -9,8 +9,10 @@ use std::time::Duration;
 use tw_testkit::dns::DnsServer;
 use tw_testkit::{Server, Signal, wait};
 
-use crate::proxy::proxy_pass::{Conn, origin};
+use crate::support::metrics::metric;
+use crate::support::reload::reload;
 use crate::support::{get, page, refusal, refusal_of, server, start};
+use tw_testkit::origin::{Conn, origin};
 
 /// An answer that passes.
 const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -89,11 +91,6 @@ fn conf(patients: &[&Patient], http: &str, locations: &str) -> String {
         "error_log logs/error.log info; {http} upstream u {{ {servers} }}
          server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }} {locations} }}"
     )
-}
-
-fn reload(server: &mut Server, http: &str) {
-    server.write_conf(&format!("http {{ {http} }}")).unwrap();
-    server.signal(Signal::HUP).unwrap();
 }
 
 /// The state that the metrics have of a peer.
@@ -313,24 +310,22 @@ fn a_reload_keeps_what_is_known_or_forgets_it() {
     // Nobody answers checks any more: what is known stays as it is, and who must be checked anew is not.
     a.says("");
     b.says("");
-    let generation = |server: &Server, id: u32| {
-        let line = format!("tailwater_generation {id}");
-        wait::until(wait::PATIENCE, || get(server, "/metrics").text().contains(&line))
-    };
-    reload(&mut server, &with("CHECK mandatory persistent;"));
+    let generation =
+        |server: &Server, id: u64| wait::until(wait::PATIENCE, || metric(server, "generation") == id);
+    reload(&mut server, &format!("http {{ {} }}", with("CHECK mandatory persistent;")));
     assert!(generation(&server, 2));
     wait_state(&server, &b, "checking");
     assert_eq!((state(&server, &a), who(&server)), ("up".to_owned(), "aaaa".to_owned()));
-    reload(&mut server, &with("CHECK fails=9;"));
+    reload(&mut server, &format!("http {{ {} }}", with("CHECK fails=9;")));
     assert!(generation(&server, 3));
     wait_state(&server, &b, "up");
     b.says(ILL);
-    reload(&mut server, &with("CHECK mandatory;"));
+    reload(&mut server, &format!("http {{ {} }}", with("CHECK mandatory;")));
     assert!(generation(&server, 4));
     wait_state(&server, &a, "checking");
     wait_state(&server, &b, "unhealthy");
     // Without checks everybody is well, also if one was under way.
-    reload(&mut server, &with(""));
+    reload(&mut server, &format!("http {{ {} }}", with("")));
     assert!(generation(&server, 5));
     for patient in [&a, &b] {
         wait_state(&server, patient, "up");

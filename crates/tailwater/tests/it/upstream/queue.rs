@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use tw_testkit::{Client, Server, wait};
 
-use crate::proxy::proxy_pass::origin;
 use crate::support::{get, server, start};
+use tw_testkit::origin::origin;
 
 /// An origin that tells of each request, and answers when it is told to.
 struct Slow {

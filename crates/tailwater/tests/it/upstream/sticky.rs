@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use tw_testkit::{Server, Signal, wait};
+use tw_testkit::{Server, wait};
 
-use crate::proxy::proxy_pass::origin;
+use crate::support::reload::reload;
 use crate::support::{ask, refusal_of, server, start};
+use tw_testkit::origin::origin;
 
 /// An origin that answers with its name, and with `more` in the head.
 fn named(name: &'static str, more: &'static str) -> SocketAddr {
@@ -113,8 +114,7 @@ fn sessions_are_learned_and_outlive_a_reload() {
     // Here the client begins sessions, and they are learned from the head.
     let first = ask(&server, "GET /client?s=mine", &[]).text();
     assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
-    server.write_conf(&sessions(a, b, "new")).unwrap();
-    server.signal(Signal::HUP).unwrap();
+    reload(&mut server, &sessions(a, b, "new"));
     assert!(wait::until(wait::PATIENCE, || ask(&server, "GET /which", &[]).text() == "new"));
     assert_eq!(who(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
     assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));

@@ -12,10 +12,11 @@ use std::thread;
 
 use tw_testkit::{Random, Server};
 
-use crate::proxy::proxy_pass::{mirror, origin};
+use crate::support::origin::mirror;
 use crate::support::{server, start};
 use lenient::Habit;
 use recorder::Recorder;
+use tw_testkit::origin::origin;
 
 /// Servers, each with an origin of its own, that are asked at the same time.
 const LANES: usize = 8;

@@ -9,7 +9,6 @@ mod client;
 mod server;
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +17,8 @@ use std::time::Instant;
 
 use tw_testkit::{Random, Server, wait};
 
-use crate::support::get;
+use crate::support::env_number;
+use crate::support::metrics::{metric_values, metrics_text};
 use case::Case;
 use client::{Came, Client};
 
@@ -32,10 +32,6 @@ const FIRST: u64 = 300;
 const MORE_MEMORY: u64 = 32 << 20;
 /// How many things that are wrong are told.
 const TOLD: usize = 10;
-
-pub(crate) fn number(variable: &str, default: u64) -> u64 {
-    env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|e| panic!("{variable}: {e}")))
-}
 
 fn start(wrong: &server::Wrong) -> Server {
     let [one, other] = [(); 2].map(|()| server::start(wrong));
@@ -103,12 +99,9 @@ struct Holds {
 }
 
 fn holds(server: &Server) -> Holds {
-    let metrics = get(server, "/metrics").text();
-    let sum = |family: &str| {
-        let lines = metrics.lines().filter(|line| line.starts_with(family));
-        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum::<u64>()
-    };
-    let open = sum("tailwater_connections_open ").saturating_sub(1);
+    let metrics = metrics_text(server);
+    let sum = |family: &str| metric_values::<u64>(&metrics, family).iter().sum::<u64>();
+    let open = sum("connections_open").saturating_sub(1);
     let links = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     let links: Vec<_> = links.filter_map(|link| fs::read_link(link.ok()?.path()).ok()).collect();
     let is_temp = |link: &&std::path::PathBuf| link.to_string_lossy().contains("_temp");
@@ -119,7 +112,7 @@ fn holds(server: &Server) -> Holds {
         descriptors: links.len(),
         files: links.iter().filter(is_temp).count() + named.iter().sum::<usize>(),
         memory: pages * rustix::param::page_size() as u64,
-        connections: open + sum("tailwater_upstream_peer_connections{"),
+        connections: open + sum("upstream_peer_connections"),
     }
 }
 
@@ -132,7 +125,7 @@ fn named(dir: &std::path::Path) -> usize {
 
 #[test]
 fn nobody_hangs_or_gets_anothers_bytes_and_nothing_is_left() {
-    let (count, seed) = (number("TAILWATER_TORTURE", COUNT), number("TAILWATER_TORTURE_SEED", SEED));
+    let (count, seed) = (env_number("TAILWATER_TORTURE", COUNT), env_number("TAILWATER_TORTURE_SEED", SEED));
     let wrong = server::Wrong::default();
     let server = start(&wrong);
     let begun = Instant::now();

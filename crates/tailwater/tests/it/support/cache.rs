@@ -1,0 +1,17 @@
+//! Servers with a cache, whose metrics are at `/metrics`.
+
+use tw_testkit::{Response, Server, wait};
+
+use super::metrics::metric;
+
+/// `X-Cache` of a response, which the configuration sets to `$upstream_cache_status`; empty if there is none.
+pub(crate) fn cache_status(response: &Response) -> &str {
+    response.field("X-Cache").unwrap_or_default()
+}
+
+/// Waits until the only cache of a server has stored exactly so many responses: a request before that is passed to the origin,
+/// too, and its response may replace the first one.
+pub(crate) fn wait_stored(server: &Server, count: usize) {
+    let is = || metric(server, "cache_stored_total") == count as u64;
+    assert!(wait::until(wait::PATIENCE, is), "{}", server.error_log());
+}
