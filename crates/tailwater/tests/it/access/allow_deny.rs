@@ -3,7 +3,7 @@
 use crate::support::{ask, get, refusal, server, start, start_server};
 
 #[test]
-fn rules_by_address() {
+fn allow_and_deny_match_addresses_and_networks() {
     let server = start_server(
         server().file("html/index.html", "in"),
         "location /all/ { deny all; } location /none/ { allow 127.0.0.1; deny all; }
@@ -39,7 +39,7 @@ fn rules_by_address() {
 }
 
 #[test]
-fn many_rules() {
+fn many_rules_are_checked() {
     let rules: String = (0..20_000).map(|n| format!("deny 10.{}.{}.0/24;", n >> 8 & 255, n & 255)).collect();
     let server = start(
         server().file("html/index.html", "in"),
@@ -49,7 +49,7 @@ fn many_rules() {
 }
 
 #[test]
-fn rules_that_make_no_sense() {
+fn malformed_rules_are_refused() {
     for text in ["127.0.0.1/33", "::/129", "1.2.3", "localhost", "unix:/path", "1.2.3.4/-1", "ALL", "''"] {
         let said = refusal(&format!("deny {text};"));
         let text = text.trim_matches('\'');

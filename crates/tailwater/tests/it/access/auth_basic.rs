@@ -27,7 +27,7 @@ fn login(server: &Server, target: &str, credentials: &str) -> Response {
 }
 
 #[test]
-fn users_and_hashes_of_every_kind() {
+fn every_kind_of_hash_is_accepted() {
     let users = format!(
         "# users\n\nplain:{{PLAIN}}password\nsha:{{SHA}}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\r\n\
          ssha:{{SSHA}}yI6cZwQadOA1e+/f+T+H3eCQQhRzYWx0\napr1:{APR1}\nmd5:$1$salt$qJH7.N4xYta3aEG/dfqo/0\n\
@@ -113,7 +113,7 @@ fn users_and_hashes_of_every_kind() {
 }
 
 #[test]
-fn a_changed_file_holds_for_the_next_request() {
+fn changed_user_file_is_used_by_the_next_request() {
     let file = |password: &str| format!("user:{{PLAIN}}{password}\nslow:{APR1}\n");
     let server = start_server(
         server().file("html/index.html", "in").file("conf/users", file("one")),
@@ -146,7 +146,7 @@ fn a_changed_file_holds_for_the_next_request() {
 }
 
 #[test]
-fn an_unreadable_file_is_our_fault() {
+fn unreadable_user_file_is_500() {
     if is_root("an unreadable file of users") {
         return;
     }
@@ -162,7 +162,7 @@ fn an_unreadable_file_is_our_fault() {
 }
 
 #[test]
-fn a_file_that_is_too_large() {
+fn too_large_user_file_is_500() {
     let server = start_server(
         server().file("html/index.html", "in").file("conf/large", vec![b'\n'; (16 << 20) + 1]),
         "auth_basic realm; auth_basic_user_file large;",
@@ -172,7 +172,7 @@ fn a_file_that_is_too_large() {
 }
 
 #[test]
-fn many_at_once() {
+fn many_users_log_in_at_once() {
     let users: String = (0..40).map(|n| format!("user{n}:{APR1}\n")).collect();
     let server = start_server(
         server().file("html/index.html", "in").file("conf/users", users),
@@ -213,7 +213,7 @@ fn server_with_a_slow_user() -> Server {
 }
 
 #[test]
-fn who_left_keeps_nobody_waiting() {
+fn hashes_for_clients_that_left_delay_no_other_client() {
     let server = server_with_a_slow_user();
     for name in ["slow", "nobody"] {
         let left: Vec<_> =
@@ -225,7 +225,7 @@ fn who_left_keeps_nobody_waiting() {
 }
 
 #[test]
-fn clients_take_turns_and_one_has_a_limit() {
+fn hashing_alternates_between_clients_and_is_bounded_for_each() {
     let server = server_with_a_slow_user();
     let mut guesses: Vec<_> =
         (0..180).map(|n| send_login(&server, "10.0.0.1", &format!("slow:{n}"))).collect();
@@ -240,7 +240,7 @@ fn clients_take_turns_and_one_has_a_limit() {
 }
 
 #[test]
-fn a_long_password_is_wrong_at_once() {
+fn too_long_password_is_refused_without_hashing() {
     let server = server_with_a_slow_user();
     for user in ["slow", "nobody", "fast"] {
         let waiting: Vec<_> = (0..60)
@@ -254,7 +254,7 @@ fn a_long_password_is_wrong_at_once() {
 }
 
 #[test]
-fn together_with_addresses() {
+fn satisfy_combines_passwords_and_addresses() {
     let server = start_server(
         server().file("html/index.html", "in").file("conf/users", "user:{PLAIN}x"),
         "auth_basic realm; auth_basic_user_file users; error_page 401 /401; location = /401 { auth_basic off; return 401 asked; }
@@ -282,7 +282,7 @@ fn together_with_addresses() {
 }
 
 #[test]
-fn a_refusal_may_take_its_time() {
+fn auth_delay_delays_refusals_only() {
     let server = start_server(
         server().file("html/index.html", "in").file("conf/users", "user:{PLAIN}x"),
         "auth_basic realm; auth_basic_user_file users; auth_delay 300ms; error_log logs/error.log info;
@@ -303,7 +303,7 @@ fn a_refusal_may_take_its_time() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     for (text, said) in [
         ("auth_basic;", "invalid number of arguments in \"auth_basic\" directive"),
         ("auth_basic a; auth_basic b;", "\"auth_basic\" directive is duplicate"),

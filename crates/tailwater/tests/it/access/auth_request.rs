@@ -10,7 +10,7 @@ use tw_testkit::wait;
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
 #[test]
-fn the_status_of_the_answer_decides() {
+fn subrequest_status_decides() {
     let server = start_server(
         server().file("html/page", "content").file("html/yes", "INVISIBLE"),
         "location /open { alias html/page; auth_request /204; } location /202 { return 202 INVISIBLE; } \
@@ -48,7 +48,7 @@ fn the_status_of_the_answer_decides() {
 }
 
 #[test]
-fn it_is_a_handler_of_the_access_phase_among_others() {
+fn satisfy_combines_auth_request_and_addresses() {
     let server = start_server(
         server().file("html/page", "content"),
         "location /all { alias html/page; deny all; auth_request /204; } \
@@ -63,7 +63,7 @@ fn it_is_a_handler_of_the_access_phase_among_others() {
 }
 
 #[test]
-fn challenges_of_an_upstream_server_reach_the_client() {
+fn www_authenticate_of_the_subrequest_reaches_the_client() {
     let server = start(
         server().file("html/page", ""),
         "server { listen 127.0.0.1:{port}; root html; \
@@ -85,7 +85,7 @@ fn challenges_of_an_upstream_server_reach_the_client() {
 }
 
 #[test]
-fn what_the_answer_says_is_kept_in_variables() {
+fn auth_request_set_keeps_values_of_the_subrequest() {
     let server = start(
         server().file("html/page", "content"),
         "server { listen 127.0.0.1:{port}; root html; \
@@ -124,7 +124,7 @@ fn what_the_answer_says_is_kept_in_variables() {
 }
 
 #[test]
-fn the_question_has_no_body_and_the_request_keeps_its_own() {
+fn subrequest_has_no_body_and_the_request_keeps_its_own() {
     let server = start(
         server(),
         "server { listen 127.0.0.1:{port}; client_body_buffer_size 1k; \
@@ -162,7 +162,7 @@ fn the_question_has_no_body_and_the_request_keeps_its_own() {
 }
 
 #[test]
-fn a_client_that_goes_away_ends_the_question() {
+fn closed_client_connection_ends_the_subrequest() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = origin.local_addr().unwrap().port();
     let server = start_server(
@@ -193,7 +193,7 @@ fn a_client_that_goes_away_ends_the_question() {
 }
 
 #[test]
-fn what_is_refused() {
+fn malformed_directives_are_refused() {
     assert!(refusal("auth_request /a; auth_request /b;").contains("\"auth_request\" directive is duplicate"));
     assert!(refusal("auth_request_set a b;").contains("invalid variable name \"a\""));
     assert!(refusal("auth_request_set $uri b;").contains("the duplicate \"uri\" variable"));

@@ -13,7 +13,7 @@ fn hold(server: &Server, target: &str) -> (Client, u16) {
 }
 
 #[test]
-fn as_many_at_a_time_as_allowed() {
+fn connections_over_the_limit_are_refused() {
     let server = start(
         server().file("html/large", vec![b'x'; 32 << 20]).file("html/small", "small"),
         "limit_conn_zone $arg_k zone=one:1m; limit_conn_zone $arg_other zone=other:1m;
@@ -56,7 +56,7 @@ fn as_many_at_a_time_as_allowed() {
 }
 
 #[test]
-fn a_connection_holds_nothing_between_requests() {
+fn idle_keepalive_connection_does_not_count() {
     let server = start(
         server().file("html/small", "small"),
         "limit_conn_zone $binary_remote_addr zone=one:1m;
@@ -86,7 +86,7 @@ fn keys_of_more_than_255_bytes_are_not_counted() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     let zone = "limit_conn_zone $uri zone=a:1m;";
     for (http, inner, said) in [
         ("limit_conn_zone $uri zone=a:31k;", "", "zone \"zone=a:31k\" is too small"),
@@ -110,7 +110,7 @@ fn mistakes() {
 }
 
 #[test]
-fn a_full_zone_says_so() {
+fn full_zone_is_logged() {
     let server = start(
         server().file("html/large", vec![b'x'; 64 << 10]),
         "limit_conn_zone $arg_k zone=tiny:32k;

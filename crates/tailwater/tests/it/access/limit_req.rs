@@ -144,7 +144,7 @@ fn all_loops_count_together() {
 }
 
 #[test]
-fn a_client_that_goes_away_waits_no_longer() {
+fn closed_client_connection_ends_the_delay() {
     let server = start(
         server().file("html/large", vec![b'x'; 1 << 20]).file("conf/users", ""),
         "limit_req_zone $uri zone=slow:1m rate=1r/m;
@@ -167,7 +167,7 @@ fn a_client_that_goes_away_waits_no_longer() {
 }
 
 #[test]
-fn keys_of_any_length() {
+fn keys_of_more_than_65535_bytes_are_not_limited() {
     let server = start(
         server(),
         "limit_req_zone $http_k zone=one:1m rate=1r/m; large_client_header_buffers 4 100k; client_header_buffer_size 100k;
@@ -181,7 +181,7 @@ fn keys_of_any_length() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     let zone = "limit_req_zone $uri zone=a:1m rate=1r/s;";
     for (http, server, said) in [
         ("limit_req_zone $uri zone=a:31k rate=1r/s;", "", "zone \"zone=a:31k\" is too small"),

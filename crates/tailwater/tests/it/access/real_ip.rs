@@ -5,7 +5,7 @@ use crate::support::{ask, page, refusal, server, start, start_server};
 const ECHO: &str = "return 200 '$remote_addr|$remote_port|$realip_remote_addr';";
 
 #[test]
-fn fields_of_trusted_proxies() {
+fn address_is_taken_from_fields_of_trusted_proxies_only() {
     let server = start(
         server(),
         &format!(
@@ -57,7 +57,7 @@ fn fields_of_trusted_proxies() {
 }
 
 #[test]
-fn what_is_told_holds_for_rules_logs_and_redirects() {
+fn real_address_is_used_in_access_rules_logs_and_internal_redirects() {
     let server = start_server(
         server().file("html/in.html", "in"),
         "set_real_ip_from localhost; allow 10.1.1.1; deny all; error_log logs/error.log info;
@@ -77,7 +77,7 @@ fn what_is_told_holds_for_rules_logs_and_redirects() {
 }
 
 #[test]
-fn a_location_may_trust_on_its_own() {
+fn location_may_trust_other_proxies() {
     let server = start_server(
         server(),
         "location /trusts { set_real_ip_from 127.0.0.1; try_files /none @said; } location / { try_files /none @said; }
@@ -88,7 +88,7 @@ fn a_location_may_trust_on_its_own() {
 }
 
 #[test]
-fn the_proxy_protocol() {
+fn address_is_taken_from_the_proxy_protocol() {
     let server = start(
         server(),
         "server { listen 127.0.0.1:{port}; location / { return 200 plain; } }
@@ -106,7 +106,7 @@ fn the_proxy_protocol() {
 }
 
 #[test]
-fn proxies_that_make_no_sense() {
+fn malformed_directives_are_refused() {
     for text in ["127.0.0.1/33", "''", "not-a-host.invalid"] {
         let said = refusal(&format!("set_real_ip_from {text};"));
         let text = text.trim_matches('\'');

@@ -46,7 +46,7 @@ fn referers_are_valid_where_they_are_listed() {
 }
 
 #[test]
-fn refused_referers() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         ("valid_referers '';", "invalid referer \"\" in"),
         ("valid_referers ~;", "empty regex in \"~\" in"),

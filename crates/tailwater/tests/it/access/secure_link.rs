@@ -3,7 +3,7 @@
 use crate::support::{get, refusal, server, start_server};
 
 #[test]
-fn links_are_good_until_they_expire() {
+fn links_are_valid_until_they_expire() {
     let server = start_server(
         server(),
         "location /l { secure_link $arg_h,$arg_t; secure_link_md5 'abc$arg_x'; set $v \"$secure_link_expires|\";
@@ -34,7 +34,7 @@ fn links_are_good_until_they_expire() {
 }
 
 #[test]
-fn refused_links() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         (
             "location / { secure_link_secret a; secure_link_md5 b; }",

@@ -72,7 +72,7 @@ fn get(ca: &Ca, server: &Server, target: &str) -> String {
 }
 
 #[test]
-fn a_certificate_comes_over_http_and_is_kept() {
+fn http_01_issues_a_certificate_that_survives_restart() {
     let ca = Ca::start(Script { has_terms: true, ..Script::default() });
     let more = "contact me@example.com; accept_terms_of_service; state_path state;";
     let builder = server().with_master().file("conf/ca.crt", &ca.trust);
@@ -116,7 +116,7 @@ fn a_certificate_comes_over_http_and_is_kept() {
 }
 
 #[test]
-fn a_certificate_comes_by_a_handshake() {
+fn tls_alpn_01_issues_a_certificate() {
     let ca = Ca::start(Script { whim: Whim::OldNonce, ..Script::default() });
     let names = DnsServer::start(|asked, out| {
         out.send(match (&*asked.name, asked.kind) {
@@ -139,7 +139,7 @@ fn a_certificate_comes_by_a_handshake() {
 }
 
 #[test]
-fn a_certificate_comes_by_dns() {
+fn dns_01_issues_a_certificate() {
     let records = TempDir::new("acme-records").unwrap();
     let script = Script { records: Some(records.path().to_owned()), ..Script::default() };
     let ca = Ca::start(script);
@@ -166,7 +166,7 @@ fn a_certificate_comes_by_dns() {
 }
 
 #[test]
-fn certificates_are_replaced_in_time() {
+fn certificates_are_renewed_before_they_expire() {
     let ca = Ca::start(Script { lifetime: Some(Duration::from_secs(12)), ..Script::default() });
     let server = serve(&ca, "state_path state;", "");
     wait_trusted(&ca, &server, "example.com");
@@ -179,7 +179,7 @@ fn certificates_are_replaced_in_time() {
 }
 
 #[test]
-fn an_authority_says_when_to_replace_a_certificate() {
+fn renewal_follows_renewal_information() {
     let lifetime = Some(Duration::from_secs(30));
     let ca = Ca::start(Script { lifetime, renew_in: Some(Duration::ZERO), ..Script::default() });
     let server = serve(&ca, "state_path state;", "");
@@ -192,7 +192,7 @@ fn an_authority_says_when_to_replace_a_certificate() {
 }
 
 #[test]
-fn what_an_authority_does_wrong_is_one_line_and_no_certificate() {
+fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
     let cases = [
         (Whim::OtherKey, "the authority has issued what cannot be used: the certificate is not for our key"),
         (
@@ -239,7 +239,7 @@ fn what_an_authority_does_wrong_is_one_line_and_no_certificate() {
 }
 
 #[test]
-fn an_authority_that_is_silent_holds_nobody_up() {
+fn silent_authority_delays_no_request() {
     let ca = Ca::start(Script { lifetime: Some(Duration::from_secs(20)), ..Script::default() });
     let server = serve(&ca, "state_path state;", "");
     wait_trusted(&ca, &server, "example.com");
@@ -252,7 +252,7 @@ fn an_authority_that_is_silent_holds_nobody_up() {
 }
 
 #[test]
-fn accounts_terms_and_profiles() {
+fn external_accounts_terms_and_profiles_are_sent() {
     let key = vec![7; 32];
     // The same in base64 for URLs.
     let text = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
@@ -307,7 +307,7 @@ fn accounts_terms_and_profiles() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_orders_nothing_and_one_that_is_full_loses_nothing() {
+fn unwritable_state_directory_orders_nothing_and_a_full_one_loses_nothing() {
     let ca = Ca::start(Script::default());
     let prepared = || server().file("conf/ca.crt", &ca.trust);
     // What stands in the way of the lock.
@@ -338,7 +338,7 @@ fn a_directory_that_cannot_be_written_orders_nothing_and_one_that_is_full_loses_
 }
 
 #[test]
-fn what_is_refused() {
+fn malformed_directives_are_refused() {
     const URI: &str = "uri https://ca.example/; ssl_verify off;";
     let of = |issuer: &str, server: &str| {
         format!(
@@ -410,7 +410,7 @@ fn command(ca: &Ca, port: &Port, dir: &TempDir, words: &[&str]) -> Group {
 }
 
 #[test]
-fn serve_and_proxy_have_certificates_without_a_configuration() {
+fn serve_and_proxy_commands_order_certificates() {
     let ca = Ca::start(Script { has_terms: true, ..Script::default() });
     let site = TempDir::new("acme-site").unwrap();
     site.write("page", "a page").unwrap();

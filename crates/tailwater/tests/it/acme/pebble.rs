@@ -26,7 +26,7 @@ fn pebble() -> Option<PathBuf> {
 }
 
 #[test]
-fn pebble_issues_by_http_and_by_a_handshake() {
+fn pebble_issues_by_http_01_and_tls_alpn_01() {
     let Some(program) = pebble() else { return };
     let authority = Authority::new();
     let own = authority.certify(&["127.0.0.1", "localhost"]);

@@ -13,7 +13,7 @@ fn check(http: &str) -> String {
 }
 
 #[test]
-fn directories_that_meet_are_refused_with_both_places() {
+fn overlapping_directories_are_refused_with_both_places() {
     let dir = TempDir::new("cache-directories").unwrap();
     std::fs::create_dir_all(dir.join("a/below")).unwrap();
     symlink(dir.join("a"), dir.join("link")).unwrap();

@@ -74,7 +74,7 @@ fn hit(server: &Server, path: &str) -> Response {
 }
 
 #[test]
-fn every_example_is_a_configuration() {
+fn every_example_passes_the_configuration_test() {
     let examples = examples();
     let text = text();
     assert_eq!(examples.len(), text.matches("```nginx\n").count(), "one for each heading");
@@ -94,7 +94,7 @@ fn every_example_is_a_configuration() {
 }
 
 #[test]
-fn a_node_of_a_cdn() {
+fn example_of_a_cdn_node_caches() {
     let (origin, asked) = counting(|conn, head, nth| {
         assert!(head.contains("\r\nHost: localhost\r\n"), "{head}");
         match (path(head), nth) {
@@ -120,7 +120,7 @@ fn a_node_of_a_cdn() {
 }
 
 #[test]
-fn a_package_mirror() {
+fn example_of_a_package_mirror_caches() {
     let (origin, asked) = counting(|conn, head, nth| {
         assert!(head.contains("\r\nHost: deb.debian.org\r\n"), "{head}");
         conn.answer("Cache-Control: no-store\r\nVary: *\r\n", format!("{} {nth}", path(head)));
@@ -135,7 +135,7 @@ fn a_package_mirror() {
 }
 
 #[test]
-fn in_front_of_wordpress() {
+fn example_for_wordpress_caches() {
     let (origin, _) = counting(|conn, head, nth| conn.answer("", format!("{} {nth}", path(head))));
     let server = example("WordPress", origin);
     let kept = {
@@ -159,7 +159,7 @@ fn in_front_of_wordpress() {
 }
 
 #[test]
-fn purging() {
+fn example_of_purging_purges() {
     let (origin, _) = counting(|conn, head, nth| conn.answer("", format!("{} {nth}", path(head))));
     let server = example("Purging by request", origin);
     let purge = |path: &str, fields: &[&str]| ask(&server, &format!("PURGE {path}"), fields).status;
@@ -193,7 +193,7 @@ fn purging() {
 }
 
 #[test]
-fn only_some_may_purge() {
+fn example_of_purging_refuses_other_addresses() {
     let (_, conf) = examples().into_iter().find(|(heading, _)| heading == "Purging by request").unwrap();
     assert_eq!(conf.matches("allow 127.0.0.1;").count(), 1);
     let (origin, asked) = counting(|conn, _, _| conn.answer("", "x"));
@@ -216,7 +216,7 @@ fn only_some_may_purge() {
 }
 
 #[test]
-fn tags() {
+fn example_of_tags_purges_by_tag() {
     let (origin, _) = counting(|conn, head, nth| {
         let tags = match path(head) {
             "/product/7" => "Surrogate-Key: product-7 category-2\r\n",
@@ -247,7 +247,7 @@ fn tags() {
 }
 
 #[test]
-fn purging_without_a_request_for_it() {
+fn example_of_purging_by_api_purges() {
     let (origin, _) = counting(|conn, _, nth| conn.answer("", nth.to_string()));
     let api = "server { listen 127.0.0.1:{port1}; location /api/ { api write=on; } }";
     let server = example_with("Purging by request", origin, api);
@@ -278,7 +278,7 @@ fn purging_without_a_request_for_it() {
 }
 
 #[test]
-fn by_the_rules_of_rfc_9111() {
+fn example_of_rfc9111_caches() {
     let (origin, _) = counting(|conn, head, nth| match path(head) {
         "/targeted" => {
             conn.answer("Cache-Control: no-store\r\nCDN-Cache-Control: max-age=60\r\n", nth.to_string())
@@ -304,7 +304,7 @@ fn by_the_rules_of_rfc_9111() {
 }
 
 #[test]
-fn large_files_in_slices() {
+fn example_of_slices_caches() {
     const SLICE: usize = 4 << 20;
     let (origin, asked) = counting(|conn, head, _| {
         let range = head.split("\r\nRange: bytes=").nth(1).unwrap().split("\r\n").next().unwrap();
@@ -328,7 +328,7 @@ fn large_files_in_slices() {
 }
 
 #[test]
-fn every_word_of_cache_why_is_explained_once() {
+fn every_value_of_cache_why_is_documented_once() {
     let text = text();
     let section = text.split("\n## Why a response is not cached\n").nth(1).unwrap();
     let rows = section.split("\n## ").next().unwrap().lines().filter_map(|line| line.strip_prefix("| `"));
@@ -342,7 +342,7 @@ fn every_word_of_cache_why_is_explained_once() {
 }
 
 #[test]
-fn webdav() {
+fn example_of_webdav_invalidates() {
     let (origin, _) = counting(|conn, head, nth| {
         if head.starts_with("PUT ") {
             assert!(head.contains("\r\nHost: localhost\r\n"), "{head}");
@@ -360,7 +360,7 @@ fn webdav() {
 }
 
 #[test]
-fn what_happened() {
+fn example_of_logging_logs_cache_decisions() {
     let (origin, _) = counting(|conn, head, _| match path(head) {
         "/own" => conn.answer("Cache-Control: private\r\n", "own"),
         _ => conn.answer("", "all"),

@@ -55,7 +55,7 @@ fn settled(server: &Server) {
 }
 
 #[test]
-fn a_disk_that_is_full_costs_entries_and_nothing_else() {
+fn full_disk_loses_entries_only() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (addr, asked) = numbers();
     let server = cached_on(&disk, addr);
@@ -98,7 +98,7 @@ fn started_anew(disk: &SlowDisk) -> (Server, Injected) {
 }
 
 #[test]
-fn what_is_found_while_it_is_purged_does_not_come_back() {
+fn entry_found_during_its_purge_stays_purged() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (server, list) = started_anew(&disk);
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
@@ -117,7 +117,7 @@ fn what_is_found_while_it_is_purged_does_not_come_back() {
 }
 
 #[test]
-fn what_has_the_place_of_what_was_purged_does_not_bring_it_back() {
+fn successor_of_a_purged_entry_does_not_restore_it() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (server, list) = started_anew(&disk);
     // Has opened the first one, and reads it until two are purged.
@@ -141,7 +141,7 @@ fn what_has_the_place_of_what_was_purged_does_not_bring_it_back() {
 }
 
 #[test]
-fn who_comes_too_late_for_what_only_memory_has_asks_himself() {
+fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
     const HALF: usize = 1 << 20;
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(Mutex::new(wait_for_go));
@@ -201,7 +201,7 @@ fn who_comes_too_late_for_what_only_memory_has_asks_himself() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_is_asked_for() {
+fn unreadable_entry_is_fetched_again() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (addr, asked) = numbers();
     let server = cached_on(&disk, addr);
@@ -227,7 +227,7 @@ fn an_entry_that_cannot_be_read_is_asked_for() {
 }
 
 #[test]
-fn who_needs_no_disk_does_not_wait_for_one() {
+fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (addr, _) = numbers();
     let server = cached_on(&disk, addr);

@@ -201,7 +201,7 @@ fn assert_settled(server: &Server, dir: &Path, when: &str) {
 }
 
 #[test]
-fn what_is_killed_comes_back_whole() {
+fn killed_server_restarts_with_a_consistent_cache() {
     let (rounds, seed) = (env_number("TAILWATER_KILLS", ROUNDS), env_number("TAILWATER_TORTURE_SEED", 1));
     let (pages, dir) = (Pages::new(), TempDir::new("cache-killed").unwrap());
     let serving = pages.clone();

@@ -38,7 +38,7 @@ fn cached(addr: SocketAddr) -> Server {
 }
 
 #[test]
-fn removed_files_of_hot_responses_are_misses_and_are_stored_again() {
+fn removed_files_of_hot_responses_are_misses_and_stored_again() {
     // One that is in memory, and one that is read from its file.
     let (addr, asked) = counting(|conn, request, _| {
         let len = if request.starts_with("GET /small ") { 100 } else { 200_000 };

@@ -85,7 +85,7 @@ fn in_memory(path: &Path) -> Option<usize> {
 }
 
 #[test]
-fn the_disk_takes_it_while_it_comes() {
+fn fill_is_written_back_while_it_arrives() {
     let (server, go) = cached();
     let mut client = ask(&server, "/large");
     assert_eq!(client.read_head().unwrap().status, 200);
@@ -116,7 +116,7 @@ fn the_disk_takes_it_while_it_comes() {
 }
 
 #[test]
-fn what_two_have_asked_for_stays() {
+fn response_requested_twice_stays_in_memory() {
     let (server, go) = cached();
     let mut clients = [(); 2].map(|()| ask(&server, "/large"));
     for client in &mut clients {

@@ -80,7 +80,7 @@ fn metric_is(server: &Server, name: &str, value: u64) {
 }
 
 #[test]
-fn without_a_word_they_are_left_alone() {
+fn files_of_nginx_are_kept_unread_by_default() {
     let files = [(A, vec![b'a'; 100]), (B, vec![b'b'; 5000])];
     let written = files.clone().map(|((key, _), body)| file(key, FUTURE, HEAD, &body));
     let builder = files
@@ -107,7 +107,7 @@ fn without_a_word_they_are_left_alone() {
 }
 
 #[test]
-fn they_are_taken_over_where_that_is_asked_for() {
+fn files_of_nginx_are_served_with_loader_nginx() {
     let large = vec![b'b'; 300_000];
     let builder = server()
         .file(format!("cache/5/bf/{}", A.1), file(A.0, FUTURE, HEAD, b"0123456789"))
@@ -134,7 +134,7 @@ fn they_are_taken_over_where_that_is_asked_for() {
 }
 
 #[test]
-fn one_that_is_still_valid_gets_a_file_of_ours() {
+fn revalidated_file_of_nginx_is_rewritten_in_our_format() {
     for body in [vec![b's'; 100], vec![b'l'; 700_000]] {
         let builder = server().file(format!("cache/{}", A.1), file(A.0, PAST, HEAD, &body));
         let (to, asked) = counting(|conn, head, _| {
@@ -162,7 +162,7 @@ fn one_that_is_still_valid_gets_a_file_of_ours() {
 }
 
 #[test]
-fn one_that_has_expired_is_replaced() {
+fn expired_file_of_nginx_is_replaced() {
     let builder = server().file(format!("cache/{}", A.1), file(A.0, PAST, HEAD, b"old"));
     let (to, _) = counting(|conn, head, nth| {
         assert!(!head.contains("If-None-Match"), "{head}");
@@ -177,7 +177,7 @@ fn one_that_has_expired_is_replaced() {
 }
 
 #[test]
-fn what_is_damaged_goes_and_what_is_not_of_http_stays() {
+fn damaged_files_are_removed_and_foreign_files_stay() {
     let mut damaged = file(A.0, FUTURE, HEAD, b"old");
     damaged[49] ^= 1;
     let other = file(B.0, FUTURE, "Status: 200\r\nX-Odd: a\r\n\r\n", b"old");
@@ -202,7 +202,7 @@ fn what_is_damaged_goes_and_what_is_not_of_http_stays() {
 }
 
 #[test]
-fn they_make_room_in_both_cases() {
+fn files_of_nginx_are_evicted_with_either_loader() {
     for parameters in ["max_size=1m", "max_size=1m loader=nginx"] {
         // Nobody asks for these keys: it is their names that count.
         let builder = (0..40).fold(server(), |builder, nth| {
@@ -220,7 +220,7 @@ fn they_make_room_in_both_cases() {
 }
 
 #[test]
-fn its_word_is_checked() {
+fn invalid_loader_is_refused() {
     let refused = crate::support::refusal_of(
         "http { proxy_cache_path a keys_zone=x:1m loader=squid; server { listen 127.0.0.1:{port}; } }",
     );
@@ -249,7 +249,7 @@ fn with_nginx(dir: &Path, http: &str, fill: impl FnOnce(SocketAddr)) {
 }
 
 #[test]
-fn a_cache_that_nginx_has_filled_answers() {
+fn cache_filled_by_nginx_itself_is_served() {
     if !Path::new(NGINX).exists() {
         return leave_out(Lacks::Machine, format_args!("there is no {NGINX}: a cache that it has filled"));
     }

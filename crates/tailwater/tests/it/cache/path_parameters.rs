@@ -41,7 +41,7 @@ fn purge(server: &Server, path: &str) -> u16 {
 }
 
 #[test]
-fn a_cache_has_threads_of_its_own() {
+fn thread_pool_parameter_gives_the_cache_its_threads() {
     let server = cached("thread_pool=own", "");
     server.wait_error_log(" files, ").unwrap();
     assert_eq!(Client::get(server.addr(), "/a").unwrap().text(), "/a");
@@ -57,7 +57,7 @@ fn a_cache_has_threads_of_its_own() {
 }
 
 #[test]
-fn a_location_that_names_a_pool_has_that() {
+fn aio_threads_of_a_location_overrides_thread_pool() {
     let server = cached("thread_pool=own", "aio threads=other;");
     server.wait_error_log(" files, ").unwrap();
     Client::get(server.addr(), "/a").unwrap();
@@ -68,7 +68,7 @@ fn a_location_that_names_a_pool_has_that() {
 }
 
 #[test]
-fn room_is_made_by_the_threads_of_the_cache() {
+fn eviction_runs_in_the_thread_pool_of_the_cache() {
     // A file takes 4096 bytes of its disk.
     let server = cached("thread_pool=own max_size=16k", "aio threads=other;");
     server.wait_error_log(" files, ").unwrap();
@@ -83,7 +83,7 @@ fn room_is_made_by_the_threads_of_the_cache() {
 }
 
 #[test]
-fn a_pool_that_nobody_has_declared_is_a_mistake() {
+fn undeclared_thread_pool_is_refused() {
     for (parameters, expected) in [
         ("thread_pool=none", "unknown thread pool \"none\""),
         ("thread_pool=", "invalid thread_pool value"),
@@ -119,7 +119,7 @@ fn kept(server: &Server) -> u64 {
 }
 
 #[test]
-fn what_is_asked_for_again_stays_with_s3fifo() {
+fn s3fifo_keeps_entries_requested_again() {
     let server = cached("max_size=400k policy=s3fifo", "");
     assert_eq!(kept(&server), 10);
     // The policy may change while it runs, and nothing is lost by that.

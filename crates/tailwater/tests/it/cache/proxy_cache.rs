@@ -75,7 +75,7 @@ fn files(server: &Server) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_second_request_is_answered_from_the_disk() {
+fn second_request_is_a_hit() {
     let origin = Counting::new("X-Odd: a\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n");
     let server = origin.cached("");
     let first = get(&server, "/a");
@@ -110,7 +110,7 @@ fn md5(text: &str) -> String {
 }
 
 #[test]
-fn what_is_kept_outlives_the_server() {
+fn entries_survive_restart_and_reload() {
     let origin = Counting::new("");
     let mut server = origin.cached("");
     assert_eq!(get(&server, "/a").text(), "/a 0");
@@ -133,7 +133,7 @@ fn what_is_kept_outlives_the_server() {
 }
 
 #[test]
-fn conditions_and_ranges_are_answered_from_it() {
+fn hit_answers_conditions_and_ranges() {
     let origin = Counting::answering(|conn, head, nth| {
         assert!(!head.contains("Range"), "{head}");
         conn.answer(
@@ -156,7 +156,7 @@ fn conditions_and_ranges_are_answered_from_it() {
 }
 
 #[test]
-fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
+fn status_412_and_416_have_no_cache_fields() {
     let origin = Counting::new(
         "Cache-Control: max-age=3600\r\nCDN-Cache-Control: max-age=3600\r\nETag: \"a\"\r\n\
          Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
@@ -186,7 +186,7 @@ fn head_fetches_the_whole_response() {
 }
 
 #[test]
-fn what_the_response_says_decides() {
+fn response_fields_decide_what_is_stored() {
     let origin = Counting::answering(|conn, head, nth| {
         let fields = match head.split(' ').nth(1).unwrap() {
             "/private" => "Cache-Control: private\r\n",
@@ -215,7 +215,7 @@ fn what_the_response_says_decides() {
 }
 
 #[test]
-fn variants_are_told_apart() {
+fn vary_selects_the_variant() {
     let origin = Counting::answering(|conn, head, nth| {
         let language = if head.contains("Accept-Language: de") { "de" } else { "en" };
         conn.answer("Vary: Accept-Language\r\n", format!("{language} {nth}"));
@@ -231,7 +231,7 @@ fn variants_are_told_apart() {
 }
 
 #[test]
-fn one_asks_for_many() {
+fn cache_lock_collapses_concurrent_misses() {
     const CLIENTS: usize = 50;
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
@@ -272,7 +272,7 @@ fn one_asks_for_many() {
 }
 
 #[test]
-fn nobody_waits_for_a_response_that_is_not_for_others() {
+fn private_response_ends_the_wait_of_other_requests() {
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
     let origin = Counting::answering(move |conn, _, nth| {
@@ -298,7 +298,7 @@ fn nobody_waits_for_a_response_that_is_not_for_others() {
 }
 
 #[test]
-fn who_has_asked_may_leave() {
+fn fill_goes_on_when_its_first_client_leaves() {
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
     let origin = Counting::answering(move |conn, _, nth| {
@@ -321,7 +321,7 @@ fn who_has_asked_may_leave() {
 }
 
 #[test]
-fn what_is_cut_off_is_not_kept() {
+fn truncated_response_is_not_stored() {
     let origin = Counting::answering(|conn, _, nth| {
         conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{nth}"));
         conn.reader.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
@@ -339,7 +339,7 @@ fn what_is_cut_off_is_not_kept() {
 }
 
 #[test]
-fn what_is_no_longer_valid_answers_for_an_origin_that_cannot() {
+fn stale_response_is_used_on_origin_error() {
     let origin = Counting::answering(|conn, head, nth| match (nth, head.contains("/error")) {
         (0, _) => conn.answer("Cache-Control: max-age=1\r\n", "first"),
         (_, true) => conn.say("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\nno"),
@@ -357,7 +357,7 @@ fn what_is_no_longer_valid_answers_for_an_origin_that_cannot() {
 }
 
 #[test]
-fn the_origin_is_asked_whether_something_has_changed() {
+fn expired_entry_is_revalidated() {
     let origin = Counting::answering(|conn, head, nth| {
         if nth == 0 {
             return conn.answer("ETag: \"x\"\r\nX-Accel-Expires: 1\r\n", "kept");
@@ -382,7 +382,7 @@ fn the_origin_is_asked_whether_something_has_changed() {
 }
 
 #[test]
-fn it_is_fetched_anew_beside_the_request() {
+fn background_update_serves_stale_meanwhile() {
     let origin = Counting::new("Cache-Control: max-age=1\r\n");
     let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert_eq!(get(&server, "/").text(), "/ 0");
@@ -396,7 +396,7 @@ fn it_is_fetched_anew_beside_the_request() {
 }
 
 #[test]
-fn min_uses_and_bypass_and_no_cache() {
+fn min_uses_bypass_and_no_cache_are_kept() {
     let origin = Counting::new("");
     let server = origin.cached(
         "proxy_cache_min_uses 2; proxy_cache_bypass $arg_bypass; proxy_no_cache $arg_no; proxy_cache_key $uri;",
@@ -414,7 +414,7 @@ fn min_uses_and_bypass_and_no_cache() {
 }
 
 #[test]
-fn refresh_right_behind_the_first_fetch_leaves_no_gap() {
+fn bypass_right_after_the_first_fill_leaves_no_gap() {
     for lock in ["off", "on"] {
         let origin = Counting::answering(|conn, _, nth| conn.answer("", vec![b'0' + nth as u8 % 10; 60_000]));
         let server = origin.cached(&format!(
@@ -440,7 +440,7 @@ fn refresh_right_behind_the_first_fetch_leaves_no_gap() {
 }
 
 #[test]
-fn a_damaged_file_is_a_miss_and_goes() {
+fn damaged_file_is_a_miss_and_removed() {
     let origin = Counting::new("");
     let server = origin.cached("");
     assert_eq!(get(&server, "/a").text(), "/a 0");
@@ -460,7 +460,7 @@ fn a_damaged_file_is_a_miss_and_goes() {
 }
 
 #[test]
-fn there_is_never_more_in_it_than_there_should_be() {
+fn max_size_is_kept() {
     let origin = Counting::answering(|conn, _, _| conn.answer("", vec![b'x'; 100_000]));
     let server = origin.cached_in("cache keys_zone=one:1m max_size=1m", "");
     for nth in 0..40 {
@@ -479,7 +479,7 @@ fn there_is_never_more_in_it_than_there_should_be() {
 }
 
 #[test]
-fn what_nobody_asks_for_goes() {
+fn inactive_entries_are_removed() {
     let origin = Counting::new("");
     let server = origin.cached_in("cache keys_zone=one:1m inactive=1s", "");
     assert_eq!(cache_status(&get(&server, "/a")), "MISS");
@@ -489,7 +489,7 @@ fn what_nobody_asks_for_goes() {
 }
 
 #[test]
-fn bodies_without_a_length_and_slow_clients() {
+fn chunked_fill_serves_slow_clients() {
     let origin = Counting::answering(|conn, _, _| {
         conn.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         for nth in 0..100_u8 {
@@ -515,7 +515,7 @@ fn bodies_without_a_length_and_slow_clients() {
 }
 
 #[test]
-fn who_is_slow_gets_all_that_has_come_while_nothing_more_does() {
+fn slow_clients_get_all_that_arrived_of_a_stalled_fill() {
     // More than sockets hold, and a small piece at the end.
     const HALF: usize = (4 << 20) + 1000;
     const ROUNDS: usize = 8;
@@ -549,7 +549,7 @@ fn who_is_slow_gets_all_that_has_come_while_nothing_more_does() {
 }
 
 #[test]
-fn names_of_caches_are_checked() {
+fn cache_names_are_checked() {
     let refused = crate::support::refusal_of(
         "http { server { listen 127.0.0.1:{port}; location / { proxy_pass http://127.0.0.1:1; proxy_cache none; } } }",
     );
@@ -577,7 +577,7 @@ fn purge(server: &Server, path: &str, fields: &str) -> u16 {
 }
 
 #[test]
-fn one_response_is_purged() {
+fn purge_removes_one_response() {
     let origin = Counting::new("");
     let server = purging(&origin, "");
     assert_eq!(
@@ -595,7 +595,7 @@ fn one_response_is_purged() {
 }
 
 #[test]
-fn all_that_begins_like_it_is_purged_and_stays_so() {
+fn purge_by_prefix_survives_restart() {
     let origin = Counting::new("");
     let mut server = purging(&origin, "");
     for path in ["/a/1", "/a/2", "/b"] {
@@ -626,7 +626,7 @@ fn all_that_begins_like_it_is_purged_and_stays_so() {
 }
 
 #[test]
-fn a_purge_is_not_undone_by_a_response_that_was_asked_for_before() {
+fn purge_is_not_undone_by_a_fill_begun_before() {
     for path in ["/a", "/*"] {
         let (go, wait_for_go) = channel::<()>();
         let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
@@ -653,7 +653,7 @@ fn a_purge_is_not_undone_by_a_response_that_was_asked_for_before() {
 }
 
 #[test]
-fn tags_are_purged_softly_and_hard() {
+fn tags_are_purged_soft_and_hard() {
     let origin = Counting::answering(|conn, head, nth| {
         let path = head.split(' ').nth(1).unwrap();
         let tag = if path == "/c" { "three" } else { "one, two" };
@@ -676,7 +676,7 @@ fn tags_are_purged_softly_and_hard() {
 }
 
 #[test]
-fn what_is_fetched_anew_has_the_target_that_was_sent() {
+fn background_update_sends_the_original_target() {
     let origin = Counting::new("Cache-Control: max-age=1\r\n");
     let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert_eq!(get(&server, "/a%6C?b").text(), "/a%6C?b 0");

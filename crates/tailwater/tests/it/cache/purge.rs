@@ -84,7 +84,7 @@ fn command(server: &Server, words: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn the_api_shows_caches() {
+fn api_shows_caches() {
     let addr = tagging();
     let server = start(server(), &conf("cache", addr));
     let json = |path: &str| get(&server, path).text();
@@ -123,7 +123,7 @@ fn the_api_shows_caches() {
 }
 
 #[test]
-fn the_api_purges() {
+fn api_purges() {
     let addr = tagging();
     let server = start(server(), &conf("cache", addr));
     keep(&server, &["/a/1", "/a/2", "/b"]);
@@ -155,7 +155,7 @@ fn the_api_purges() {
 }
 
 #[test]
-fn the_command_purges_in_a_running_server() {
+fn purge_command_purges_in_a_running_server() {
     let addr = tagging();
     for builder in [server(), server().with_master()] {
         let mut server = start(builder, &conf("cache", addr));
@@ -198,7 +198,7 @@ fn the_command_purges_in_a_running_server() {
 }
 
 #[test]
-fn a_disk_that_stands_still_holds_up_the_order_alone() {
+fn stalled_disk_delays_the_purge_only() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let addr = tagging();
     for builder in [server(), server().with_master()] {
@@ -230,7 +230,7 @@ fn a_disk_that_stands_still_holds_up_the_order_alone() {
 }
 
 #[test]
-fn hits_are_timed_by_where_they_come_from() {
+fn hit_times_are_counted_by_source() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let addr = tagging();
     let dir = disk.path().join("cache");

@@ -55,7 +55,7 @@ fn told(response: &Response) -> &str {
 }
 
 #[test]
-fn age_replaces_what_was_stored_section_5_1() {
+fn age_replaces_the_stored_age_section_5_1() {
     let front = front("", |conn, _, _| conn.answer("Cache-Control: max-age=600\r\nAge: 100\r\n", "a"));
     front.store("/", 1);
     let hit = front.get("/", "");
@@ -65,7 +65,7 @@ fn age_replaces_what_was_stored_section_5_1() {
 }
 
 #[test]
-fn what_clients_ask_for_section_5_2_1() {
+fn request_directives_are_kept_section_5_2_1() {
     let front = front("", |conn, _, nth| {
         conn.answer("Cache-Control: max-age=600\r\nETag: \"x\"\r\n", nth.to_string());
     });
@@ -81,7 +81,7 @@ fn what_clients_ask_for_section_5_2_1() {
 }
 
 #[test]
-fn authorization_is_for_one_unless_public_section_3_5() {
+fn authorized_response_is_private_unless_public_section_3_5() {
     let front = front("", |conn, head, nth| {
         let public = if head.contains("/public") { ", public" } else { "" };
         conn.answer(&format!("Cache-Control: max-age=600{public}\r\n"), nth.to_string());
@@ -93,7 +93,7 @@ fn authorization_is_for_one_unless_public_section_3_5() {
 }
 
 #[test]
-fn a_304_updates_what_is_stored_section_4_3_4() {
+fn status_304_updates_the_stored_response_section_4_3_4() {
     let front = front("", |conn, head, nth| match nth {
         0 => conn.answer("Cache-Control: no-cache\r\nETag: \"x\"\r\nX-Odd: old\r\n", "body"),
         _ => {
@@ -111,7 +111,7 @@ fn a_304_updates_what_is_stored_section_4_3_4() {
 }
 
 #[test]
-fn what_changes_something_invalidates_section_4_4() {
+fn unsafe_methods_invalidate_section_4_4() {
     let front = front("", |conn, head, nth| match head.starts_with("POST ") {
         true => conn.say("HTTP/1.1 201 Created\r\nLocation: /b?x\r\nContent-Length: 0\r\n\r\n"),
         false => conn.answer("Cache-Control: max-age=600\r\n", nth.to_string()),
@@ -126,7 +126,7 @@ fn what_changes_something_invalidates_section_4_4() {
 }
 
 #[test]
-fn targeted_fields_come_first_rfc9213() {
+fn targeted_fields_have_precedence_rfc9213() {
     let front = front("proxy_cache_targeted CDN-Cache-Control;", |conn, _, nth| {
         conn.answer("Cache-Control: no-store\r\nCDN-Cache-Control: max-age=600\r\n", nth.to_string());
     });
@@ -151,7 +151,7 @@ fn must_revalidate_is_never_used_stale_section_5_2_2_2() {
 }
 
 #[test]
-fn a_client_may_accept_what_is_stale_section_5_2_1_2() {
+fn max_stale_accepts_a_stale_response_section_5_2_1_2() {
     let front = front("", |conn, head, nth| {
         let more = if head.contains("/must") { ", must-revalidate" } else { "" };
         conn.answer(
@@ -179,7 +179,7 @@ fn a_client_may_accept_what_is_stale_section_5_2_1_2() {
 }
 
 #[test]
-fn a_head_is_answered_by_what_a_get_has_stored_section_4() {
+fn head_is_answered_from_a_stored_get_section_4() {
     let front = front("", |conn, head, nth| {
         let field = "Cache-Control: max-age=600\r\nX-Nth: ";
         match head.starts_with("HEAD ") {
@@ -199,7 +199,7 @@ fn a_head_is_answered_by_what_a_get_has_stored_section_4() {
 }
 
 #[test]
-fn parts_come_from_the_whole_and_are_not_stored_themselves_section_3_3() {
+fn ranges_are_served_from_the_whole_and_not_stored_section_3_3() {
     let front = front("", |conn, head, _| {
         let field = "Cache-Control: max-age=600\r\nETag: \"x\"\r\n";
         // One that sends a part, whoever asks.
@@ -226,7 +226,7 @@ fn parts_come_from_the_whole_and_are_not_stored_themselves_section_3_3() {
 }
 
 #[test]
-fn requests_at_one_time_are_one_request_section_4() {
+fn concurrent_requests_are_collapsed_section_4() {
     let (say, hear) = std::sync::mpsc::channel();
     let hear = Arc::new(std::sync::Mutex::new(hear));
     let lock = "proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;";
@@ -254,7 +254,7 @@ fn requests_at_one_time_are_one_request_section_4() {
 }
 
 #[test]
-fn a_variant_is_validated_for_itself_section_4_3() {
+fn variants_are_validated_separately_section_4_3() {
     let front = front("", |conn, head, nth| {
         let of = if head.contains("Accept-Language: de\r\n") { "de" } else { "en" };
         let fields = format!("Cache-Control: no-cache\r\nVary: Accept-Language\r\nETag: \"{of}\"\r\n");
@@ -282,7 +282,7 @@ fn a_variant_is_validated_for_itself_section_4_3() {
 }
 
 #[test]
-fn a_tag_comes_before_a_time_rfc9110_section_13_2_2() {
+fn etag_has_precedence_over_last_modified_rfc9110_section_13_2_2() {
     const OLDER: &str = "If-Modified-Since: Sat, 05 Nov 1994 08:49:37 GMT\r\n";
     let front = front("", |conn, _, _| {
         let modified = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
@@ -301,7 +301,7 @@ fn a_tag_comes_before_a_time_rfc9110_section_13_2_2() {
 }
 
 #[test]
-fn an_expires_of_another_zone_is_in_the_past_section_4_2() {
+fn expires_in_another_time_zone_is_in_the_past_section_4_2() {
     let front = front("", |conn, head, _| {
         let zone = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()).unwrap();
         let expires = format!("Expires: Tue, 06 Nov 2096 08:49:37 {zone}\r\n");
@@ -319,7 +319,7 @@ fn an_expires_of_another_zone_is_in_the_past_section_4_2() {
 }
 
 #[test]
-fn a_media_type_is_stored_as_it_was_written() {
+fn media_type_is_stored_as_written() {
     let front = front("", |conn, _, _| {
         conn.answer("Cache-Control: max-age=600\r\nContent-Type: text/plain;charset=utf-8\r\n", "a");
     });

@@ -128,7 +128,7 @@ fn no_complaint(server: &Server) {
 }
 
 #[test]
-fn a_response_is_made_of_slices() {
+fn response_is_assembled_from_slices() {
     let origin = Ranged::new(content(4500), "ETag: \"x\"\r\nX-Odd: a\r\n");
     let server = origin.sliced("slice 1000;");
     let response = get(&server, "/file?a=b");
@@ -178,7 +178,7 @@ fn only_the_slices_of_a_range_are_fetched() {
 }
 
 #[test]
-fn who_may_not_have_a_range_gets_all() {
+fn refused_range_gets_the_whole_response() {
     let origin = Ranged::new(content(2500), ETAG);
     let server = origin.sliced("slice 1000; max_ranges 0;");
     let response = ask(&server, "GET /", &["Range: bytes=1500-"]);
@@ -190,7 +190,7 @@ fn who_may_not_have_a_range_gets_all() {
 }
 
 #[test]
-fn conditions_and_head() {
+fn conditions_and_head_are_answered_from_slices() {
     let origin = Ranged::new(content(2500), ETAG);
     let server = origin.cached("slice 1000;");
     let head = ask(&server, "HEAD /", &[]);
@@ -236,7 +236,7 @@ fn slices_are_cached_one_by_one() {
 }
 
 #[test]
-fn a_slice_that_is_no_longer_valid_is_fetched_anew_as_one() {
+fn expired_slice_is_fetched_alone() {
     let origin = Ranged::new(content(2500), "ETag: \"x\"\r\nCache-Control: max-age=1\r\n");
     let server =
         origin.cached("slice 1000; proxy_cache_use_stale updating; proxy_cache_background_update on;");
@@ -257,7 +257,7 @@ fn a_slice_that_is_no_longer_valid_is_fetched_anew_as_one() {
 }
 
 #[test]
-fn a_slice_is_fetched_when_it_is_wanted() {
+fn slices_are_fetched_as_the_client_reads() {
     const SLICE: usize = 4 << 20;
     let origin = Ranged::answering(|conn, head| {
         let (start, end) = range(head).unwrap();
@@ -281,7 +281,7 @@ fn a_slice_is_fetched_when_it_is_wanted() {
 }
 
 #[test]
-fn what_is_not_the_slice_that_was_asked_for_is_no_response() {
+fn wrong_range_from_the_origin_is_an_error() {
     let origin = Ranged::answering(|conn, head| {
         let path = head.split(' ').nth(1).unwrap();
         let nth = range(head).unwrap().0 / 1000;
@@ -359,7 +359,7 @@ fn stored_slices_of_an_older_version_are_fetched_anew() {
 }
 
 #[test]
-fn new_slice_behind_stored_ones_ends_one_response_only() {
+fn changed_slice_behind_stored_ones_ends_one_response_only() {
     let (origin, is_new) = changing();
     let server = origin.cached("slice 1000;");
     assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
@@ -372,7 +372,7 @@ fn new_slice_behind_stored_ones_ends_one_response_only() {
 }
 
 #[test]
-fn two_versions_in_turn_are_never_put_together_and_leave_nothing_behind() {
+fn slices_of_two_versions_are_never_mixed() {
     // As from two servers behind one name of which one has not got the new version yet.
     let (nth, agree) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let is_agreed = agree.clone();
@@ -411,7 +411,7 @@ fn slice_of_another_length_is_not_kept() {
 }
 
 #[test]
-fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
+fn status_412_and_416_have_no_cache_fields() {
     let origin = Ranged::new(
         content(2500),
         "Cache-Control: max-age=3600\r\nCDN-Cache-Control: max-age=3600\r\nETag: \"a\"\r\n\
@@ -433,7 +433,7 @@ fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
 }
 
 #[test]
-fn what_is_not_the_part_that_the_key_names_is_not_kept() {
+fn slice_that_its_key_does_not_name_is_not_stored() {
     let origin = Ranged::answering(|conn, head| {
         conn.say("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 1-2/10\r\nContent-Length: 2\r\n\r\n");
         if !head.starts_with("HEAD ") {
@@ -449,7 +449,7 @@ fn what_is_not_the_part_that_the_key_names_is_not_kept() {
 }
 
 #[test]
-fn an_origin_without_ranges_answers_as_it_is() {
+fn response_of_an_origin_without_ranges_is_passed() {
     let origin = Ranged::answering(|conn, head| match head.split(' ').nth(1).unwrap() {
         "/missing" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nlost"),
         _ => conn.answer("", content(2500)),
@@ -463,7 +463,7 @@ fn an_origin_without_ranges_answers_as_it_is() {
 }
 
 #[test]
-fn without_its_variable_nothing_is_sliced() {
+fn slice_without_slice_range_has_no_effect() {
     let origin = Ranged::new(content(2500), ETAG);
     let server =
         start_server(server(), &format!("location / {{ slice 1000; proxy_pass http://{}; }}", origin.addr));
@@ -478,7 +478,7 @@ fn without_its_variable_nothing_is_sliced() {
 }
 
 #[test]
-fn parts_of_a_page_are_fetched_whole() {
+fn subrequests_are_not_sliced() {
     let origin = Ranged::new(content(2500), "Content-Type: text/html\r\n");
     let addr = origin.addr;
     let server = start_server(
@@ -494,7 +494,7 @@ fn parts_of_a_page_are_fetched_whole() {
 }
 
 #[test]
-fn filters_see_one_body() {
+fn filters_see_one_body_of_all_slices() {
     let mut whole = content(2500);
     whole[998..1002].copy_from_slice(b"THIS");
     let expected = String::from_utf8(whole.clone()).unwrap().replace("THIS", "that one");
@@ -529,7 +529,7 @@ fn slices_stay_in_the_location_of_their_response() {
 }
 
 #[test]
-fn many_slices_are_no_subrequests_too_many() {
+fn many_slices_do_not_exceed_the_subrequest_limit() {
     let origin = Ranged::new(content(12_000), "");
     let server = origin.sliced("slice 1;");
     let mut client = Client::connect(server.addr()).unwrap().patience(wait::PATIENCE * 6);
@@ -539,7 +539,7 @@ fn many_slices_are_no_subrequests_too_many() {
 }
 
 #[test]
-fn who_leaves_ends_it() {
+fn closed_client_connection_ends_the_fetching() {
     let origin = Ranged::new(content(100_000_000), "");
     let server = origin.sliced("slice 1m;");
     let mut client = server.connect().unwrap();
@@ -552,7 +552,7 @@ fn who_leaves_ends_it() {
 }
 
 #[test]
-fn its_size_is_a_size() {
+fn malformed_directives_are_refused() {
     for (written, said) in [
         ("slice x;", "\"slice\" directive invalid value"),
         ("slice 1m; slice 2m;", "\"slice\" directive is duplicate"),

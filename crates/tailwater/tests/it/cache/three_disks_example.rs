@@ -28,7 +28,7 @@ fn on_disks(server: &Server) -> [usize; 3] {
 }
 
 #[test]
-fn the_configuration_of_the_article_runs_as_it_is() {
+fn example_of_three_disks_runs_as_written() {
     let large = Random::new(3).bytes(LARGE);
     let body = large.clone();
     let (origin, asked) = counting(move |conn, head, _| match head.split(' ').nth(1).unwrap_or_default() {

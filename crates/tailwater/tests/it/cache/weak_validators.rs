@@ -6,7 +6,7 @@ use crate::support::cache::wait_stored;
 use crate::support::{ask, get, server, start};
 
 #[test]
-fn a_weak_tag_matches_no_if_match_and_no_if_range() {
+fn weak_etag_matches_neither_if_match_nor_if_range() {
     let (addr, _) = counting(|conn, head, _| {
         let tag = if head.starts_with("GET /weak") { "W/\"x\"" } else { "\"x\"" };
         conn.answer(&format!("Cache-Control: max-age=600\r\nETag: {tag}\r\n"), "0123");

@@ -79,7 +79,7 @@ fn nobody() -> SocketAddr {
 }
 
 #[test]
-fn requests_get_there_with_who_asked() {
+fn requests_are_passed_with_forwarded_fields() {
     let origin = mirror();
     let proxied = Proxied::start(&[&format!("http://{origin}/")]);
     assert_eq!(proxied.printed(), format!("Passing http://{}/ on to http://{origin}\n", proxied.addr()));
@@ -125,7 +125,7 @@ fn requests_get_there_with_who_asked() {
 }
 
 #[test]
-fn several_servers_share_the_requests_and_one_that_is_not_there_is_left_out() {
+fn requests_are_balanced_and_a_dead_server_is_skipped() {
     let named = |name: &'static str| {
         origin(move |mut conn: Conn| {
             while conn.head().is_some() {
@@ -148,7 +148,7 @@ fn several_servers_share_the_requests_and_one_that_is_not_there_is_left_out() {
 }
 
 #[test]
-fn what_is_wrong_with_a_server_is_one_line() {
+fn upstream_faults_are_printed_in_one_line() {
     let broken = origin(|mut conn| {
         let Some(head) = conn.head() else { return };
         let path = head.split(' ').nth(1).unwrap_or_default();
@@ -232,7 +232,7 @@ pub(crate) fn open_websocket(addr: SocketAddr) -> Client {
 }
 
 #[test]
-fn websockets_pass() {
+fn websocket_is_bidirectional() {
     let echo = origin(|mut conn| {
         let Some(head) = conn.head() else { return };
         let has =
@@ -275,7 +275,7 @@ fn websockets_pass() {
 }
 
 #[test]
-fn a_socket_of_this_machine_is_a_server() {
+fn unix_socket_is_an_upstream_server() {
     let dir = TempDir::new("socket").unwrap();
     let path = dir.join("app one.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -295,7 +295,7 @@ fn a_socket_of_this_machine_is_a_server() {
 }
 
 #[test]
-fn the_host_of_the_url_is_sent_if_asked_for() {
+fn host_of_the_url_is_sent_on_request() {
     let origin = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap_or_default();
@@ -319,7 +319,7 @@ fn the_host_of_the_url_is_sent_if_asked_for() {
 }
 
 #[test]
-fn what_may_be_kept_is_kept_and_outlives_the_command() {
+fn cache_option_stores_responses_that_survive_restart() {
     let (origin, asked) = counting(|conn, head, nth| {
         let path = head.split(' ').nth(1).unwrap_or_default();
         let fields = match path {
@@ -388,7 +388,7 @@ fn what_may_be_kept_is_kept_and_outlives_the_command() {
 }
 
 #[test]
-fn ctrl_c_lets_requests_come_to_their_end() {
+fn ctrl_c_finishes_requests() {
     let (go, wait_for_it) = channel::<()>();
     let wait_for_it = Arc::new(Mutex::new(wait_for_it));
     let origin = origin(move |mut conn| {
@@ -413,7 +413,7 @@ fn ctrl_c_lets_requests_come_to_their_end() {
 }
 
 #[test]
-fn what_cannot_be_passed_on_is_said() {
+fn unusable_arguments_are_refused_with_their_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let (taken, none) = (taken.local_addr().unwrap().to_string(), nobody().to_string());
     for (words, expected) in [

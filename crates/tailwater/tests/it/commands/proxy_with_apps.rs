@@ -83,7 +83,7 @@ server.listen(0, '127.0.0.1', () => console.log('port', server.address().port));
 ";
 
 #[test]
-fn pythons_server_answers() {
+fn python_http_server_answers() {
     let dir = TempDir::new("python").unwrap();
     dir.write("page one.html", "<p>one").unwrap();
     dir.write("large", "x".repeat(1 << 20)).unwrap();
@@ -114,7 +114,7 @@ server.serve_forever()",
 }
 
 #[test]
-fn nodes_server_answers() {
+fn node_http_server_answers() {
     let Some(app) = App::node(NODE, "Node's http") else { return };
     let proxied = Proxied::start(&[&format!("http://{}", app.addr)]);
     let mut client = Client::connect(proxied.addr()).unwrap();
@@ -157,7 +157,7 @@ fn echoes(app: &App) {
 }
 
 #[test]
-fn nodes_websockets_pass() {
+fn node_websocket_is_bidirectional() {
     let script = "
 const { WebSocketServer } = require('ws');
 const server = new WebSocketServer({ port: 0, host: '127.0.0.1', perMessageDeflate: false });
@@ -169,7 +169,7 @@ server.on('listening', () => console.log('port', server.address().port));
 }
 
 #[test]
-fn pythons_websockets_pass() {
+fn python_websocket_is_bidirectional() {
     let script = "
 from websockets.sync.server import serve
 def echo(socket):

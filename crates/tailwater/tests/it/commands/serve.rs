@@ -67,7 +67,7 @@ impl Served {
 }
 
 #[test]
-fn a_directory_is_listed_and_served() {
+fn directory_is_listed_and_served() {
     let mut served = Served::start();
     served.wait_ready();
     let get = |target| Client::get(served.addr(), target).unwrap();
@@ -104,7 +104,7 @@ fn a_directory_is_listed_and_served() {
 }
 
 #[test]
-fn a_single_page_answers_for_paths_that_are_not_there() {
+fn spa_option_answers_missing_paths() {
     let mut served = Served::start_with(&["--spa"]);
     assert!(!served.group.wait(wait::PATIENCE).unwrap().success());
     let err = fs::read_to_string(served.out.join("stderr")).unwrap();
@@ -134,7 +134,7 @@ fn a_single_page_answers_for_paths_that_are_not_there() {
 }
 
 #[test]
-fn responses_are_compressed_if_asked_for() {
+fn responses_are_compressed_on_request() {
     let served = Served::start_with(&["--compress"]);
     served.site.write("large.js", "let it = 'be'; ".repeat(1000)).unwrap();
     served.site.write("large.bin", "x".repeat(10_000)).unwrap();
@@ -157,7 +157,7 @@ fn responses_are_compressed_if_asked_for() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn password_is_required_on_request() {
     let served = Served::start_with(&["--auth", "me:sec:ret"]);
     served.wait_ready();
     let status = |credentials: &str| {
@@ -179,7 +179,7 @@ fn a_password_is_asked_for() {
 }
 
 #[test]
-fn a_second_ctrl_c_does_not_wait() {
+fn second_ctrl_c_ends_at_once() {
     let mut served = Served::start();
     served.site.write("large", vec![b'x'; 24 << 20]).unwrap();
     served.wait_ready();
@@ -195,7 +195,7 @@ fn a_second_ctrl_c_does_not_wait() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said() {
+fn unusable_arguments_are_refused_with_their_reason() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
     let dir = TempDir::new("serve").unwrap();

@@ -48,7 +48,7 @@ fn tree(dir: &Path) -> BTreeSet<PathBuf> {
 }
 
 #[test]
-fn it_says_what_it_is() {
+fn version_options_print_version_and_build() {
     let version = format!("tailwater version: tailwater/{}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(run(None, &["-v"]), (Some(0), String::new(), version.clone()));
 
@@ -76,7 +76,7 @@ fn it_says_what_it_is() {
 }
 
 #[test]
-fn mistakes_on_the_command_line() {
+fn command_line_mistakes_are_refused() {
     for (args, message) in [
         (&["-x"][..], "invalid option: \"-x\""),
         (&["nonsense"], "invalid option: \"nonsense\""),
@@ -97,7 +97,7 @@ fn mistakes_on_the_command_line() {
 }
 
 #[test]
-fn nothing_to_start_with_leads_to_serve() {
+fn missing_configuration_suggests_serve() {
     let dir = TempDir::new("cli").unwrap();
     let (code, out, err) = run(Some(dir.path()), &[]);
     let path = dir.join("conf/nginx.conf");
@@ -119,7 +119,7 @@ fn tested(conf: &str) -> String {
 }
 
 #[test]
-fn all_that_is_missing_is_listed_at_once() {
+fn all_missing_files_are_listed_at_once() {
     let said = tested(
         "load_module modules/ngx_http_perl_module.so;
 events { }
@@ -184,7 +184,7 @@ tailwater: configuration file n.conf test failed
 }
 
 #[test]
-fn one_thing_that_is_missing_needs_no_list() {
+fn one_missing_file_is_an_ordinary_error() {
     let said = tested("events { }\nhttp {\n    access_log $oidc_id_token;\n}\n");
     let expected = "\
 tailwater: [emerg] variable \"$oidc_id_token\" (ngx_http_oidc_module) is not supported by this version of \
@@ -197,7 +197,7 @@ tailwater: configuration file n.conf test failed
 }
 
 #[test]
-fn one_thing_that_is_missing_is_said_behind_another_mistake() {
+fn one_missing_file_is_reported_after_another_mistake() {
     let said = tested("events { }\nhttp {\n    frobnicate;\n    oidc_provider u { }\n}\n");
     let first = said.find("unknown directive \"frobnicate\" in n.conf:3").unwrap();
     let second = said.find("directive \"oidc_provider\" (ngx_http_oidc_module) is not supported");
@@ -205,7 +205,7 @@ fn one_thing_that_is_missing_is_said_behind_another_mistake() {
 }
 
 #[test]
-fn other_mistakes_are_said_at_once_too() {
+fn all_mistakes_are_reported_at_once() {
     let said = tested(
         "events { worker_connections 1k; }
 http {
@@ -331,7 +331,7 @@ http {
 }
 
 #[test]
-fn a_missing_brace_is_not_said_as_misplaced_directives() {
+fn missing_brace_is_not_reported_as_misplaced_directives() {
     let said =
         tested("events { }\nhttp {\n    server {\n        location / {\n    }\n    server {\n    }\n}\n");
     assert!(said.contains("unexpected end of file, expecting \"}\" in n.conf:9"), "{said}");
@@ -339,7 +339,7 @@ fn a_missing_brace_is_not_said_as_misplaced_directives() {
 }
 
 #[test]
-fn the_same_of_an_included_file_is_said_once() {
+fn warning_about_an_included_file_is_printed_once() {
     let servers = "server { listen 127.0.0.1:1 http2; include part; return 204; }\n".repeat(66);
     let dir = prefix(&format!("events {{ }}\nhttp {{\n{servers}}}\n"));
     fs::create_dir(dir.join("logs")).unwrap();
@@ -357,7 +357,7 @@ fn the_same_of_an_included_file_is_said_once() {
 }
 
 #[test]
-fn only_an_alias_that_can_be_left_is_warned_of() {
+fn alias_traversal_warning_has_no_false_positives() {
     for (location, is_warned) in [
         ("location /img { alias /srv/img/; }", true),
         ("location ^~ /img { alias $document_uri/; }", true),
@@ -375,7 +375,7 @@ fn only_an_alias_that_can_be_left_is_warned_of() {
 }
 
 #[test]
-fn hints_for_common_slips() {
+fn common_slips_have_hints() {
     for (text, hint) in [
         ("if ($uri == /a) { return 204; }", "values are compared with \"=\""),
         ("if($uri = /a) { return 204; }", "a blank is missing between \"if\" and \"(\""),
@@ -395,7 +395,7 @@ fn hints_for_common_slips() {
 }
 
 #[test]
-fn a_name_that_two_servers_have_is_warned_of_with_both_places() {
+fn duplicate_server_name_is_warned_of_with_both_places() {
     let said = tested(
         "events { }
 http {
@@ -416,7 +416,7 @@ tailwater: [warn] conflicting server name \"b\" on 127.0.0.1:1, ignored in n.con
 }
 
 #[test]
-fn what_is_built_in_need_not_be_loaded() {
+fn load_module_of_a_built_in_module_is_noted() {
     let conf = format!("load_module modules/ngx_http_brotli_filter_module.so;\n{FINE}");
     let dir = prefix(&conf);
     fs::create_dir(dir.join("logs")).unwrap();
@@ -428,7 +428,7 @@ fn what_is_built_in_need_not_be_loaded() {
 }
 
 #[test]
-fn a_test_says_how_it_went() {
+fn configuration_test_prints_its_result() {
     let dir = prefix(FINE);
     fs::create_dir(dir.join("logs")).unwrap();
     let conf = dir.join("conf/nginx.conf");
@@ -459,7 +459,7 @@ fn a_test_says_how_it_went() {
 }
 
 #[test]
-fn a_test_finds_what_a_start_would_not_make() {
+fn configuration_test_finds_files_that_a_start_could_not_create() {
     let dir = prefix(FINE);
     let elsewhere = TempDir::new("elsewhere").unwrap();
     let none = elsewhere.join("none");
@@ -551,7 +551,7 @@ fn pid_file_that_this_user_cannot_write_is_noted() {
 }
 
 #[test]
-fn directives_on_the_command_line_come_first() {
+fn directives_on_the_command_line_have_precedence() {
     let dir = prefix(FINE);
     let (code, _, err) = run(Some(dir.path()), &["-t", "-g", "worker_processes x;"]);
     assert_eq!(code, Some(1));
@@ -567,7 +567,7 @@ fn directives_on_the_command_line_come_first() {
 }
 
 #[test]
-fn orders_to_nobody() {
+fn signals_without_a_running_server_are_refused() {
     let dir = prefix(FINE);
     let path = dir.join("logs/nginx.pid");
     let name = path.display();
@@ -591,7 +591,7 @@ fn orders_to_nobody() {
 }
 
 #[test]
-fn an_address_in_use_is_named() {
+fn address_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap();
     let output = server().run(&format!("http {{ server {{ listen {addr}; }} }}")).unwrap();
@@ -606,7 +606,7 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
-fn it_goes_to_the_background_and_takes_orders() {
+fn daemon_obeys_signals_of_the_command_line() {
     let port = tw_testkit::ports::Port::reserve().unwrap();
     let conf = format!(
         "user root; loop_guard enforce; worker_processes 2; error_log logs/error.log notice; events {{}}
@@ -660,7 +660,7 @@ impl Drop for Background {
 }
 
 #[test]
-fn a_host_whose_name_is_almost_that_of_a_group_is_warned_of() {
+fn host_similar_to_an_upstream_name_is_warned_of() {
     let conf = |pass: &str| {
         format!(
             "events {{ }}\nhttp {{\n upstream Backend {{ server 127.0.0.1:1; }}\n server {{ listen 127.0.0.1:1;\n\

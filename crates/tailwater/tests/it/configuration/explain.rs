@@ -35,7 +35,7 @@ fn explained(url: &str) -> (String, bool, String) {
 }
 
 #[test]
-fn the_way_of_a_request() {
+fn explain_shows_rewrites_and_locations() {
     for (url, lines) in [
         (
             "http://example.com:8399/old/a",
@@ -103,7 +103,7 @@ fn the_way_of_a_request() {
 }
 
 #[test]
-fn servers_behind_this_one_are_told_instead_of_files() {
+fn explain_shows_upstream_servers() {
     let conf = "http {
 upstream app { server 127.0.0.1:1; }
 server {
@@ -140,7 +140,7 @@ server {
 }
 
 #[test]
-fn caches_are_told() {
+fn explain_shows_caches() {
     let conf = "http {
 proxy_cache_path cache levels=1:2 keys_zone=one:1m;
 map $request_method $purge { default 0; PURGE 1; }
@@ -180,7 +180,7 @@ server {
 }
 
 #[test]
-fn places_are_named() {
+fn explain_shows_file_and_line() {
     let (text, ..) = explained("http://example.com:8399/new/");
     for (about, line) in [("listen ", 3), ("server ", 2), ("location ", 6)] {
         let told = text.lines().find(|told| told.starts_with(about)).unwrap();
@@ -200,7 +200,7 @@ fn places_are_named() {
 }
 
 #[test]
-fn what_cannot_be_explained() {
+fn invalid_urls_are_refused() {
     for (url, expected) in [
         ("http://example.com:81/", "tailwater: no server listens on port 81 (listening: 127.0.0.1:8399)\n"),
         ("http://127.0.0.9:8399/", "tailwater: no server listens on port 8399 (listening: 127.0.0.1:8399)\n"),
@@ -217,7 +217,7 @@ fn what_cannot_be_explained() {
 }
 
 #[test]
-fn nothing_is_started() {
+fn explain_starts_no_server() {
     // The port is another server's, which goes on serving.
     let running = start(server(), "server { listen 127.0.0.1:{port}; return 200 here; }");
     let port = running.addr().port().to_string();

@@ -17,7 +17,7 @@ fn run(args: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn missing_directories_of_the_prefix_are_made_by_a_start() {
+fn start_creates_missing_directories_of_the_prefix() {
     let dir = TempDir::new("new-prefix").unwrap();
     let conf = dir
         .write(
@@ -51,7 +51,7 @@ fn missing_directories_of_the_prefix_are_made_by_a_start() {
 }
 
 #[test]
-fn a_reload_makes_missing_directories_of_the_prefix() {
+fn reload_creates_missing_directories_of_the_prefix() {
     let mut server =
         server().with_master().start("http { server { listen 127.0.0.1:{port}; return 200 one; } }").unwrap();
     server
@@ -65,7 +65,7 @@ fn a_reload_makes_missing_directories_of_the_prefix() {
 }
 
 #[test]
-fn a_prefix_that_cannot_be_made_is_said_by_a_test_and_by_a_start() {
+fn prefix_that_cannot_be_created_is_reported_by_test_and_start() {
     let dir = TempDir::new("no-prefix").unwrap();
     dir.write("file", "").unwrap();
     let conf = dir.write("n.conf", "events { } http { server { listen 127.0.0.1:1; } }").unwrap();
@@ -85,7 +85,7 @@ fn a_prefix_that_cannot_be_made_is_said_by_a_test_and_by_a_start() {
 }
 
 #[test]
-fn files_that_everybody_includes_are_built_in() {
+fn commonly_included_files_are_built_in() {
     let server = start(
         server()
             .file("html/a.svg", "<svg/>")
@@ -106,7 +106,7 @@ fn files_that_everybody_includes_are_built_in() {
 }
 
 #[test]
-fn a_file_that_is_there_takes_the_place_of_a_built_in_one() {
+fn existing_file_replaces_the_built_in_one() {
     let types = "types { text/special txt; }";
     let http = "include mime.types; server { listen 127.0.0.1:{port}; root html; }";
     let server = start(server().file("conf/mime.types", types).file("html/a.txt", "a"), http);
@@ -114,7 +114,7 @@ fn a_file_that_is_there_takes_the_place_of_a_built_in_one() {
 }
 
 #[test]
-fn a_file_elsewhere_is_not_taken_for_a_built_in_one() {
+fn built_in_file_is_used_only_at_its_own_path() {
     let dir = TempDir::new("elsewhere").unwrap();
     for (name, is_built_in) in [
         ("mime.types", true),
@@ -135,7 +135,7 @@ fn a_file_elsewhere_is_not_taken_for_a_built_in_one() {
 }
 
 #[test]
-fn modules_that_are_missing_are_warned_of_once_each() {
+fn missing_modules_are_warned_of_once_each() {
     let dir = TempDir::new("modules").unwrap();
     let modules = [
         "ngx_stream_module",

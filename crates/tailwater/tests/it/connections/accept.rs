@@ -23,7 +23,7 @@ fn short(addr: SocketAddr) -> std::io::Result<String> {
 }
 
 #[test]
-fn no_connection_is_lost_while_loops_and_their_sockets_come_and_go() {
+fn reloads_of_loops_and_sockets_lose_no_connection() {
     let conf = |loops: u32, reuseport: &str, text: u32| {
         let turns = if text % 3 == 2 { "on" } else { "off" };
         format!(
@@ -72,7 +72,7 @@ fn with_events(loops: u32, events: &str) -> Server {
 }
 
 #[test]
-fn who_has_its_turn_accepts_and_others_wait() {
+fn accept_mutex_holder_accepts_alone() {
     let server = with_events(3, "accept_mutex on; accept_mutex_delay 1h; connection_balance off;");
     // While loops begin, each that comes tries to get the turn.
     let all_begun =
@@ -88,7 +88,7 @@ fn who_has_its_turn_accepts_and_others_wait() {
 }
 
 #[test]
-fn a_loop_that_is_nearly_full_leaves_its_turn_to_another() {
+fn nearly_full_loop_releases_the_accept_mutex() {
     let events = "accept_mutex on; accept_mutex_delay 10ms; connection_balance off; worker_connections 16;";
     let server = with_events(2, events);
     let clients: Vec<_> = (0..20).map(|_| server.connect().unwrap()).collect();
@@ -99,7 +99,7 @@ fn a_loop_that_is_nearly_full_leaves_its_turn_to_another() {
 }
 
 #[test]
-fn connections_go_to_loops_that_do_less() {
+fn connections_go_to_less_busy_loops() {
     // Mostly one loop accepts.
     let mut server = with_events(2, "accept_mutex on; accept_mutex_delay 1h; worker_connections 4096;");
     let mut clients = Vec::new();
@@ -123,7 +123,7 @@ const READERS: usize = 24;
 const CROWD: usize = 200;
 
 #[test]
-fn a_crowd_is_accepted_also_while_a_loop_never_rests() {
+fn busy_loop_accepts_many_connections_in_a_turn() {
     let conf = "user root; worker_processes 1; events { worker_connections 1024; }
          http { server { listen 127.0.0.1:{port}; root html; location = /ok { return 200 ok; }
                          location = /metrics { metrics; } } }";

@@ -33,7 +33,7 @@ fn ok(events: &str, http: &str) -> Server {
 }
 
 #[test]
-fn who_waits_longest_makes_room_for_descriptors() {
+fn longest_idle_connection_is_closed_when_descriptors_run_out() {
     for multi_accept in ["off", "on"] {
         let events =
             format!("worker_processes 1; events {{ worker_connections 4096; multi_accept {multi_accept}; }}");
@@ -51,7 +51,7 @@ fn who_waits_longest_makes_room_for_descriptors() {
 }
 
 #[test]
-fn a_loop_without_room_stops_accepting_for_a_while() {
+fn loop_at_its_limit_pauses_accepting() {
     // Nobody waits for a request, so that nobody can be spared.
     let server = ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
     let mut busy: Vec<Client> = (0..150)
@@ -92,7 +92,7 @@ fn served(clients: Vec<Client>) -> usize {
 }
 
 #[test]
-fn whoever_waits_in_the_queue_of_a_socket_is_accepted_each_time_there_is_room_again() {
+fn queued_connections_are_accepted_when_descriptors_are_free() {
     const DESCRIPTORS: usize = 128;
     const CLIENTS: usize = 170;
     for multi_accept in ["off", "on"] {
@@ -117,7 +117,7 @@ fn whoever_waits_in_the_queue_of_a_socket_is_accepted_each_time_there_is_room_ag
 }
 
 #[test]
-fn a_loop_accepts_again_each_time_its_connections_have_gone() {
+fn loop_accepts_again_when_connections_close() {
     const CONNECTIONS: usize = 16;
     for multi_accept in ["off", "on"] {
         let events = format!("worker_connections {CONNECTIONS}; multi_accept {multi_accept};");
@@ -135,7 +135,7 @@ fn a_loop_accepts_again_each_time_its_connections_have_gone() {
 }
 
 #[test]
-fn files_that_nobody_reads_make_room_for_connections() {
+fn unused_open_files_are_closed_for_connections() {
     let server = ok(
         "worker_processes 1; events { worker_connections 4096; }",
         "open_file_cache max=10000 inactive=1h; open_file_cache_valid 1h;",
@@ -158,7 +158,7 @@ fn files_that_nobody_reads_make_room_for_connections() {
 }
 
 #[test]
-fn waiting_connections_make_room_for_files() {
+fn idle_connections_are_closed_for_files() {
     // Each request opens its file, which nobody keeps.
     let server = ok("worker_processes 1; events { worker_connections 4096; }", "disable_symlinks on;");
     let mut asking = server.connect().unwrap();
@@ -174,7 +174,7 @@ fn waiting_connections_make_room_for_files() {
 }
 
 #[test]
-fn waiting_connections_make_room_for_listings_and_temporary_files() {
+fn idle_connections_are_closed_for_listings_and_temporary_files() {
     let listing = "autoindex on;";
     let upload = "dav_methods PUT; create_full_put_path on; client_body_in_file_only clean;";
     let conf = format!(
@@ -203,7 +203,7 @@ fn waiting_connections_make_room_for_listings_and_temporary_files() {
 
 /// Two loops of which the clients of one wait for requests and those of the other cannot be spared.
 #[test]
-fn a_loop_asks_the_others_for_room_for_a_file() {
+fn loop_has_other_loops_free_a_descriptor_for_a_file() {
     let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
         events { worker_connections 4096; connection_balance off; }
         http { client_header_timeout 1h; keepalive_timeout 1h; disable_symlinks on;
@@ -241,7 +241,7 @@ fn loop_of(server: &Server, client: &Client) -> String {
 }
 
 #[test]
-fn a_loop_asks_the_others_for_room() {
+fn loop_has_other_loops_free_a_descriptor_for_a_connection() {
     let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
         events { worker_connections 4096; connection_balance off; }
         http { client_header_timeout 1h;
@@ -267,7 +267,7 @@ fn a_loop_asks_the_others_for_room() {
 }
 
 #[test]
-fn who_lingers_makes_room() {
+fn lingering_connections_are_closed_for_new_ones() {
     let server = ok(
         "worker_processes 1; events { worker_connections 16; }",
         "lingering_close always; lingering_time 1h; lingering_timeout 1h;",
@@ -284,7 +284,7 @@ fn who_lingers_makes_room() {
 }
 
 #[test]
-fn a_proxy_that_says_nothing_makes_room() {
+fn connection_without_a_proxy_protocol_header_is_closed_for_new_ones() {
     let conf = "worker_processes 1; events { worker_connections 16; }
         http { client_header_timeout 1h;
                server { listen 127.0.0.1:{port} proxy_protocol; location = / { return 200 ok; } } }";
@@ -361,7 +361,7 @@ fn upstream_connections_count_as_worker_connections() {
 }
 
 #[test]
-fn idle_clients_make_room_for_an_upstream_connection() {
+fn idle_clients_are_closed_for_an_upstream_connection() {
     let (addr, _) = counting(|conn, _, _| conn.answer("", "ok"));
     let server = passing(addr, "");
     let mut clients: Vec<Client> = (0..16).map(|_| server.connect().unwrap()).collect();
@@ -373,7 +373,7 @@ fn idle_clients_make_room_for_an_upstream_connection() {
 }
 
 #[test]
-fn idle_upstream_connections_make_room_for_clients() {
+fn idle_upstream_connections_are_closed_for_clients() {
     let (came, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (connected, ended) = (came.clone(), closed.clone());
     let addr = origin(move |mut conn| {
@@ -401,7 +401,7 @@ fn idle_upstream_connections_make_room_for_clients() {
 }
 
 #[test]
-fn an_upstream_connection_in_http2_counts_once_for_all_its_requests() {
+fn http2_upstream_connection_counts_once_for_all_requests() {
     let addr = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "ok") });
     let server = passing(addr, "proxy_http_version 2;");
     let mut client = Http2::connect(server.addr()).unwrap();

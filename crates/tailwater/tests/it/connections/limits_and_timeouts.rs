@@ -15,7 +15,7 @@ fn connection(client: &mut Client) -> Option<String> {
 }
 
 #[test]
-fn keepalive_requests() {
+fn keepalive_requests_closes_the_connection() {
     let server = start_server(server().file("html/a", "x"), "keepalive_requests 3;");
     let mut client = server.connect().unwrap();
     let said: Vec<_> = (0..3).map(|_| connection(&mut client).unwrap()).collect();
@@ -28,7 +28,7 @@ fn keepalive_requests() {
 }
 
 #[test]
-fn keepalive_timeout() {
+fn keepalive_timeout_closes_the_connection() {
     let server = start_server(
         server().file("html/a", "x"),
         "keepalive_timeout 1s 7s; location /off { keepalive_timeout 0; return 200; }",
@@ -44,7 +44,7 @@ fn keepalive_timeout() {
 }
 
 #[test]
-fn who_keeps_the_connection() {
+fn keepalive_depends_on_version_and_fields() {
     let server =
         start_server(server().file("html/a", "x"), "location /none { keepalive_disable none; return 200; }");
     for (request, keeps) in [
@@ -83,7 +83,7 @@ fn who_keeps_the_connection() {
 }
 
 #[test]
-fn connections_at_the_limit() {
+fn idle_connections_are_closed_at_worker_connections() {
     let conf = "worker_processes 1; events { worker_connections 16; } \
         http { server { listen 127.0.0.1:{port}; root html; keepalive_timeout 1h; } }";
     let server = server().file("html/a", "x").start(conf).unwrap();
@@ -137,7 +137,7 @@ fn with_big_file(directives: &str) -> Server {
 }
 
 #[test]
-fn a_reader_that_does_not_read_times_out() {
+fn send_timeout_ends_a_stalled_client() {
     for reset in ["on", "off"] {
         let server = with_big_file(&format!("send_timeout 1s; reset_timedout_connection {reset};"));
         let mut client = server.connect().unwrap();
@@ -158,7 +158,7 @@ fn a_reader_that_does_not_read_times_out() {
 }
 
 #[test]
-fn a_slow_reader_gets_everything() {
+fn slow_client_gets_everything() {
     let server = with_big_file("send_timeout 5s;");
     let mut client = server.connect().unwrap();
     client.send("GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
@@ -174,7 +174,7 @@ fn a_slow_reader_gets_everything() {
 }
 
 #[test]
-fn limit_rate() {
+fn limit_rate_delays_the_response() {
     let server = start_server(
         server().file("html/f", vec![b'x'; 30_000]),
         "location /slow/ { alias html/; limit_rate 20k; } location /after/ { alias html/; limit_rate 1k; limit_rate_after 30k; }
@@ -199,7 +199,7 @@ fn limit_rate() {
 }
 
 #[test]
-fn lingering_close() {
+fn lingering_close_reads_the_rest_of_the_request() {
     let conf = "lingering_timeout 1h; lingering_time 1h; location /off { lingering_close off; return 200 off; }
         location /on { lingering_close on; return 200 on; } location /always { lingering_close always; return 200 always; }";
     let server = start_server(server(), conf);
@@ -226,7 +226,7 @@ fn lingering_close() {
 }
 
 #[test]
-fn an_answer_is_not_lost_to_a_body_that_is_too_large() {
+fn response_to_a_too_large_body_is_not_lost() {
     let server = start_server(server(), "client_max_body_size 1k;");
     // The whole body is sent before anything is read: without a lingering close it would reset the connection.
     for size in [100_000, 3_000_000] {
@@ -238,7 +238,7 @@ fn an_answer_is_not_lost_to_a_body_that_is_too_large() {
 }
 
 #[test]
-fn many_connections_at_once() {
+fn many_connections_are_served_at_once() {
     let conf = "worker_processes 2; events { worker_connections 1000; } \
         http { server { listen 127.0.0.1:{port}; root html; } }";
     let server = server().file("html/a", "x".repeat(5000)).start(conf).unwrap();
@@ -275,7 +275,7 @@ fn descriptors_do_not_leak() {
 }
 
 #[test]
-fn rates_of_any_size() {
+fn rates_of_any_size_are_kept() {
     let text = "x".repeat(100_000);
     let server =
         start_server(server().file("html/a", &text), "limit_rate $arg_rate; limit_rate_after $arg_after;");

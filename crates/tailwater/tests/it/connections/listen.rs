@@ -13,7 +13,7 @@ fn text(addr: SocketAddr) -> String {
 }
 
 #[test]
-fn an_address_beside_all_addresses_has_its_own_servers() {
+fn address_beside_a_wildcard_has_its_own_servers() {
     let server = start(
         server(),
         "server { listen {port}; return 200 any; } \
@@ -29,7 +29,7 @@ fn an_address_beside_all_addresses_has_its_own_servers() {
 }
 
 #[test]
-fn every_loop_of_a_sharded_port_answers() {
+fn every_loop_of_a_reuseport_socket_answers() {
     let server = server()
         .start("worker_processes 3; http { server { listen 127.0.0.1:{port} reuseport; return 200 here; } }")
         .unwrap();
@@ -40,7 +40,7 @@ fn every_loop_of_a_sharded_port_answers() {
 }
 
 #[test]
-fn a_unix_socket() {
+fn unix_socket_is_served() {
     let mut server =
         start(server(), "server { listen unix:{prefix}/socket; listen 127.0.0.1:{port}; return 200 here; }");
     let mut client = UnixStream::connect(server.prefix().join("socket")).unwrap();

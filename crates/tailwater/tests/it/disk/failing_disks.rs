@@ -16,7 +16,7 @@ const EMFILE: i32 = 24;
 const ENOMEM: i32 = 12;
 
 #[test]
-fn a_disk_that_stands_still_stops_only_those_who_need_it() {
+fn stalled_disk_delays_only_requests_that_need_it() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "slow content");
     let server = start_server(
@@ -38,7 +38,7 @@ fn a_disk_that_stands_still_stops_only_those_who_need_it() {
 }
 
 #[test]
-fn a_client_that_leaves_does_not_wait_for_its_disk() {
+fn closed_client_connection_does_not_wait_for_the_disk() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "slow content");
     let server = start_server(
@@ -56,7 +56,7 @@ fn a_client_that_leaves_does_not_wait_for_its_disk() {
 }
 
 #[test]
-fn failing_operations_have_their_status_and_line() {
+fn failing_operations_have_status_and_log_line() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "content");
     let slow = disk.path().display().to_string();
@@ -95,7 +95,7 @@ fn failing_operations_have_their_status_and_line() {
 }
 
 #[test]
-fn a_body_that_cannot_be_stored_is_refused_and_harms_nobody() {
+fn body_that_cannot_be_stored_is_refused_alone() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let server = start_server(
         server().file("html/fast.txt", "fast"),
@@ -117,7 +117,7 @@ fn a_body_that_cannot_be_stored_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn a_full_queue_is_told_and_does_not_touch_what_is_in_memory() {
+fn full_pool_queue_is_logged_and_spares_files_in_memory() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     for name in ["a", "b", "c"] {
         disk.write(name, "slow content");

@@ -76,7 +76,7 @@ fn alarms(server: &Server) -> usize {
 }
 
 #[test]
-fn hung_disk_refuses_its_requests_and_leaves_the_others_their_threads() {
+fn hung_disk_refuses_its_requests_and_blocks_no_other_disk() {
     let Some((disk, healthy)) = disks() else { return };
     let server = serve(&disk, &healthy, "");
     for (nth, op) in [Op::Open, Op::Lookup, Op::Getattr].into_iter().enumerate() {
@@ -117,7 +117,7 @@ fn hung_disk_refuses_its_requests_and_leaves_the_others_their_threads() {
 }
 
 #[test]
-fn links_to_a_hung_disk_leave_the_disk_they_are_on_its_threads() {
+fn links_to_a_hung_disk_do_not_block_their_own_disk() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let root = TempDir::new("links").unwrap();
     disk.write("f", "slow content");
@@ -163,7 +163,7 @@ fn links_to_a_hung_disk_leave_the_disk_they_are_on_its_threads() {
 }
 
 #[test]
-fn hung_read_ends_its_responses_and_leaves_the_others_their_threads() {
+fn hung_read_ends_its_responses_and_blocks_no_other_disk() {
     let Some((disk, healthy)) = disks() else { return };
     let server = serve(&disk, &healthy, "");
     let stall = disk.on(Op::Read).inject(Fault::Stall);

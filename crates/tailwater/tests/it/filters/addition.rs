@@ -35,7 +35,7 @@ fn bodies_get_additions() {
 }
 
 #[test]
-fn the_head_of_a_body_with_additions() {
+fn additions_remove_length_and_weaken_the_etag() {
     let server = start_server(
         server().file("html/a.html", "A").file("html/head", "<"),
         "add_before_body /head; location /head { add_header X-Part y; default_type text/html; }",
@@ -63,7 +63,7 @@ fn additions_have_filters_of_their_own() {
 }
 
 #[test]
-fn pages_among_the_additions_share_variables() {
+fn additions_share_variables() {
     let server = start_server(
         server()
             .file("html/a.html", "-")

@@ -48,7 +48,7 @@ fn content_type(response: &Response) -> String {
 }
 
 #[test]
-fn charsets_are_named() {
+fn charset_is_added_to_content_type() {
     let server = site();
     for (target, expected) in [
         ("/koi.html", "text/html; charset=utf-8"),
@@ -89,7 +89,7 @@ fn bodies_are_recoded() {
 }
 
 #[test]
-fn heads_of_recoded_bodies() {
+fn recoding_to_another_length_removes_length_and_ranges() {
     let server = site();
     let same = get(&server, "/to-win/koi.html");
     assert_eq!(same.field("Content-Length"), Some("5"));
@@ -112,7 +112,7 @@ fn heads_of_recoded_bodies() {
 }
 
 #[test]
-fn ranges_of_recoded_bodies_cost_what_is_in_them() {
+fn ranges_of_recoded_bodies_read_only_their_bytes() {
     use std::os::unix::fs::FileExt as _;
 
     // A hole that nobody reads to its end within the patience of a client.
@@ -139,7 +139,7 @@ fn ranges_of_recoded_bodies_cost_what_is_in_them() {
 }
 
 #[test]
-fn parts_are_recoded_to_the_charset_of_the_whole() {
+fn subrequests_are_recoded_to_the_charset_of_the_main_request() {
     let server = start(
         server().file("html/a.html", "<").file("html/koi.html", b"\xc0").file("html/utf.html", "ы"),
         &format!(
@@ -152,7 +152,7 @@ fn parts_are_recoded_to_the_charset_of_the_whole() {
 }
 
 #[test]
-fn long_bodies_with_sequences_that_are_split() {
+fn split_sequences_are_recoded() {
     let text = format!("x{}", "юа•ы😀".repeat(20_000));
     let server = start(
         server().file("html/a.html", &*text),
@@ -165,7 +165,7 @@ fn long_bodies_with_sequences_that_are_split() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         ("charset_map a A { }", "\"charset_map\" between the same charsets \"a\" and \"A\""),
         (
@@ -189,7 +189,7 @@ fn configurations_that_are_refused() {
 }
 
 #[test]
-fn a_media_type_is_passed_on_as_it_was_written() {
+fn media_type_is_passed_as_written() {
     const WRITTEN: [&str; 4] = [
         "text/html;charset=utf-8",
         "text/html ; Charset=\"UTF-8\"",

@@ -36,7 +36,7 @@ fn serving(files: &[(&str, &[u8])]) -> Server {
 }
 
 #[test]
-fn who_does_not_accept_it_gets_it_unpacked() {
+fn gzip_is_unpacked_for_clients_that_do_not_accept_it() {
     let large = text(700_000);
     let two = [packed(b"one, "), packed(b"two")].concat();
     let (many, nothing) = (packed(b"x").repeat(3000), packed(b"").repeat(3000));
@@ -78,7 +78,7 @@ fn who_does_not_accept_it_gets_it_unpacked() {
 }
 
 #[test]
-fn what_is_damaged_ends_where_the_damage_is() {
+fn damaged_gzip_ends_the_response_at_the_damage() {
     let whole = packed(&text(300_000));
     let mut wrong_sum = whole.clone();
     let at = wrong_sum.len() - 8;
@@ -119,7 +119,7 @@ fn what_is_damaged_ends_where_the_damage_is() {
 }
 
 #[test]
-fn a_bomb_costs_no_memory() {
+fn decompression_bomb_uses_little_memory() {
     // 200 MB of nothing in 200 KB, and that once more.
     let bomb = packed(&vec![0; 200 << 20]);
     assert!(bomb.len() < 300_000);

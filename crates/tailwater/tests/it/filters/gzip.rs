@@ -50,7 +50,7 @@ fn coding(response: &Response) -> Option<&str> {
 }
 
 #[test]
-fn what_is_compressed_says_so_and_is_the_same_text() {
+fn compressed_responses_decode_to_the_original() {
     for (on, accepted, name) in
         [("gzip on", "gzip", "gzip"), ("brotli on", "br", "br"), ("zstd on", "zstd", "zstd")]
     {
@@ -92,7 +92,7 @@ fn what_is_compressed_says_so_and_is_the_same_text() {
 }
 
 #[test]
-fn what_is_soon_compressed_has_a_length() {
+fn small_compressed_response_has_a_length() {
     let server = start_server(
         server().file("html/a.html", text(200_000)),
         "gzip on; location /b { return 200 <b>; }
@@ -113,7 +113,7 @@ fn what_is_soon_compressed_has_a_length() {
 }
 
 #[test]
-fn http_10_gets_gzip_if_it_may() {
+fn gzip_http_version_admits_http_1_0() {
     let server = start_server(server().file("html/a.html", text(200_000)), "gzip on; gzip_http_version 1.0;");
     let mut client = server.connect().unwrap();
     client.send("GET /a.html HTTP/1.0\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n\r\n").unwrap();
@@ -126,7 +126,7 @@ fn http_10_gets_gzip_if_it_may() {
 }
 
 #[test]
-fn which_responses_are_compressed() {
+fn types_lengths_and_proxied_decide_compression() {
     let builder = server().file("html/a.html", text(1000)).file("html/a.css", text(1000));
     let server = start_server(
         builder,
@@ -171,7 +171,7 @@ fn which_responses_are_compressed() {
 }
 
 #[test]
-fn the_first_coding_that_is_accepted() {
+fn preferred_accepted_coding_is_chosen() {
     let server = start_server(
         server().file("html/a.html", text(1000)),
         "gzip on; gzip_vary on; brotli on; zstd on; location /zstd/ { brotli off; alias html/; }
@@ -202,7 +202,7 @@ fn the_first_coding_that_is_accepted() {
 }
 
 #[test]
-fn hostile_wishes_are_harmless() {
+fn malformed_accept_encoding_is_harmless() {
     let server = start_server(server().file("html/a.html", text(1000)), "gzip on; brotli on; zstd on;");
     for accept in [
         "gzip;q=".to_owned(),
@@ -254,7 +254,7 @@ fn ratios_are_logged() {
 }
 
 #[test]
-fn costly_levels_do_not_keep_the_loop() {
+fn costly_levels_do_not_block_the_loop() {
     let server = start_server(
         server().file("html/a.html", text(2_000_000)),
         "brotli on; brotli_comp_level 9; zstd on; zstd_comp_level 19; gzip on; gzip_comp_level 9;
@@ -278,7 +278,7 @@ fn costly_levels_do_not_keep_the_loop() {
 }
 
 #[test]
-fn clients_that_leave_take_nothing_with_them() {
+fn closed_client_connections_leak_no_encoder() {
     let server = start_server(
         server().file("html/a.html", text(5_000_000)),
         "brotli on; brotli_comp_level 11; gzip on;",
@@ -294,7 +294,7 @@ fn clients_that_leave_take_nothing_with_them() {
 }
 
 #[test]
-fn a_file_that_shrinks_ends_the_response() {
+fn shrinking_file_ends_the_response() {
     let server = start_server(server().file("html/a.html", noise(24 << 20)), "gzip on;");
     let path = server.prefix().join("html/a.html");
     let mut client = server.connect().unwrap();
@@ -308,7 +308,7 @@ fn a_file_that_shrinks_ends_the_response() {
 }
 
 #[test]
-fn a_page_of_parts_is_compressed_as_a_whole() {
+fn subrequests_are_compressed_with_the_main_response() {
     let builder = server()
         .file("html/page.html", "before <!--#include virtual=\"/part.html\" --> after")
         .file("html/part.html", text(1000))
@@ -331,7 +331,7 @@ fn a_page_of_parts_is_compressed_as_a_whole() {
 }
 
 #[test]
-fn a_block_of_if_may_turn_it_on() {
+fn gzip_in_an_if_block_is_used() {
     let server = start_server(
         server(),
         "default_type text/html; gzip off; if ($arg_x) { set $y 1; }
@@ -342,7 +342,7 @@ fn a_block_of_if_may_turn_it_on() {
 }
 
 #[test]
-fn mistakes_in_the_configuration() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         ("gzip_comp_level 0;", "value must be between 1 and 9"),
         ("gzip_comp_level 10;", "value must be between 1 and 9"),
@@ -373,7 +373,7 @@ fn mistakes_in_the_configuration() {
 }
 
 #[test]
-fn every_setting_makes_what_can_be_read() {
+fn every_setting_decodes() {
     let settings = [
         "gzip on; gzip_comp_level 9; gzip_window 512; gzip_hash 512;",
         "gzip on; gzip_window 1k; gzip_hash 128k; gzip_buffers 1 1; postpone_gzipping 4k; gzip_no_buffer on;",

@@ -23,7 +23,7 @@ fn seconds(response: &Response, name: &str) -> i64 {
 }
 
 #[test]
-fn statuses_that_get_fields() {
+fn add_header_depends_on_the_status() {
     let server = start_server(
         server().file("html/a", "hello"),
         &format!("add_header X-Usual a; add_header X-Always b always; expires 1h; {}", codes()),
@@ -58,7 +58,7 @@ fn codes() -> String {
 }
 
 #[test]
-fn values_and_inheritance() {
+fn add_header_takes_variables_and_is_inherited() {
     let server = start_server(
         server(),
         "add_header X-Server server; add_header X-Var \"$uri [$arg_x]\"; add_header X-Empty $arg_none;
@@ -113,7 +113,7 @@ fn expiring(values: &[&str]) -> Server {
 }
 
 #[test]
-fn times_of_expires() {
+fn expires_takes_times() {
     /// What `Expires` is counted from.
     enum From {
         Date,
@@ -149,7 +149,7 @@ fn times_of_expires() {
 }
 
 #[test]
-fn words_of_expires() {
+fn expires_takes_epoch_max_and_off() {
     let server = expiring(&["epoch", "max", "off", "$arg_e", "modified $arg_e", "@12h"]);
     let both = |response: &Response| {
         let field = |name| response.field(name).unwrap_or_default().to_owned();
@@ -178,7 +178,7 @@ fn words_of_expires() {
 }
 
 #[test]
-fn a_daily_time_is_local() {
+fn daily_expires_time_is_local() {
     let conf = "http { server { listen 127.0.0.1:{port}; location / { expires @12h; return 200; } } }";
     for (zone, utc) in [("UTC", 12), ("<+03>-3", 9), ("<-0530>5:30", 17)] {
         let server = server().env("TZ", zone).start(conf).unwrap();
@@ -191,7 +191,7 @@ fn a_daily_time_is_local() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("add_header X;", "invalid number of arguments in \"add_header\" directive"),
         ("add_header X y sometimes;", "invalid parameter \"sometimes\""),
@@ -282,7 +282,7 @@ fn fields_and_trailers_of_enclosing_blocks() {
 }
 
 #[test]
-fn a_head_of_unknown_length_says_nothing_of_chunks() {
+fn head_response_of_unknown_length_has_no_transfer_encoding() {
     let server = start_server(
         server().file("html/a.html", "<html>some text that is long enough</html>".repeat(5000)),
         "location /gzip/ { gzip on; alias html/; } location /ssi/ { ssi on; alias html/; }

@@ -7,7 +7,7 @@ const CHROME: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/120.0.0
 const FIREFOX: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0";
 
 #[test]
-fn pages_of_errors_are_long_enough_to_be_shown() {
+fn msie_padding_extends_error_pages() {
     let server = start_server(
         server(),
         "location /off { msie_padding off; return 404; } location /500 { return 500; }
@@ -34,7 +34,7 @@ fn pages_of_errors_are_long_enough_to_be_shown() {
 }
 
 #[test]
-fn redirects_are_pages_for_internet_explorer() {
+fn msie_refresh_replaces_redirects() {
     let server = start(
         server().file("html/dir/x", ""),
         "server { listen 127.0.0.1:{port}; root html; msie_refresh on; error_page 410 http://example.com/410;
@@ -67,7 +67,7 @@ fn redirects_are_pages_for_internet_explorer() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("msie_padding yes;", "invalid value \"yes\" in \"msie_padding\" directive"),
         ("msie_refresh on; msie_refresh on;", "\"msie_refresh\" directive is duplicate"),

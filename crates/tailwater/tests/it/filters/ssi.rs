@@ -28,7 +28,7 @@ fn check(conf: &str, files: &[(&str, &str)], pages: &[(&str, &str)]) -> Server {
 }
 
 #[test]
-fn variables() {
+fn set_and_echo_variables() {
     check(
         "set $known 'a<b'; set $empty '';",
         &[],
@@ -57,7 +57,7 @@ fn variables() {
 }
 
 #[test]
-fn conditions() {
+fn if_elif_else_select_text() {
     let cases = [
         ("$yes", "1"),
         ("$no", "2"),
@@ -94,7 +94,7 @@ fn conditions() {
 }
 
 #[test]
-fn includes() {
+fn include_inserts_responses() {
     let server = check(
         "location /sub { ssi off; } location = /found { return 200 'found'; } \
          location = /gone { return 410; } location = /own { error_page 404 /found; return 404; } \
@@ -155,7 +155,7 @@ fn includes() {
 }
 
 #[test]
-fn parts_are_not_compressed_by_themselves() {
+fn includes_are_not_compressed_separately() {
     let server = start_server(
         server()
             .file("html/a.html", "<!--#include virtual='/part.html' -->")
@@ -171,7 +171,7 @@ fn parts_are_not_compressed_by_themselves() {
 }
 
 #[test]
-fn heads_and_settings() {
+fn ssi_settings_apply() {
     let server = start_server(
         server()
             .file("html/a.html", "<!--#bad -->x")
@@ -202,7 +202,7 @@ fn heads_and_settings() {
 }
 
 #[test]
-fn pages_that_include_themselves() {
+fn recursive_includes_end() {
     let server = start_server(
         server()
             .file("html/loop.html", "x<!--#include virtual='/loop.html' -->y")
@@ -226,7 +226,7 @@ fn pages_that_include_themselves() {
 }
 
 #[test]
-fn values_that_begin_long_and_texts_in_pieces() {
+fn long_values_and_split_commands_are_parsed() {
     let long = "v".repeat(65_536);
     let mut text = format!("<!--#set var='a' value='{long}' -->");
     for _ in 0..300 {
@@ -243,7 +243,7 @@ fn values_that_begin_long_and_texts_in_pieces() {
 
 /// What nobody writes, but somebody might: here nginx takes memory and time without end.
 #[test]
-fn hostile_pages() {
+fn malformed_pages_are_harmless() {
     let mut many = String::new();
     for n in 0..40_000 {
         write!(many, "<!--#set var='v{n}' value='{n}' -->").unwrap();
@@ -281,7 +281,7 @@ fn hostile_pages() {
 }
 
 #[test]
-fn a_client_gone_during_an_include_is_logged_with_what_the_page_knew() {
+fn closed_client_connection_during_an_include_is_logged_with_page_variables() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let mut site = server();
     let include = |name: String| format!("<!--#include virtual='/slow/{name}' -->");

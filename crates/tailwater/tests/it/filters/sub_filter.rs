@@ -13,7 +13,7 @@ use tw_testkit::wait;
 use crate::support::{ask, get, page, refusal, server, start_server};
 
 #[test]
-fn words_are_replaced() {
+fn strings_are_replaced() {
     let server = start_server(
         server().file("html/a.html", "One two ONE two one").file("html/a.txt", "one").file("html/e.html", ""),
         "location /once { alias html; sub_filter one 1; sub_filter TWO '<$arg_x>'; } \
@@ -43,7 +43,7 @@ fn words_are_replaced() {
 }
 
 #[test]
-fn the_head_of_a_changed_body() {
+fn replacement_removes_length_and_validators() {
     let server = start_server(
         server().file("html/a.html", "one"),
         "location / { sub_filter one 1; } location /keep { alias html; sub_filter one 1; sub_filter_last_modified on; }",
@@ -61,7 +61,7 @@ fn the_head_of_a_changed_body() {
 }
 
 #[test]
-fn long_bodies_of_partial_matches() {
+fn long_bodies_of_partial_matches_are_kept() {
     let almost = "abcabcabx".repeat(100_000);
     let server = start_server(
         server().file("html/a.html", format!("{almost}abcabcabc!")),
@@ -73,7 +73,7 @@ fn long_bodies_of_partial_matches() {
 }
 
 #[test]
-fn many_words_and_long_values() {
+fn many_strings_and_long_replacements_work() {
     let mut conf = String::from("sub_filter_once off; sub_filter_types *; ");
     for n in 0..254 {
         write!(conf, "sub_filter w{n:03} '[{n}]'; ").unwrap();
@@ -93,7 +93,7 @@ fn many_words_and_long_values() {
 
 /// A client that takes everything at once, of a body that is in memory: nothing makes its connection wait.
 #[test]
-fn others_are_served_while_a_long_body_is_made() {
+fn long_body_does_not_block_the_loop() {
     const SIZE: usize = 64 << 20;
     let server = start_server(
         server().file("html/long.html", vec![b'x'; SIZE]).file("html/short", "s"),
@@ -127,7 +127,7 @@ fn others_are_served_while_a_long_body_is_made() {
 }
 
 #[test]
-fn words_that_a_peer_makes_long() {
+fn too_long_strings_from_variables_are_ignored() {
     let [longest, more] = [1024, 1025].map(|len| "w".repeat(len));
     let server = start_server(
         server().file("html/a", format!("{longest} x")).file("html/b", format!("{more} x")),
@@ -142,7 +142,7 @@ fn words_that_a_peer_makes_long() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     let many = "sub_filter a b; ".repeat(256);
     for (conf, expected) in [
         ("sub_filter '' b;", "empty search pattern"),

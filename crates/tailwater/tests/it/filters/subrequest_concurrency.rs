@@ -58,7 +58,7 @@ fn words(names: impl Iterator<Item = usize>) -> String {
 }
 
 #[test]
-fn includes_are_fetched_side_by_side_and_sent_in_order() {
+fn includes_are_fetched_concurrently_and_sent_in_order() {
     for http2 in [false, true] {
         let (to, _) = meeting(10);
         let server = start_server(
@@ -75,7 +75,7 @@ fn includes_are_fetched_side_by_side_and_sent_in_order() {
 }
 
 #[test]
-fn includes_of_included_pages_are_fetched_side_by_side() {
+fn nested_includes_are_fetched_concurrently() {
     let (to, _) = meeting(6);
     let server = start_server(
         server()
@@ -88,7 +88,7 @@ fn includes_of_included_pages_are_fetched_side_by_side() {
 }
 
 #[test]
-fn a_page_is_read_on_while_an_include_is_awaited() {
+fn page_is_read_ahead_while_an_include_is_awaited() {
     let (to, requests) = meeting(2);
     let pages = origin(move |mut conn: Conn| {
         if conn.head().is_none() {
@@ -127,7 +127,7 @@ fn variables_of_earlier_includes_keep_their_meaning() {
 }
 
 #[test]
-fn an_include_for_a_variable_is_fetched_beside_the_one_in_front() {
+fn include_for_a_variable_is_fetched_concurrently() {
     let (to, _) = meeting(2);
     let server = start_server(
         server().file(
@@ -141,7 +141,7 @@ fn an_include_for_a_variable_is_fetched_beside_the_one_in_front() {
 }
 
 #[test]
-fn includes_that_run_before_their_turn_are_bounded() {
+fn concurrent_includes_are_bounded() {
     // The one whose turn it is, and 32 more.
     let (to, requests) = meeting(33);
     let server = start_server(
@@ -153,7 +153,7 @@ fn includes_that_run_before_their_turn_are_bounded() {
 }
 
 #[test]
-fn an_include_that_fails_leaves_the_others() {
+fn failed_include_leaves_the_others() {
     let (to, _) = meeting(2);
     let fails = origin(|mut conn: Conn| {
         conn.head();
@@ -182,7 +182,7 @@ fn an_include_that_fails_leaves_the_others() {
 }
 
 #[test]
-fn an_include_before_its_turn_does_not_fill_memory() {
+fn early_include_does_not_fill_memory() {
     const SIZE: usize = 64 << 20;
     let blocked = Arc::new((Mutex::new(false), Condvar::new()));
     let waits = blocked.clone();
@@ -222,7 +222,7 @@ fn an_include_before_its_turn_does_not_fill_memory() {
 }
 
 #[test]
-fn additions_are_fetched_side_by_side() {
+fn additions_are_fetched_concurrently() {
     for body in ["body".to_owned(), "b".repeat(48 << 10)] {
         let (to, _) = meeting(2);
         let server = start_server(
@@ -237,7 +237,7 @@ fn additions_are_fetched_side_by_side() {
 }
 
 #[test]
-fn a_body_longer_than_its_buffer_is_sent_whole_between_additions() {
+fn body_longer_than_its_buffer_is_sent_whole_between_additions() {
     let (to, _) = meeting(1);
     let body = "b".repeat(300 << 10);
     let server = start_server(

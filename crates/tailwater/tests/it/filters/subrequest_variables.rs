@@ -8,7 +8,7 @@ const FORMAT: &str = "log_format parts '$kind method=$request_method uri=$uri ar
     host=$http_host sent=$upstream_http_method'; map $uri $kind { default main; ~^/(?<name>[a-z]+) $name; }";
 
 #[test]
-fn subrequest_variables_are_those_of_nginx() {
+fn subrequest_variables_match_nginx() {
     let part = "log_subrequest on; access_log logs/parts.log parts;";
     let server = start(
         server()

@@ -94,7 +94,7 @@ fn cookies_are_set_once() {
 }
 
 #[test]
-fn ids_differ_and_variables_say_what_is_set() {
+fn ids_differ_and_variables_have_their_values() {
     let server = start_server(
         server(),
         "userid on; add_header X-Set $uid_set; add_header X-Got $uid_got; location / { return 200; }
@@ -117,7 +117,7 @@ fn ids_differ_and_variables_say_what_is_set() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     for (text, said) in [
         ("userid yes;", "invalid value \"yes\""),
         ("userid on; userid off;", "\"userid\" directive is duplicate"),

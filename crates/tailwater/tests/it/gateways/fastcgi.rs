@@ -42,7 +42,7 @@ fn saying(bytes: impl Into<Vec<u8>>) -> SocketAddr {
 }
 
 #[test]
-fn an_application_is_told_what_the_configuration_says() {
+fn configured_parameters_are_sent() {
     let addr = mirror();
     let server = start(
         server(),
@@ -94,7 +94,7 @@ fn an_application_is_told_what_the_configuration_says() {
 }
 
 #[test]
-fn fields_of_a_request_that_are_many_or_long_arrive() {
+fn many_or_long_fields_are_sent() {
     let server = start(
         server(),
         &format!(
@@ -110,7 +110,7 @@ fn fields_of_a_request_that_are_many_or_long_arrive() {
 }
 
 #[test]
-fn a_response_is_what_its_fields_say() {
+fn response_fields_set_status_and_head() {
     let addr = application(|conn, asked| {
         let head = asked.param("QUERY_STRING").unwrap_or_default().replace('|', "\r\n").replace('_', " ");
         conn.answer_fastcgi(format!("{head}\r\n\r\nbody"));
@@ -139,7 +139,7 @@ fn a_response_is_what_its_fields_say() {
 }
 
 #[test]
-fn records_may_come_in_any_pieces() {
+fn records_are_parsed_in_any_pieces() {
     let whole = [
         record(STDERR, "a warning\n"),
         record(STDOUT, "Content-Type: text/plain\r\nX-A"),
@@ -168,7 +168,7 @@ fn records_may_come_in_any_pieces() {
 }
 
 #[test]
-fn what_is_no_response_is_a_bad_gateway() {
+fn malformed_response_is_502() {
     let head = record(STDOUT, "Content-Length: 9\r\n\r\n");
     for (bytes, line) in [
         (b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), "upstream sent unsupported FastCGI protocol version: 72"),
@@ -202,7 +202,7 @@ fn what_is_no_response_is_a_bad_gateway() {
 }
 
 #[test]
-fn a_flood_of_complaints_neither_fills_the_log_nor_stops_the_loop() {
+fn stderr_flood_neither_fills_the_log_nor_blocks_the_loop() {
     let addr = application(|conn, _| {
         let flood = record(STDERR, vec![b'x'; 60_000]);
         (0..200).for_each(|_| conn.say(&flood));
@@ -217,7 +217,7 @@ fn a_flood_of_complaints_neither_fills_the_log_nor_stops_the_loop() {
 }
 
 #[test]
-fn the_next_server_answers_for_one_that_fails() {
+fn failed_server_is_retried_on_the_next() {
     let complains =
         saying([record(STDERR, "PHP Fatal error: no"), response("Status: 200 OK\r\n\r\nno")].concat());
     let missing = saying(response("Status: 404 Not Found\r\n\r\nnone"));
@@ -240,7 +240,7 @@ fn the_next_server_answers_for_one_that_fails() {
 }
 
 #[test]
-fn connections_are_kept_where_both_want_that() {
+fn keepalive_connections_are_reused_if_both_sides_agree() {
     let connections = Arc::new(AtomicUsize::new(0));
     let counted = connections.clone();
     let addr = origin(move |mut conn| {
@@ -277,7 +277,7 @@ fn connections_are_kept_where_both_want_that() {
 }
 
 #[test]
-fn a_body_goes_on_while_it_comes() {
+fn unbuffered_body_is_sent_as_it_arrives() {
     let (tell, told) = channel();
     let addr = origin(move |mut conn| {
         let Some(asked) = conn.fastcgi_head() else { return };
@@ -304,7 +304,7 @@ fn a_body_goes_on_while_it_comes() {
 }
 
 #[test]
-fn an_upload_of_100_mib_arrives() {
+fn upload_of_100_mib_arrives() {
     const SIZE: usize = 100 << 20;
     // Pieces are compared as a whole: a look at each byte takes seconds of a busy machine, while the client waits.
     let piece: Arc<Vec<u8>> = Arc::new((0..1 << 20).map(|n: u32| n as u8).collect());
@@ -338,7 +338,7 @@ fn an_upload_of_100_mib_arrives() {
 }
 
 #[test]
-fn an_application_that_never_reads_is_given_up() {
+fn fastcgi_send_timeout_ends_a_stalled_application() {
     let (go, gone) = channel::<()>();
     let gone = Arc::new(std::sync::Mutex::new(gone));
     let addr = origin(move |conn| {
@@ -359,7 +359,7 @@ fn an_application_that_never_reads_is_given_up() {
 }
 
 #[test]
-fn large_responses_pass_buffered_and_not() {
+fn large_responses_pass_buffered_and_unbuffered() {
     const SIZE: usize = 3 << 20;
     let addr = application(|conn, asked| {
         let length = match asked.param("QUERY_STRING") {
@@ -433,7 +433,7 @@ fn responses_are_cached_and_purged() {
 }
 
 #[test]
-fn without_a_key_pages_are_told_apart() {
+fn default_cache_key_distinguishes_pages() {
     let (server, _) = cached("1h", "");
     assert!(
         server.stderr().contains("no \"fastcgi_cache_key\" for \"fastcgi_cache\""),
@@ -445,7 +445,7 @@ fn without_a_key_pages_are_told_apart() {
 }
 
 #[test]
-fn what_expired_is_asked_for_with_conditions() {
+fn expired_entry_is_revalidated() {
     let (server, _) = cached("1s", "fastcgi_cache_key $uri; fastcgi_cache_revalidate on;");
     assert_eq!(page(&server, "/a").1, "0 none");
     let fresh = || page(&server, "/a").1 != "0 none";
@@ -456,7 +456,7 @@ fn what_expired_is_asked_for_with_conditions() {
 }
 
 #[test]
-fn a_protected_file_answers_for_an_application() {
+fn x_accel_redirect_serves_an_internal_file() {
     let addr = saying(response(
         "X-Accel-Redirect: /protected/file\r\nContent-Type: a/b\r\nX-Not: passed\r\n\r\nnothing",
     ));
@@ -471,7 +471,7 @@ fn a_protected_file_answers_for_an_application() {
 }
 
 #[test]
-fn copies_are_stored() {
+fn fastcgi_store_writes_copies() {
     let addr = saying(response("Content-Type: a/b\r\n\r\nto be kept"));
     let dir = TempDir::new("store").unwrap();
     let server = crate::support::start_as_we_are(
@@ -487,7 +487,7 @@ fn copies_are_stored() {
 }
 
 #[test]
-fn addresses_may_be_paths_and_variables() {
+fn fastcgi_pass_takes_paths_and_variables() {
     let dir = TempDir::new("fcgi").unwrap();
     let path = dir.join("app.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -525,7 +525,7 @@ fn addresses_may_be_paths_and_variables() {
 }
 
 #[test]
-fn what_is_written_wrong_is_refused() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         ("location / { fastcgi_pass 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
         ("location / { fastcgi_split_path_info ^(.+)$; }", "pattern \"^(.+)$\" must have 2 captures"),
@@ -541,7 +541,7 @@ fn what_is_written_wrong_is_refused() {
 }
 
 #[test]
-fn the_trap_of_path_info_is_told() {
+fn path_info_trap_is_warned_of() {
     const SCRIPT: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;";
     for (location, is_told) in [
         (format!("location ~ \\.php$ {{ fastcgi_pass 127.0.0.1:1; {SCRIPT} }}"), true),
@@ -570,7 +570,7 @@ fn the_trap_of_path_info_is_told() {
 }
 
 #[test]
-fn a_client_that_goes_away_ends_the_request() {
+fn closed_client_connection_ends_the_request() {
     let (tell, told) = channel();
     let addr = origin(move |mut conn| {
         let _ = conn.fastcgi();
@@ -588,7 +588,7 @@ fn a_client_that_goes_away_ends_the_request() {
 }
 
 #[test]
-fn date_and_server_are_written_if_the_application_sends_none() {
+fn date_and_server_are_added_if_missing() {
     let addr = mirror();
     let server = start(
         server(),

@@ -68,7 +68,7 @@ fn grpc_status(answer: &Answer) -> &str {
 }
 
 #[test]
-fn a_call_is_passed_on_and_its_status_comes_back() {
+fn call_is_passed_and_its_status_returned() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         let head = &asked.head;
         let mut said = format!("{} {}\n", head.method(), head.uri());
@@ -97,7 +97,7 @@ fn a_call_is_passed_on_and_its_status_comes_back() {
 }
 
 #[test]
-fn a_status_alone_is_a_head() {
+fn trailers_only_response_is_a_head() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         asked.empty(200, &[("content-type", "application/grpc"), ("grpc-status", "12"), ("date", "x")]);
     });
@@ -109,7 +109,7 @@ fn a_status_alone_is_a_head() {
 }
 
 #[test]
-fn a_client_of_http1_gets_trailers_behind_chunks() {
+fn http1_client_gets_trailers_after_chunks() {
     let server = to(http2_origin(Settings::new(), echo), "");
     let mut client = Client::connect(server.addr()).unwrap();
     client
@@ -123,7 +123,7 @@ fn a_client_of_http1_gets_trailers_behind_chunks() {
 }
 
 #[test]
-fn both_sides_speak_while_the_other_one_does() {
+fn streaming_is_bidirectional() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         let mut body = asked.begin(200, &[("x-early", "1")]);
         while let Some(Ok(message)) = asked.body.data().await {
@@ -156,7 +156,7 @@ fn both_sides_speak_while_the_other_one_does() {
 }
 
 #[test]
-fn a_large_message_goes_both_ways() {
+fn large_message_passes_both_ways() {
     let server = to(http2_origin(Settings::new(), echo), "client_max_body_size 0;");
     let message: Vec<u8> = (0..3 << 20).map(|n: u32| (n >> 3) as u8).collect();
     let mut client = connect(&server);
@@ -207,14 +207,14 @@ fn at_once(server: &Server, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn requests_share_connections() {
+fn requests_share_a_connection() {
     let server = named(gathering(Settings::new(), &[20, 40]), "");
     assert_eq!(at_once(&server, 20), vec!["0"; 20]);
     assert_eq!(at_once(&server, 20), vec!["0"; 20], "it is kept");
 }
 
 #[test]
-fn a_server_says_how_many_requests_it_takes_at_once() {
+fn max_concurrent_streams_of_the_server_is_kept() {
     let mut settings = Settings::new();
     settings.max_concurrent_streams(4);
     let addr = gathering(settings, &[1, 6]);
@@ -227,7 +227,7 @@ fn a_server_says_how_many_requests_it_takes_at_once() {
 }
 
 #[test]
-fn what_came_before_a_server_could_say_so_is_answered_elsewhere() {
+fn requests_before_settings_are_moved_to_another_connection() {
     let mut settings = Settings::new();
     settings.max_concurrent_streams(1);
     let addr = http2_origin(settings, |mut asked| async move { asked.answer(&[], "fine") });
@@ -236,7 +236,7 @@ fn what_came_before_a_server_could_say_so_is_answered_elsewhere() {
 }
 
 #[test]
-fn a_server_may_take_fewer_requests_than_before() {
+fn lowered_max_concurrent_streams_is_kept() {
     let came = Arc::new(AtomicUsize::new(0));
     let addr = frames_origin(move |mut frames, nth| {
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
@@ -260,7 +260,7 @@ fn a_server_may_take_fewer_requests_than_before() {
 }
 
 #[test]
-fn without_keepalive_a_connection_ends_with_its_last_request() {
+fn connection_without_keepalive_closes_after_its_last_request() {
     let addr = gathering(Settings::new(), &[]);
     let without = format!("upstream u {{ server {addr}; keepalive 0; }}");
     let mut nth = 0..;
@@ -273,7 +273,7 @@ fn without_keepalive_a_connection_ends_with_its_last_request() {
 }
 
 #[test]
-fn what_was_refused_is_asked_for_again() {
+fn refused_stream_is_retried() {
     let addr = frames_origin(|mut frames, _| {
         let mut refused = false;
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
@@ -296,7 +296,7 @@ fn answer(frames: &mut Frames, stream: u32, status: &str) {
 }
 
 #[test]
-fn who_always_refuses_is_given_up() {
+fn retries_of_refused_streams_are_bounded() {
     let addr = frames_origin(|mut frames, _| {
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
             frames.send(frame(kind::RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes())).unwrap();
@@ -309,7 +309,7 @@ fn who_always_refuses_is_given_up() {
 }
 
 #[test]
-fn what_came_behind_a_goaway_is_asked_for_again() {
+fn stream_beyond_goaway_is_retried() {
     let addr = frames_origin(|mut frames, nth| {
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
             match nth {
@@ -325,7 +325,7 @@ fn what_came_behind_a_goaway_is_asked_for_again() {
 }
 
 #[test]
-fn a_server_that_leaves_answers_what_it_has_seen() {
+fn streams_before_goaway_are_finished() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         let conn = asked.conn.to_string();
         asked.orders.send(Order::Leave).unwrap();
@@ -339,7 +339,7 @@ fn a_server_that_leaves_answers_what_it_has_seen() {
 }
 
 #[test]
-fn a_stream_that_is_reset_concerns_nobody_else() {
+fn reset_stream_leaves_the_others() {
     let (go, going) = unbounded_channel::<()>();
     let going = Arc::new(tokio::sync::Mutex::new(going));
     let addr = http2_origin(Settings::new(), move |mut asked| {
@@ -388,7 +388,7 @@ fn a_stream_that_is_reset_concerns_nobody_else() {
 }
 
 #[test]
-fn a_connection_that_dies_takes_what_it_carried() {
+fn closed_connection_ends_its_streams() {
     let came = Arc::new(AtomicUsize::new(0));
     let addr = http2_origin(Settings::new(), move |mut asked| {
         let came = came.clone();
@@ -411,7 +411,7 @@ fn a_connection_that_dies_takes_what_it_carried() {
 }
 
 #[test]
-fn a_client_that_goes_away_takes_its_request_back() {
+fn closed_client_connection_resets_the_stream() {
     let (told, mut tells) = unbounded_channel();
     let addr = http2_origin(Settings::new(), move |mut asked| {
         let told = told.clone();
@@ -436,7 +436,7 @@ fn a_client_that_goes_away_takes_its_request_back() {
 }
 
 #[test]
-fn a_request_is_made_once_or_for_each_server() {
+fn request_is_built_once_or_for_each_server() {
     let failing = http2_origin(Settings::new(), |mut asked| async move { asked.empty(503, &[]) });
     let telling = http2_origin(Settings::new(), |mut asked| async move {
         let to = asked.head.headers().get("x-to").map_or("nobody", |to| to.to_str().unwrap()).to_owned();
@@ -458,7 +458,7 @@ fn a_request_is_made_once_or_for_each_server() {
 }
 
 #[test]
-fn the_next_server_is_asked() {
+fn failed_server_is_retried_on_the_next() {
     let failing = http2_origin(Settings::new(), |mut asked| async move { asked.empty(503, &[]) });
     let fine = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "fine") });
     let server = passing(
@@ -476,7 +476,7 @@ fn the_next_server_is_asked() {
 }
 
 #[test]
-fn what_was_kept_of_a_message_goes_to_the_next_server() {
+fn buffered_message_is_sent_to_the_next_server() {
     let port = Port::reserve().unwrap();
     let dead = format!("127.0.0.1:{}", port.number());
     let server = passing(
@@ -488,7 +488,7 @@ fn what_was_kept_of_a_message_goes_to_the_next_server() {
 }
 
 #[test]
-fn over_tls_both_agree_on_http2() {
+fn tls_negotiates_h2_by_alpn() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let mut config = rustls::ServerConfig::clone(&Authority::server(ALL_VERSIONS, &made));
@@ -518,7 +518,7 @@ fn over_tls_both_agree_on_http2() {
 }
 
 #[test]
-fn variables_and_sockets() {
+fn grpc_pass_takes_variables_and_unix_sockets() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         let said = asked.head.uri().to_string();
         asked.answer(&[], said);
@@ -539,7 +539,7 @@ fn variables_and_sockets() {
 }
 
 #[test]
-fn mistakes_in_the_configuration() {
+fn malformed_directives_are_refused() {
     for (content, expected) in [
         ("location / { grpc_pass 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
         ("location / { grpc_pass a:1; grpc_pass b:1; }", "\"grpc_pass\" directive is duplicate"),

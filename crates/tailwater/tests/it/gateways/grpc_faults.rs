@@ -16,7 +16,7 @@ use crate::support::http2::connect;
 const PUSH_PROMISE: u8 = 5;
 
 #[test]
-fn a_server_has_as_much_time_as_is_configured() {
+fn grpc_timeouts_are_kept() {
     let (told, tells) = channel();
     // Frame by frame: the connection may have ended before it is looked at.
     let addr = frames_origin(move |mut frames, _| {
@@ -34,7 +34,7 @@ fn a_server_has_as_much_time_as_is_configured() {
 }
 
 #[test]
-fn windows_that_never_open_have_an_end() {
+fn grpc_send_timeout_ends_a_closed_window() {
     let mut settings = Settings::new();
     settings.initial_window_size(0);
     let addr = http2_origin(settings, |asked| async move {
@@ -68,7 +68,7 @@ fn answering(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAd
 type Said = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
 
 #[test]
-fn what_breaks_the_protocol_is_502() {
+fn protocol_errors_are_502() {
     let reading = "while reading response header from upstream";
     let cases: [(&str, Said, &str); 17] = [
         (
@@ -197,7 +197,7 @@ fn what_breaks_the_protocol_is_502() {
 }
 
 #[test]
-fn what_has_ended_is_good_whatever_follows() {
+fn complete_response_is_kept_despite_later_errors() {
     let head =
         |stream, flags| frame(kind::HEADERS, END_HEADERS | flags, stream, &hpack(&[(":status", "200")]));
     let trailers =
@@ -231,7 +231,7 @@ fn what_has_ended_is_good_whatever_follows() {
 }
 
 #[test]
-fn a_frame_may_be_as_large_as_a_window() {
+fn frame_as_large_as_the_window_is_accepted() {
     let content: Vec<u8> = (0..100_000_u32).map(|n| (n >> 3) as u8).collect();
     let said = content.clone();
     let server = to(
@@ -246,7 +246,7 @@ fn a_frame_may_be_as_large_as_a_window() {
 }
 
 #[test]
-fn lengths_have_to_be_right() {
+fn wrong_content_length_is_an_error() {
     let begun = |stream, length| {
         frame(kind::HEADERS, END_HEADERS, stream, &hpack(&[(":status", "200"), ("content-length", length)]))
     };
@@ -281,7 +281,7 @@ fn lengths_have_to_be_right() {
 }
 
 #[test]
-fn what_still_comes_of_what_nobody_wants_is_no_flood() {
+fn late_frames_of_reset_streams_are_not_a_flood() {
     const COUNT: usize = 30;
     let addr = frames_origin(|mut frames, nth| {
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
@@ -305,7 +305,7 @@ fn what_still_comes_of_what_nobody_wants_is_no_flood() {
 }
 
 #[test]
-fn a_server_that_takes_nothing_is_not_sent_everything() {
+fn closed_window_stops_reading_the_client() {
     let (go, going) = channel::<()>();
     let going = Mutex::new(going);
     let addr = frames_origin(move |mut frames, _| {
@@ -345,7 +345,7 @@ fn a_server_that_takes_nothing_is_not_sent_everything() {
 }
 
 #[test]
-fn no_http2_is_502() {
+fn server_without_http2_is_502() {
     let addr = tw_testkit::origin::origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");

@@ -31,7 +31,7 @@ fn value(key: &str, flags: u32, value: &str) -> String {
 }
 
 #[test]
-fn a_value_is_a_response() {
+fn value_is_the_response() {
     let connections = Arc::new(AtomicUsize::new(0));
     let counted = connections.clone();
     let addr = memcached(move |conn, line| {
@@ -76,7 +76,7 @@ fn a_value_is_a_response() {
 }
 
 #[test]
-fn flags_tell_what_is_compressed() {
+fn memcached_gzip_flag_sets_content_encoding() {
     let addr = memcached(|conn, line| {
         let key = line.trim_start_matches("get ");
         conn.say(value(key, if key == "/gzip" { 2 } else { 1 }, "bytes"));
@@ -93,7 +93,7 @@ fn flags_tell_what_is_compressed() {
 }
 
 #[test]
-fn what_is_no_value_is_a_bad_gateway_or_the_next_servers() {
+fn malformed_answer_is_502_or_retried() {
     for (answer, line) in [
         ("ERROR\r\n", "memcached sent invalid response: \"ERROR\""),
         (
@@ -144,7 +144,7 @@ fn what_is_no_value_is_a_bad_gateway_or_the_next_servers() {
 }
 
 #[test]
-fn memcached_itself_answers() {
+fn real_memcached_answers() {
     let port = Port::reserve().unwrap();
     let child = Command::new("memcached")
         .args(["-l", "127.0.0.1", "-p", &port.number().to_string(), "-U", "0", "-u", "nobody"])

@@ -134,7 +134,7 @@ impl Php {
 }
 
 #[test]
-fn php_answers_with_a_front_controller() {
+fn php_front_controller_answers() {
     let Some(php) = Php::start() else { return };
     let server = php.behind("");
     for (target, expected) in [
@@ -155,7 +155,7 @@ fn php_answers_with_a_front_controller() {
 }
 
 #[test]
-fn nothing_that_was_uploaded_is_run() {
+fn uploaded_scripts_are_not_executed() {
     let Some(php) = Php::start() else { return };
     let server = php.behind("");
     for target in [
@@ -202,7 +202,7 @@ fn php_takes_uploads_of_100_mib() {
 }
 
 #[test]
-fn pages_of_php_are_cached_and_purged() {
+fn php_pages_are_cached_and_purged() {
     let Some(php) = Php::start() else { return };
     let server = php.behind(
         "fastcgi_cache pages; fastcgi_cache_key $request_uri; fastcgi_cache_valid 1h; \
@@ -220,7 +220,7 @@ fn pages_of_php_are_cached_and_purged() {
 }
 
 #[test]
-fn serve_runs_php() {
+fn serve_command_runs_php() {
     let Some(php) = Php::start() else { return };
     let port = Port::reserve().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
@@ -402,7 +402,7 @@ fn python_answers_behind_fastcgi() {
 }
 
 #[test]
-fn every_example_of_the_pages_is_a_configuration() {
+fn every_documented_example_passes_the_configuration_test() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     for page in ["php.md", "python.md"] {
         let text = fs::read_to_string(here.join("../../docs").join(page)).unwrap();

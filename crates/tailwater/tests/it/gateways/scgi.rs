@@ -20,7 +20,7 @@ fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static)
 }
 
 #[test]
-fn an_application_is_told_what_the_configuration_says() {
+fn configured_parameters_are_sent() {
     let addr = application(|asked| format!("\r\n{}[{}]", asked.lines(), asked.body.escape_ascii()));
     let server = start(
         server(),
@@ -49,7 +49,7 @@ fn an_application_is_told_what_the_configuration_says() {
 }
 
 #[test]
-fn a_value_cannot_become_a_parameter() {
+fn parameter_value_cannot_inject_a_parameter() {
     let addr = application(|asked| format!("\r\n{}", asked.lines()));
     let server = start_server(
         server(),

@@ -25,7 +25,7 @@ fn mirror() -> SocketAddr {
 }
 
 #[test]
-fn an_application_is_told_what_the_configuration_says() {
+fn configured_parameters_are_sent() {
     let addr = mirror();
     let server = start(
         server(),
@@ -55,7 +55,7 @@ fn an_application_is_told_what_the_configuration_says() {
 }
 
 #[test]
-fn responses_may_begin_with_a_status_line_or_not() {
+fn status_line_is_optional() {
     let addr = application(|asked| {
         asked.param("QUERY_STRING").unwrap_or_default().replace('|', "\r\n").replace('_', " ")
             + "\r\n\r\nbody"
@@ -106,7 +106,7 @@ fn too_many_parameters_are_refused() {
 }
 
 #[test]
-fn websockets_pass() {
+fn websocket_is_bidirectional() {
     let addr = origin(|mut conn| {
         let _ = conn.uwsgi();
         conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n");
@@ -124,7 +124,7 @@ fn websockets_pass() {
 }
 
 #[test]
-fn connections_may_be_secured() {
+fn uwsgi_over_tls_works() {
     let authority = Authority::new();
     let config = Authority::server(rustls::ALL_VERSIONS, &authority.certify(&["app.test"]));
     let addr = secured(config, |mut conn| {
@@ -150,7 +150,7 @@ fn connections_may_be_secured() {
 }
 
 #[test]
-fn what_is_written_wrong_is_refused() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         ("uwsgi_modifier1 256;", "value must be between 0 and 255"),
         ("uwsgi_modifier2 x;", "invalid number"),

@@ -23,7 +23,7 @@ fn site() -> tw_testkit::Server {
 }
 
 #[test]
-fn request_lines() {
+fn malformed_request_lines_are_refused() {
     let server = site();
     let table: [(&[u8], u16); 71] = [
         (b"GET /a.txt HTTP/1.1", 200),
@@ -108,7 +108,7 @@ fn request_lines() {
 }
 
 #[test]
-fn the_root_is_never_left() {
+fn path_traversal_never_leaves_the_root() {
     let server = site();
     let dots =
         ["..", "%2e%2e", ".%2e", "%2e.", "%252e%252e", "..%00", "...", "..;", "\u{2025}", "%c0%ae%c0%ae"];
@@ -135,7 +135,7 @@ fn the_root_is_never_left() {
 }
 
 #[test]
-fn lines_end_in_odd_ways() {
+fn odd_line_ends_are_read_as_by_nginx() {
     let server = site();
     let table: [(&[u8], u16); 19] = [
         (b"GET /a.txt HTTP/1.1\nHost: a\nConnection: close\n\n", 200),
@@ -165,7 +165,7 @@ fn lines_end_in_odd_ways() {
 }
 
 #[test]
-fn fields() {
+fn malformed_fields_are_refused() {
     let server = site();
     let host = "Host: a";
     let table: [(&[&str], u16); 54] = [
@@ -234,7 +234,7 @@ fn fields() {
 }
 
 #[test]
-fn sizes() {
+fn too_large_heads_are_refused() {
     let server = start_server(
         server().file("html/a.txt", "x"),
         "client_header_buffer_size 1k; large_client_header_buffers 2 2k; max_headers 10;",
@@ -268,7 +268,7 @@ fn sizes() {
 }
 
 #[test]
-fn a_head_in_pieces() {
+fn head_in_pieces_is_parsed() {
     let server = site();
     let head = "GET /a.txt HTTP/1.1\r\nHost: a\r\nX-Long: y\r\nConnection: close\r\n\r\n";
     let mut client = server.connect().unwrap();
@@ -283,7 +283,7 @@ fn a_head_in_pieces() {
 }
 
 #[test]
-fn pipelining() {
+fn pipelined_requests_are_answered_in_order() {
     let server = site();
     let one = "GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
     let last = format!("GET /dir/x HTTP/1.1\r\nHost: a\r\n{CLOSE}");
@@ -311,7 +311,7 @@ fn pipelining() {
 }
 
 #[test]
-fn smuggling_attempts_get_one_answer_and_the_end() {
+fn smuggling_attempts_get_one_response_and_a_close() {
     let server = start_server(server().file("html/a.txt", "x"), "location /ok { return 200 ok; }");
     let hidden = "GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
     for framing in [
@@ -376,7 +376,7 @@ fn broken_chunks_end_the_connection() {
 }
 
 #[test]
-fn slow_heads_time_out() {
+fn client_header_timeout_ends_slow_heads() {
     // Who is to be answered has more time for its head: a busy machine may take a second to send it.
     let server = start(
         server().file("html/a.txt", "x"),
@@ -407,7 +407,7 @@ fn slow_heads_time_out() {
 }
 
 #[test]
-fn clients_that_go_away() {
+fn closed_client_connections_are_harmless() {
     let server = site();
     for bytes in [
         "",

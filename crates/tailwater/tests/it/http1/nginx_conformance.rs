@@ -3,7 +3,7 @@
 use crate::support::{ask, get, raw, refusal, server, start, start_server};
 
 #[test]
-fn the_location_says_whose_connection_is_kept() {
+fn keepalive_disable_of_the_location_decides() {
     let server = start_server(
         server().file("html/a", "").file("html/mac/a", "").file("html/any/a", ""),
         "location /mac/ { keepalive_disable safari; } location /any/ { keepalive_disable none; }",
@@ -27,7 +27,7 @@ fn the_location_says_whose_connection_is_kept() {
 }
 
 #[test]
-fn a_redirect_names_the_address_where_there_is_no_host() {
+fn redirect_without_host_names_the_address() {
     let server = start_server(
         server(),
         "server_name example.com; error_page 400 /host; location /host { return 301 /there; }
@@ -48,7 +48,7 @@ fn a_redirect_names_the_address_where_there_is_no_host() {
 }
 
 #[test]
-fn if_range_is_compared_with_what_is_sent() {
+fn if_range_is_compared_with_the_sent_validators() {
     let date = "Mon, 28 Sep 1970 06:00:00 GMT";
     let server = start_server(
         server().file("html/a", "hello"),
@@ -75,7 +75,7 @@ fn if_range_is_compared_with_what_is_sent() {
 }
 
 #[test]
-fn a_range_outside_of_the_file_has_an_error_page() {
+fn unsatisfiable_range_has_an_error_page() {
     let server = start_server(
         server().file("html/a", "hello").file("html/page", "a page"),
         "add_header X-Usual a; add_header X-Always b always; location /paged/ { alias html/; error_page 416 /page; }
@@ -96,7 +96,7 @@ fn a_range_outside_of_the_file_has_an_error_page() {
 }
 
 #[test]
-fn a_malformed_body_is_refused_even_if_nobody_wants_it() {
+fn malformed_unread_body_is_refused() {
     let server = start_server(
         server().file("html/a", "hello"),
         "location /text { return 200 text; } keepalive_timeout 100ms;",
@@ -117,7 +117,7 @@ fn a_malformed_body_is_refused_even_if_nobody_wants_it() {
 }
 
 #[test]
-fn an_error_page_may_be_a_return_without_a_text() {
+fn error_page_may_be_a_return_without_text() {
     let server = start_server(
         server(),
         "location /204 { return 204; } location /200 { return 200; } location /300 { return 300; }
@@ -139,7 +139,7 @@ fn an_error_page_may_be_a_return_without_a_text() {
 }
 
 #[test]
-fn patterns_are_those_of_pcre() {
+fn pcre_syntax_is_supported() {
     let server = start_server(
         server(),
         r#"server_name "~^(?P<name>www\p{N}+)\Q.example.com\E$"; location / { return 200 "$name"; }
@@ -164,7 +164,7 @@ fn patterns_are_those_of_pcre() {
 }
 
 #[test]
-fn the_error_log_says_what_was_being_read() {
+fn error_log_names_the_part_being_read() {
     let server = start_server(server(), "server_name example.com; location / { return 200; }");
     for (sent, line) in [
         ("<\r\n\r\n", "client sent invalid method while reading client request line, client: 127.0.0.1"),
@@ -195,7 +195,7 @@ fn the_error_log_says_what_was_being_read() {
 }
 
 #[test]
-fn what_follows_the_host_is_read_as_its_server_says() {
+fn fields_after_host_follow_the_settings_of_the_server() {
     let server = start(
         server(),
         "server { listen 127.0.0.1:{port}; server_name default; location / { return 200 \"[$http_a_b]\"; } }
@@ -229,7 +229,7 @@ fn what_follows_the_host_is_read_as_its_server_says() {
 }
 
 #[test]
-fn mistakes_are_named_in_nginx_s_words() {
+fn configuration_errors_have_the_text_of_nginx() {
     for (line, message) in [
         ("disable_symlinks off from=/x;", "\"from=\" cannot be used with \"off\" parameter"),
         ("disable_symlinks off x;", "invalid parameter \"x\""),

@@ -36,7 +36,7 @@ fn chunked(body: &str, size: usize) -> String {
 }
 
 #[test]
-fn bodies_nobody_wants_are_thrown_away() {
+fn unread_bodies_are_discarded() {
     let server = start_server(
         server().file("html/a.txt", "file"),
         "location /ret { return 200 ret; } location /page { error_page 405 /a.txt; return 405; }",
@@ -64,7 +64,7 @@ fn bodies_nobody_wants_are_thrown_away() {
 }
 
 #[test]
-fn bodies_are_read_before_the_answer() {
+fn bodies_are_read_before_the_response() {
     let server = echo("");
     let mut client = server.connect().unwrap();
     for body in ["", "x", "hello", &"y".repeat(1000), &"z".repeat(2_000)] {
@@ -86,7 +86,7 @@ fn bodies_are_read_before_the_answer() {
 }
 
 #[test]
-fn expect_continue() {
+fn expect_100_continue_is_answered() {
     let server = echo("location /small { client_max_body_size 1; return 200; }");
     let expect = "Expect: 100-continue\r\nContent-Length: 5\r\n";
     let mut client = server.connect().unwrap();
@@ -122,7 +122,7 @@ fn expect_continue() {
 }
 
 #[test]
-fn a_body_that_was_not_asked_for_may_never_come() {
+fn body_without_100_continue_may_never_arrive() {
     let server = start_server(server(), "return 200 ok;");
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").unwrap();
@@ -138,7 +138,7 @@ fn a_body_that_was_not_asked_for_may_never_come() {
 }
 
 #[test]
-fn too_large_bodies() {
+fn too_large_bodies_are_413() {
     let server = echo(
         "client_max_body_size 10; error_page 413 /413.html; location = /413.html { return 200 'too large'; }
          location /unlimited { client_max_body_size 0; return 200 ok; } location /less { client_max_body_size 5; return 200 ok; }",
@@ -168,7 +168,7 @@ fn too_large_bodies() {
 }
 
 #[test]
-fn a_chunk_that_is_too_large_is_refused_at_its_size_line() {
+fn too_large_chunk_is_refused_at_its_size_line() {
     let server = echo("client_max_body_size 10; client_body_timeout 60s; lingering_timeout 60s;");
     for (sent, known) in [
         ("b\r\n", "0+11"),
@@ -213,7 +213,7 @@ fn large_bodies_go_to_temporary_files() {
 
 /// nginx honours this of bodies that are read early only in the server's own location, which is none.
 #[test]
-fn bodies_in_files_only() {
+fn client_body_in_file_only_writes_every_body() {
     let file_only = |how| {
         let directives = format!("client_body_temp_path temp 1 2; client_body_in_file_only {how};");
         let answer = "location / { return 200 \"$request_body_file\"; }";
@@ -242,7 +242,7 @@ fn bodies_in_files_only() {
 }
 
 #[test]
-fn lengths() {
+fn length_variables_count_body_and_request() {
     let server = echo("");
     let mut client = server.connect().unwrap();
     for (fields, body) in
@@ -255,7 +255,7 @@ fn lengths() {
 }
 
 #[test]
-fn slow_bodies_time_out() {
+fn client_body_timeout_ends_slow_bodies() {
     let server = echo("client_body_timeout 1s;");
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe").unwrap();
@@ -275,7 +275,7 @@ fn slow_bodies_time_out() {
 }
 
 #[test]
-fn a_client_that_ends_in_the_middle() {
+fn truncated_body_ends_the_request() {
     let server = echo("");
     for body in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhel"] {
         let mut client = server.connect().unwrap();
@@ -289,7 +289,7 @@ fn a_client_that_ends_in_the_middle() {
 
 /// Only where debug assertions are on, which is where the suite runs.
 #[test]
-fn a_body_is_read_while_the_response_is_sent() {
+fn body_is_read_while_the_response_is_sent() {
     let server = start_server(server(), "client_max_body_size 1000; location /echo { trap echo; }");
     let mut client = server.connect().unwrap();
     let head = |target: &str, fields: &str| format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
@@ -317,7 +317,7 @@ fn a_body_is_read_while_the_response_is_sent() {
 }
 
 #[test]
-fn a_body_that_was_read_is_pulled_from_where_it_is_kept() {
+fn buffered_body_is_read_from_memory_or_file() {
     for directives in ["", "client_body_in_file_only clean;", "client_body_buffer_size 1k;"] {
         let server = start_server(
             server(),
@@ -342,7 +342,7 @@ fn half_an_upload(server: &Server) -> (Client, PathBuf) {
 }
 
 #[test]
-fn files_of_bodies_go_with_their_clients_and_with_the_server() {
+fn temporary_files_are_removed_with_client_and_server() {
     let conf = "client_body_temp_path temp 1 2; client_body_in_file_only clean;";
     let mut server = echo(conf);
     let (client, temp) = half_an_upload(&server);

@@ -33,7 +33,7 @@ fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Resul
 }
 
 #[test]
-fn requests_that_are_taken_back_at_once_are_bounded() {
+fn rapid_reset_is_bounded() {
     let server = start_http2("keepalive_requests 100000;");
     let code = sent_away(&server, |frames| {
         let mut burst = Vec::new();
@@ -48,7 +48,7 @@ fn requests_that_are_taken_back_at_once_are_bounded() {
 }
 
 #[test]
-fn requests_that_are_taken_back_later_are_bounded() {
+fn delayed_resets_are_bounded() {
     let (ask, asked) = mpsc::channel();
     let origin = origin(move |mut conn| {
         while conn.head().is_some() {
@@ -72,7 +72,7 @@ fn requests_that_are_taken_back_later_are_bounded() {
 }
 
 #[test]
-fn streams_that_break_the_protocol_are_bounded() {
+fn stream_errors_are_bounded() {
     let server = start_http2("keepalive_requests 100000; location /to { proxy_pass http://127.0.0.1:1; }");
     let code = sent_away(&server, |frames| {
         for at in 0..200 {
@@ -88,7 +88,7 @@ fn streams_that_break_the_protocol_are_bounded() {
 }
 
 #[test]
-fn frames_that_nobody_needs_are_bounded() {
+fn floods_of_control_frames_are_bounded() {
     let server = start_http2("");
     let ping = frame(kind::PING, 0, 0, &[0; 8]);
     let settings = frame(kind::SETTINGS, 0, 0, b"");
@@ -139,7 +139,7 @@ fn heads_are_bounded() {
 }
 
 #[test]
-fn heads_that_never_end_are_cut_off() {
+fn continuation_flood_is_cut_off() {
     let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
     let code = sent_away(&server, |frames| {
         frames.send(frame(kind::HEADERS, 0, 1, &hpack(&[(":method", "GET")])))?;
@@ -154,7 +154,7 @@ fn heads_that_never_end_are_cut_off() {
 }
 
 #[test]
-fn small_heads_that_become_large_are_refused() {
+fn hpack_bomb_is_refused() {
     let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
     let mut frames = Frames::connect(server.addr()).unwrap();
     // One field goes into the table, and is named again and again by one byte (RFC 7541 section 6.1).
@@ -175,7 +175,7 @@ fn small_heads_that_become_large_are_refused() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_not_waited_for() {
+fn send_timeout_ends_a_client_with_closed_windows() {
     let server = start_server(
         server().file("html/big", vec![b'x'; 4_000_000]).file("html/a.txt", "hello"),
         "http2 on; send_timeout 1s;",
@@ -190,7 +190,7 @@ fn a_client_that_takes_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn a_client_that_pauses_in_a_body_is_not_waited_for() {
+fn client_body_timeout_ends_a_stalled_body() {
     let server = start_http2(
         "client_body_timeout 1s; location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 100; }",
     );
@@ -207,7 +207,7 @@ fn a_client_that_pauses_in_a_body_is_not_waited_for() {
 }
 
 #[test]
-fn a_crowd_of_streams_is_refused() {
+fn streams_beyond_the_limit_are_refused() {
     let origin = origin(|mut conn| while conn.head().is_some() {});
     let server = start_http2(&format!(
         "http2_max_concurrent_streams 4; location /to {{ proxy_pass http://{origin}; }}"

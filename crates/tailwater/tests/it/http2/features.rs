@@ -36,7 +36,7 @@ fn with_interim(client: &mut Http2, path: &str) -> (Vec<(u16, HeaderMap)>, Vec<u
 }
 
 #[test]
-fn early_hints_come_first() {
+fn early_hints_precede_the_response() {
     let origin = origin(|mut conn| {
         while conn.head().is_some() {
             conn.say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: close\r\n\r\n");
@@ -61,7 +61,7 @@ fn early_hints_come_first() {
 }
 
 #[test]
-fn a_body_is_asked_for_when_it_is_wanted() {
+fn expect_100_continue_is_answered() {
     let (origin, _) = counting(|conn, head, _| {
         assert!(head.contains("Content-Length: 4\r\n"), "{head}");
         let mut body = [0; 4];
@@ -99,7 +99,7 @@ fn a_body_is_asked_for_when_it_is_wanted() {
 }
 
 #[test]
-fn each_stream_has_its_rate() {
+fn limit_rate_applies_to_each_stream() {
     let server = start_server(
         server().file("html/a", vec![b'x'; 3000]).file("html/b", "fast"),
         "http2 on; location /a { limit_rate 1500; }",
@@ -140,7 +140,7 @@ fn trailers_pass_from_upstream() {
 }
 
 #[test]
-fn pages_of_errors_are_those_of_the_configuration() {
+fn error_page_is_used() {
     let server = start_server(
         server().file("html/lost.html", "lost: <!--#echo var=\"request_uri\" -->"),
         "http2 on; error_page 404 =410 /lost.html; location = /lost.html { internal; ssi on; }
@@ -176,7 +176,7 @@ fn filters_and_ranges_work_together() {
 }
 
 #[test]
-fn parts_of_a_page_come_in_their_places() {
+fn ssi_includes_are_in_place() {
     let (origin, _) = counting(|conn, head, _| {
         let path = head.split(' ').nth(1).unwrap().to_owned();
         conn.answer("", format!("[{path}]"));
@@ -190,7 +190,7 @@ fn parts_of_a_page_come_in_their_places() {
 }
 
 #[test]
-fn copies_go_their_own_way() {
+fn mirror_copies_requests() {
     let (tell, told) = mpsc::channel();
     let (origin, _) = counting(move |conn, head, _| {
         tell.send(head.lines().next().unwrap().to_owned()).unwrap();
@@ -208,7 +208,7 @@ fn copies_go_their_own_way() {
 }
 
 #[test]
-fn a_crowd_is_answered_by_one_fill() {
+fn concurrent_misses_share_one_fill() {
     let (go, gone) = mpsc::channel::<()>();
     let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
     let (origin, asked) = counting(move |conn, _, _| {
@@ -244,7 +244,7 @@ fn a_crowd_is_answered_by_one_fill() {
 }
 
 #[test]
-fn who_goes_away_in_the_middle_stops_the_upstream() {
+fn stream_reset_during_the_response_closes_the_upstream_connection() {
     let (tell, mut told) = unbounded_channel();
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
@@ -272,7 +272,7 @@ fn who_goes_away_in_the_middle_stops_the_upstream() {
 }
 
 #[test]
-fn an_upstream_that_breaks_off_breaks_the_stream() {
+fn truncated_upstream_response_resets_the_stream() {
     let (go, gone) = mpsc::channel::<()>();
     let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
     let origin = origin(move |mut conn| {
@@ -298,7 +298,7 @@ fn an_upstream_that_breaks_off_breaks_the_stream() {
 }
 
 #[test]
-fn an_empty_body_has_a_file_where_bodies_have_files() {
+fn client_body_in_file_only_writes_an_empty_body() {
     let (origin, _) = counting(|conn, head, _| {
         let file = head.lines().find_map(|line| line.strip_prefix("X-File: ")).unwrap_or_default();
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
@@ -322,7 +322,7 @@ fn an_empty_body_has_a_file_where_bodies_have_files() {
 }
 
 #[test]
-fn settings_of_http2_end_at_the_server() {
+fn http2_settings_is_not_forwarded() {
     use tw_testkit::application::Asked;
     let (tell, told) = mpsc::channel::<String>();
     let application = |read: fn(&mut tw_testkit::origin::Conn) -> Option<Asked>| {

@@ -62,7 +62,7 @@ fn update(stream: u32, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_urgent_one_overtakes() {
+fn more_urgent_stream_overtakes() {
     let (_server, mut frames) = connect();
     let mut both = get_frame(1, "/one", &[("priority", "u=6")]);
     both.extend(get_frame(3, "/two", &[("priority", "u=1")]));
@@ -74,7 +74,7 @@ fn the_urgent_one_overtakes() {
 }
 
 #[test]
-fn who_says_nothing_shares() {
+fn streams_without_priority_share() {
     let (_server, mut frames) = connect();
     frames.send([get_frame(1, "/one", &[]), get_frame(3, "/two", &[])].concat()).unwrap();
     let (_, came) = race(&mut frames);
@@ -82,7 +82,7 @@ fn who_says_nothing_shares() {
 }
 
 #[test]
-fn as_urgent_ones_come_one_after_the_other_if_their_client_knows_of_priorities() {
+fn non_incremental_streams_of_one_urgency_are_sequential() {
     let (_server, mut frames) = connect();
     let said = [("priority", "u=3")];
     frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
@@ -92,7 +92,7 @@ fn as_urgent_ones_come_one_after_the_other_if_their_client_knows_of_priorities()
 }
 
 #[test]
-fn a_client_may_say_it_before_and_after() {
+fn priority_update_works_before_and_after_the_request() {
     let (_server, mut frames) = connect();
     let said = [("priority", "u=3")];
     frames
@@ -112,7 +112,7 @@ fn a_client_may_say_it_before_and_after() {
 }
 
 #[test]
-fn a_response_may_know_better() {
+fn priority_of_the_response_has_precedence() {
     let large = vec![b'x'; SIZE];
     let server = start_server(
         server().file("html/one", &large).file("html/two", &large),
@@ -127,7 +127,7 @@ fn a_response_may_know_better() {
 }
 
 #[test]
-fn small_ones_come_between() {
+fn small_response_interleaves_with_large_ones() {
     let (server, mut frames) = connect();
     frames.send(get_frame(1, "/one", &[])).unwrap();
     let mut before = 0;
@@ -151,7 +151,7 @@ fn small_ones_come_between() {
 }
 
 #[test]
-fn what_cannot_be_ends_the_connection() {
+fn malformed_priority_update_ends_the_connection() {
     const PROTOCOL_ERROR: u32 = 1;
     const FRAME_SIZE_ERROR: u32 = 6;
     let (server, _) = connect();

@@ -30,7 +30,7 @@ fn speaking() -> (Server, TempDir) {
 }
 
 #[test]
-fn curl() {
+fn curl_speaks_http2() {
     let (server, dir) = speaking();
     let Some(features) = run("curl", &dir, &["--version"], "") else { return };
     if !features.contains("HTTP2") {
@@ -61,7 +61,7 @@ fn curl() {
 }
 
 #[test]
-fn nghttp() {
+fn nghttp_speaks_http2() {
     let (server, dir) = speaking();
     let url = format!("http://127.0.0.1:{}/page.html", server.addr().port());
     let Some(said) = run("nghttp", &dir, &["--get-assets", "--stat", "--null-out", &url], "") else { return };
@@ -78,7 +78,7 @@ fn nghttp() {
 }
 
 #[test]
-fn h2load() {
+fn h2load_speaks_http2() {
     let (server, dir) = speaking();
     for (scheme, index, path) in [("http", 0, "/a.txt"), ("https", 1, "/a.txt"), ("https", 1, "/large")] {
         let url = format!("{scheme}://localhost:{}{path}", server.addr_of(index).port());

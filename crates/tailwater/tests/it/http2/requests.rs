@@ -18,7 +18,7 @@ use crate::support::http2::{connect, post_frame, start_http2};
 use crate::support::{page, refusal_of, server, start, start_server};
 
 #[test]
-fn files_are_sent_and_requests_look_as_ever() {
+fn requests_look_like_http1_to_handlers() {
     let server = start_http2(
         "location /said { return 200 \"$request|$server_protocol|$http2|$host|$http_host|$scheme|$request_uri|$http_cookie|$connection_requests\"; }",
     );
@@ -34,7 +34,7 @@ fn files_are_sent_and_requests_look_as_ever() {
 }
 
 #[test]
-fn the_log_has_a_line_for_each_request() {
+fn access_log_has_a_line_for_each_request() {
     let server = start(
         server().file("html/a.txt", "hello"),
         "log_format all '$request $status $body_bytes_sent $http2 $connection_requests';
@@ -49,7 +49,7 @@ fn the_log_has_a_line_for_each_request() {
 }
 
 #[test]
-fn both_protocols_share_a_plain_port() {
+fn http1_and_http2_share_a_plain_port() {
     let server = start_http2("");
     assert_eq!(page(&server, "/a.txt"), (200, "hello".to_owned()));
     assert_eq!(connect(&server).get("/a.txt").unwrap().text(), "hello");
@@ -66,7 +66,7 @@ fn server_with_file() -> tw_testkit::server::Builder {
 }
 
 #[test]
-fn over_tls_it_is_agreed_on() {
+fn tls_negotiates_h2_by_alpn() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost", "other"]);
     let files = server_with_file().file("conf/one.crt", &made.pem).file("conf/one.key", &made.key);
@@ -98,7 +98,7 @@ fn over_tls_it_is_agreed_on() {
 }
 
 #[test]
-fn what_has_no_body_has_none() {
+fn head_204_and_304_have_no_body() {
     let server = start_http2("location /none { return 204; } location /there { return 301 /here; }");
     let mut client = connect(&server);
     let first = client.get("/a.txt").unwrap();
@@ -121,7 +121,7 @@ fn what_has_no_body_has_none() {
 }
 
 #[test]
-fn large_bodies_pass_both_ways_within_their_windows() {
+fn large_bodies_respect_windows_both_ways() {
     let (origin, _) = counting(|conn, head, _| {
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
         let mut body = vec![0; len.parse().unwrap()];
@@ -149,7 +149,7 @@ fn large_bodies_pass_both_ways_within_their_windows() {
 }
 
 #[test]
-fn a_body_without_length_is_passed_on() {
+fn request_body_without_length_is_passed() {
     let (tell, told) = mpsc::channel();
     let (origin, _) = counting(move |conn, head, _| {
         let mut body = vec![0; 5];
@@ -176,7 +176,7 @@ fn a_body_without_length_is_passed_on() {
 }
 
 #[test]
-fn streams_do_not_hold_each_other_up() {
+fn stalled_stream_does_not_block_others() {
     let big = vec![b'x'; 200_000];
     let server = start_server(server().file("html/big", &big).file("html/a.txt", "hello"), "http2 on;");
     // The window of the connection has room beside that of a stream.
@@ -216,7 +216,7 @@ fn many_streams_run_at_once() {
 }
 
 #[test]
-fn trailers_follow_the_body() {
+fn response_trailers_follow_the_body() {
     let server = start_http2("location / { root html; add_trailer X-Sent $status; }");
     let answer = connect(&server).get("/a.txt").unwrap();
     assert_eq!(answer.text(), "hello");
@@ -224,7 +224,7 @@ fn trailers_follow_the_body() {
 }
 
 #[test]
-fn bodies_that_are_made_have_an_end() {
+fn filtered_bodies_end() {
     let text = "compress me ".repeat(10_000);
     let server = start_server(
         server().file("html/t.txt", &text).file("html/ssi.html", "<!--#include virtual=\"/t.txt\" -->!"),
@@ -238,7 +238,7 @@ fn bodies_that_are_made_have_an_end() {
 }
 
 #[test]
-fn a_client_that_resets_its_stream_is_gone() {
+fn reset_stream_closes_the_upstream_connection() {
     let (tell, mut told) = unbounded_channel();
     let origin = origin(move |mut conn| {
         let _ = conn.head();
@@ -261,7 +261,7 @@ fn a_client_that_resets_its_stream_is_gone() {
 }
 
 #[test]
-fn a_cache_answers() {
+fn cache_hit_is_sent() {
     let (origin, asked) = counting(|conn, _, _| conn.answer("Cache-Control: max-age=100\r\n", "kept"));
     let server = start(
         server(),
@@ -280,7 +280,7 @@ fn a_cache_answers() {
 }
 
 #[test]
-fn a_connection_ends_after_so_many_requests() {
+fn keepalive_requests_ends_the_connection() {
     let server = start_http2("keepalive_requests 3;");
     let mut client = connect(&server);
     for _ in 0..3 {
@@ -290,7 +290,7 @@ fn a_connection_ends_after_so_many_requests() {
 }
 
 #[test]
-fn a_connection_without_streams_ends_in_time() {
+fn keepalive_timeout_ends_an_idle_connection() {
     let server = start_http2("keepalive_timeout 1s; client_header_timeout 1s;");
     // A client that is held up for a second has come in vain.
     let answered = || {
@@ -307,7 +307,7 @@ fn a_connection_without_streams_ends_in_time() {
 }
 
 #[test]
-fn who_quits_answers_what_was_begun() {
+fn graceful_shutdown_finishes_streams() {
     let (tell, mut told) = unbounded_channel();
     let (go, gone) = mpsc::channel();
     let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
@@ -335,7 +335,7 @@ fn who_quits_answers_what_was_begun() {
 }
 
 #[test]
-fn the_header_of_the_proxy_protocol_comes_first() {
+fn proxy_protocol_header_precedes_the_preface() {
     let server = start(
         server(),
         "server { listen 127.0.0.1:{port} proxy_protocol; http2 on; return 200 $proxy_protocol_addr; }",
@@ -351,7 +351,7 @@ fn the_header_of_the_proxy_protocol_comes_first() {
 }
 
 #[test]
-fn what_is_malformed_is_answered() {
+fn malformed_request_is_answered_with_its_status() {
     let server = start_http2("location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 1k; }");
     let mut frames = Frames::connect(server.addr()).unwrap();
     let mut next = 1;
@@ -396,7 +396,7 @@ fn what_is_malformed_is_answered() {
 }
 
 #[test]
-fn sizes_are_those_on_the_wire() {
+fn logged_sizes_are_those_on_the_wire() {
     let server = start(
         server().file("html/a.txt", vec![b'x'; 40_000]),
         "log_format sizes '$request_length $body_bytes_sent $bytes_sent'; access_log logs/access.log sizes;
@@ -425,7 +425,7 @@ fn sizes_are_those_on_the_wire() {
 }
 
 #[test]
-fn frames_have_their_size() {
+fn frames_respect_the_maximum_frame_size() {
     let server = start(
         server().file("html/large", vec![b'x'; 40_000]),
         "http2 on; root html;
@@ -453,7 +453,7 @@ fn frames_have_their_size() {
 }
 
 #[test]
-fn a_body_may_have_to_wait_until_it_is_wanted() {
+fn body_waits_for_100_continue() {
     let (origin, _) = counting(|conn, head, _| {
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
         let mut body = vec![0; len.parse().unwrap()];
@@ -480,7 +480,7 @@ fn a_body_may_have_to_wait_until_it_is_wanted() {
 }
 
 #[test]
-fn what_is_obsolete_is_told() {
+fn obsolete_directives_are_warned_of() {
     let server = start_server(
         server_with_file(),
         "http2 on; http2_max_requests 5; http2_idle_timeout 3m; http2_push /a; http2_push_preload on; \
@@ -499,7 +499,7 @@ fn what_is_obsolete_is_told() {
 }
 
 #[test]
-fn the_old_parameter_works_with_a_warning() {
+fn http2_parameter_of_listen_works_with_a_warning() {
     let server = start(server_with_file(), "server { listen 127.0.0.1:{port} http2; root html; }");
     let warning = "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead";
     assert!(server.stderr().contains(warning));
@@ -507,7 +507,7 @@ fn the_old_parameter_works_with_a_warning() {
 }
 
 #[test]
-fn what_is_wrong_is_refused() {
+fn malformed_directives_are_refused() {
     for (line, error) in [
         ("http2 maybe;", "invalid value \"maybe\" in \"http2\" directive"),
         ("http2_chunk_size 0;", "the http2 chunk size cannot be zero"),

@@ -107,7 +107,7 @@ fn check(table: &[(&str, Vec<u8>, &[Told])]) {
 }
 
 #[test]
-fn frames() {
+fn frame_rules_section_4() {
     let request = get(1, "/a.txt", &[]);
     let large = vec![0; 40_000];
     check(&[
@@ -161,7 +161,7 @@ fn frames() {
 }
 
 #[test]
-fn streams() {
+fn stream_state_rules_section_5() {
     let request = |stream| get(stream, "/a.txt", &[]);
     let reset = |stream| frame(kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
     check(&[
@@ -204,7 +204,7 @@ fn streams() {
 }
 
 #[test]
-fn definitions() {
+fn frame_definition_rules_section_6() {
     let length = |kind, stream, len: usize| frame(kind, 0, stream, &vec![0; len]);
     let padded = |kind, len: u8, rest: &[u8]| frame(kind, PADDED | END_HEADERS, 1, &[&[len], rest].concat());
     check(&[
@@ -316,7 +316,7 @@ fn definitions() {
 }
 
 #[test]
-fn requests() {
+fn request_rules_section_8() {
     const METHOD: (&str, &str) = (":method", "GET");
     const SCHEME: (&str, &str) = (":scheme", "http");
     const PATH: (&str, &str) = (":path", "/a.txt");
@@ -405,7 +405,7 @@ fn until_next_answer(frames: &mut Frames, path: &str) -> Vec<Frame> {
 }
 
 #[test]
-fn a_malformed_request_is_answered_and_its_stream_is_reset() {
+fn malformed_request_is_answered_and_its_stream_is_reset() {
     let server = start_server(
         server().file("html/a.txt", "hello"),
         "http2 on; error_page 405 = /a.txt; location /403 { return 403; }
@@ -509,7 +509,7 @@ fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
 }
 
 #[test]
-fn fields_are_as_long_as_they_are_packed() {
+fn field_sizes_are_counted_as_packed() {
     let server = start_server(
         server().file("html/a.txt", "hello"),
         "http2 on; location / { return 200 $http_x:$http_cookie:$request_uri; }",
@@ -544,7 +544,7 @@ fn fields_are_as_long_as_they_are_packed() {
 }
 
 #[test]
-fn a_server_begins_with_settings_and_acknowledges_those_of_its_client() {
+fn server_begins_with_settings_and_acknowledges_those_of_its_client() {
     let server = speaking();
     let mut frames = Frames::connect(server.addr()).unwrap();
     let first = frames.next_frame().unwrap().unwrap();
@@ -571,7 +571,7 @@ fn a_server_begins_with_settings_and_acknowledges_those_of_its_client() {
 }
 
 #[test]
-fn a_preface_that_is_none_ends_the_connection() {
+fn invalid_preface_ends_the_connection() {
     let server = speaking();
     let mut client = server.connect().unwrap();
     // It begins like one, so it is no HTTP/1 either (section 3.4).
@@ -620,7 +620,7 @@ fn windows_are_kept() {
 }
 
 #[test]
-fn a_client_that_sends_beyond_its_window_is_sent_away() {
+fn exceeded_window_is_an_error() {
     let server = speaking();
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post(&[])).unwrap();
@@ -637,7 +637,7 @@ fn a_client_that_sends_beyond_its_window_is_sent_away() {
 }
 
 #[test]
-fn what_comes_late_for_a_stream_harms_nobody() {
+fn late_frames_of_a_stream_are_ignored() {
     let server = speaking();
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(get(1, "/a.txt", &[])).unwrap();

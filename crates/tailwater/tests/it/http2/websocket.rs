@@ -54,7 +54,7 @@ async fn switched(
 }
 
 #[test]
-fn it_goes_both_ways() {
+fn websocket_over_h2_is_bidirectional() {
     let (tell, mut told) = unbounded_channel();
     let origin = origin(move |mut conn| {
         let head = conn.head().unwrap();
@@ -102,7 +102,7 @@ fn it_goes_both_ways() {
 }
 
 #[test]
-fn windows_hold_on_both_ways() {
+fn windows_are_kept_both_ways() {
     const SIZE: usize = 1_000_000;
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
@@ -125,7 +125,7 @@ fn windows_hold_on_both_ways() {
 }
 
 #[test]
-fn who_leaves_is_gone_for_the_other_side() {
+fn closed_side_closes_the_other_side() {
     let (tell, mut told) = unbounded_channel();
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
@@ -147,7 +147,7 @@ fn who_leaves_is_gone_for_the_other_side() {
 }
 
 #[test]
-fn an_upstream_that_is_cut_off_cuts_the_stream() {
+fn reset_upstream_resets_the_stream() {
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
         conn.say(SWITCHED);
@@ -169,7 +169,7 @@ fn an_upstream_that_is_cut_off_cuts_the_stream() {
 }
 
 #[test]
-fn who_does_not_switch_has_not_agreed() {
+fn upstream_without_101_opens_no_websocket() {
     let origin = origin(move |mut conn| {
         while let Some(head) = conn.head() {
             match head.contains("/chat/no") {
@@ -206,7 +206,7 @@ fn tunnel(to: &str) -> Request<()> {
 }
 
 #[test]
-fn it_may_be_a_tunnel() {
+fn connect_opens_a_tunnel() {
     let origin = origin(move |mut conn| {
         let mut said = [0; 4];
         while std::io::Read::read_exact(&mut conn.reader, &mut said).is_ok() {
@@ -246,7 +246,7 @@ fn it_may_be_a_tunnel() {
 }
 
 #[test]
-fn without_a_protocol_it_is_no_request() {
+fn connect_without_protocol_is_405() {
     let server = passing("127.0.0.1:1".parse().unwrap());
     let mut client = connect(&server);
     let status = client.run(|requests| async move {

@@ -43,7 +43,7 @@ fn check(http: &str, targets: &[&str], expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_default_is_combined() {
+fn combined_is_the_default_format() {
     let request = "GET /a?b HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Basic dTpw\r\n\
                    Referer: \"r\"\r\nUser-Agent: é\\\r\n\r\n";
     let log =
@@ -63,7 +63,7 @@ fn the_default_is_combined() {
 }
 
 #[test]
-fn levels_replace_each_other() {
+fn access_log_of_an_inner_level_replaces_outer_ones() {
     let locations = "location /in { return 204; } location /off { access_log off; return 204; }
                      location /own { access_log logs/own.log f; access_log logs/own2.log f; return 204;
                          location /own/in { return 204; } }
@@ -93,7 +93,7 @@ fn levels_replace_each_other() {
 }
 
 #[test]
-fn escapes() {
+fn escape_parameters_escape_values() {
     check(
         "log_format d escape=default '$uri' '$arg_b' \"\\\"$arg_c\"; log_format n escape=none $uri$arg_b$arg_c;
          log_format j escape=json '{\"u\":\"$uri\",\"b\":\"${arg_b}\"}\"';
@@ -109,7 +109,7 @@ fn escapes() {
 }
 
 #[test]
-fn conditions() {
+fn if_parameter_selects_requests() {
     check(
         "log_format f '$uri'; server { listen 127.0.0.1:{port}; return 200 x;
          access_log logs/one.log f if=$arg_a; access_log logs/two.log f if=$arg_a$arg_b; }",
@@ -131,7 +131,7 @@ fn buffers_lose_nothing() {
 }
 
 #[test]
-fn a_buffer_is_flushed_in_time() {
+fn flush_parameter_writes_the_buffer() {
     let server = start(
         server(),
         "log_format f '$uri'; server { listen 127.0.0.1:{port}; return 200 x;
@@ -142,7 +142,7 @@ fn a_buffer_is_flushed_in_time() {
 }
 
 #[test]
-fn what_was_sent_and_received() {
+fn size_variables_count_bytes_sent_and_received() {
     let conf =
         "log_format f '$status $bytes_sent $body_bytes_sent $request_length $request_completion $pipe \
                 $connection_requests $sent_http_content_length $sent_http_location';
@@ -169,7 +169,7 @@ fn what_was_sent_and_received() {
 }
 
 #[test]
-fn requests_that_were_refused() {
+fn refused_requests_are_logged() {
     let conf =
         "log_format f '$status|$request|$uri|$request_uri|$args|$host|$request_method|$request_length';
                 server { listen 127.0.0.1:{port}; server_name first.example; access_log logs/f.log f; }";
@@ -185,7 +185,7 @@ fn requests_that_were_refused() {
 }
 
 #[test]
-fn the_real_root_is_where_links_lead() {
+fn realpath_root_resolves_links() {
     let server = start(
         server().file("html/one/a.txt", "one").file("html/two/a.txt", "two"),
         "log_format f '$realpath_root|$document_root|$request_filename';
@@ -214,7 +214,7 @@ fn the_real_root_is_where_links_lead() {
 }
 
 #[test]
-fn subrequests_are_logged_where_that_is_asked_for() {
+fn log_subrequest_logs_subrequests() {
     let parts =
         "location /parts/ { add_before_body /before; add_after_body /sub/after; addition_types text/plain;
                      root html; types { text/plain txt; } }
@@ -251,7 +251,7 @@ fn subrequests_are_logged_where_that_is_asked_for() {
 }
 
 #[test]
-fn requests_that_a_shutdown_cuts_have_their_line() {
+fn requests_cut_by_a_shutdown_are_logged() {
     let have_come = Arc::new(AtomicUsize::new(0));
     let counted = have_come.clone();
     let silent = origin(move |mut conn| {

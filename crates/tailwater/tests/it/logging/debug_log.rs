@@ -23,7 +23,7 @@ fn steps(server: &Server, name: &str, last: &str) -> Vec<String> {
 }
 
 #[test]
-fn steps_of_a_request() {
+fn debug_level_logs_steps_of_a_request() {
     let server = start_server(
         server().file("html/to.txt", "hello"),
         "error_log logs/debug.log debug; error_log logs/info.log info; server_name one.example;
@@ -65,7 +65,7 @@ fn steps_of_a_request() {
 }
 
 #[test]
-fn steps_of_some_clients_go_to_all_their_logs() {
+fn debug_connection_logs_steps_of_its_clients() {
     let server = |peers: &str| {
         let conf = format!(
             "events {{ {peers} }} http {{ error_log logs/one.log alert; error_log logs/two.log alert;
@@ -100,7 +100,7 @@ fn steps_of_some_clients_go_to_all_their_logs() {
 }
 
 #[test]
-fn what_debug_connection_does_not_take() {
+fn debug_connection_refuses_invalid_addresses() {
     let refused =
         refusal_of("events { debug_connection \"\"; } http { server { listen 127.0.0.1:{port}; } }");
     assert!(refused.contains("host not found in debug_connection \"\" in "), "{refused}");

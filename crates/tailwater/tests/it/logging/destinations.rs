@@ -61,7 +61,7 @@ fn host() -> String {
 }
 
 #[test]
-fn access_logs_go_to_syslog() {
+fn access_log_goes_to_syslog() {
     let syslog = Syslog::start();
     let to = syslog.target();
     let server = start(
@@ -108,7 +108,7 @@ fn access_logs_go_to_syslog() {
 }
 
 #[test]
-fn a_syslog_server_may_have_an_address_of_either_kind() {
+fn syslog_server_may_have_an_ipv4_or_ipv6_address() {
     let Ok(six) = Syslog::start_at("[::1]:0") else {
         return leave_out(Lacks::Machine, "there is no IPv6: syslog over it");
     };
@@ -124,7 +124,7 @@ fn a_syslog_server_may_have_an_address_of_either_kind() {
 }
 
 #[test]
-fn error_logs_go_to_syslog_with_the_severity_of_each_line() {
+fn error_log_goes_to_syslog_with_the_severity_of_each_line() {
     let syslog = Syslog::start();
     let to = syslog.target();
     let server = start_server(
@@ -151,7 +151,7 @@ fn error_logs_go_to_syslog_with_the_severity_of_each_line() {
 }
 
 #[test]
-fn an_error_log_of_syslog_alone_has_a_file_beside_it() {
+fn syslog_only_error_log_also_writes_the_default_file() {
     let syslog = Syslog::start();
     let mut server = server();
     let conf =
@@ -163,7 +163,7 @@ fn an_error_log_of_syslog_alone_has_a_file_beside_it() {
 }
 
 #[test]
-fn a_syslog_server_in_the_file_system() {
+fn syslog_server_may_be_a_unix_socket() {
     let dir = tw_testkit::TempDir::new("syslog").unwrap();
     let path = dir.join("log");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -179,7 +179,7 @@ fn a_syslog_server_in_the_file_system() {
 }
 
 #[test]
-fn a_syslog_server_that_is_away_or_hangs_stops_nothing() {
+fn missing_or_hung_syslog_server_blocks_nothing() {
     let dir = tw_testkit::TempDir::new("syslog").unwrap();
     let (away, hanging) = (dir.join("away"), dir.join("hanging"));
     // Nobody reads from it: the kernel soon takes no more.
@@ -234,7 +234,7 @@ fn unpacked(file: &[u8]) -> String {
 }
 
 #[test]
-fn compressed_logs() {
+fn gzip_parameter_compresses_the_log() {
     let mut server = start(
         server(),
         "log_format f '$uri'; server { listen 127.0.0.1:{port}; return 200 x;
@@ -257,7 +257,7 @@ fn compressed_logs() {
 }
 
 #[test]
-fn logs_that_name_one_file_share_its_buffer() {
+fn logs_of_one_file_share_its_buffer() {
     let mut server = start(
         server(),
         "log_format a 'a $uri'; log_format b 'b $uri'; server { listen 127.0.0.1:{port}; return 200 x;
@@ -273,7 +273,7 @@ fn logs_that_name_one_file_share_its_buffer() {
 }
 
 #[test]
-fn a_reload_may_change_the_buffer_of_a_log() {
+fn reload_changes_the_buffer_of_a_log() {
     let conf = |parameters: &str| {
         format!(
             "http {{ log_format f '$uri'; server {{ listen 127.0.0.1:{{port}}; return 200 x;
@@ -306,7 +306,7 @@ fn memory(server: &Server, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_error_log_in_memory_keeps_the_newest_lines() {
+fn memory_error_log_keeps_the_newest_lines() {
     let server = start_server(
         server().in_one_process(),
         "error_log memory:4k info; error_log logs/server.log info; location /own { error_log memory:1m; }",
@@ -328,7 +328,7 @@ fn an_error_log_in_memory_keeps_the_newest_lines() {
 }
 
 #[test]
-fn a_bad_disk_loses_nothing_that_it_takes_later() {
+fn lines_are_kept_until_a_failing_disk_recovers() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let slow = disk.path().display().to_string();
     let mut server = start_as_we_are(

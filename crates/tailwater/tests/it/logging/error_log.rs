@@ -7,7 +7,7 @@ use tw_testkit::Client;
 use crate::support::{get, server, start, start_server};
 
 #[test]
-fn levels_and_places_of_the_error_log() {
+fn level_and_context_select_the_error_log() {
     let server = start(
         server(),
         "error_log logs/http.log error;
@@ -38,7 +38,7 @@ fn levels_and_places_of_the_error_log() {
 }
 
 #[test]
-fn who_asked_for_what() {
+fn error_log_line_names_client_server_and_request() {
     let server = start(
         server().in_one_process(),
         "server { listen 127.0.0.1:{port}; server_name first second; root html; }",
@@ -56,7 +56,7 @@ fn who_asked_for_what() {
 }
 
 #[test]
-fn a_peer_cannot_forge_a_line() {
+fn log_lines_cannot_be_forged() {
     let server = start_server(server(), "access_log logs/access.log;");
     let mut client = server.connect().unwrap();
     client
@@ -72,7 +72,7 @@ fn a_peer_cannot_forge_a_line() {
 }
 
 #[test]
-fn a_full_disk_stops_no_request() {
+fn full_disk_blocks_no_request() {
     let server = start_server(
         server().file("html/a", "x"),
         "access_log /dev/full; error_log /dev/full; location /ok { error_log logs/error.log; access_log logs/access.log; }",
@@ -91,7 +91,7 @@ fn a_full_disk_stops_no_request() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_is_refused_at_the_start() {
+fn unwritable_log_is_refused_at_start() {
     let conf = "http { access_log /proc/nowhere/access.log; server { listen 127.0.0.1:{port}; } }";
     let error = server().start(conf).unwrap_err().to_string();
     assert!(

@@ -27,7 +27,7 @@ fn ask_all(server: &Server, targets: &[&str]) {
 }
 
 #[test]
-fn a_line_goes_to_the_file_its_request_names() {
+fn line_goes_to_the_file_named_by_the_request() {
     for cache in ["off", "max=2 min_uses=1", "max=1 min_uses=2 inactive=1s valid=1s"] {
         let server = start_server_as_we_are(
             server().file("logs/sub/x", ""),
@@ -60,7 +60,7 @@ fn a_line_goes_to_the_file_its_request_names() {
 }
 
 #[test]
-fn a_peer_cannot_lead_a_log_out_of_its_directory() {
+fn path_variables_cannot_leave_the_directory() {
     let server = start_server_as_we_are(
         server().file("logs/own/x", ""),
         "access_log logs/own/$arg_f.log combined; access_log logs/own/.$arg_g combined if=$arg_g; location / { return 200 x; }",
@@ -92,7 +92,7 @@ fn a_peer_cannot_lead_a_log_out_of_its_directory() {
 }
 
 #[test]
-fn a_log_needs_the_root_of_its_request() {
+fn log_requires_an_existing_root() {
     let server = start_server_as_we_are(
         server(),
         "access_log logs/$arg_f combined; location / { return 200 x; } location /none/ { root nowhere; return 200 x; }
@@ -114,7 +114,7 @@ fn a_log_needs_the_root_of_its_request() {
 }
 
 #[test]
-fn links_are_judged_as_everywhere() {
+fn disable_symlinks_applies_to_logs() {
     // With a sandbox, no link leads out of the directory: see `sandbox`.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let builder = server().file("logs/real/x", "").file("elsewhere/x", "");
@@ -138,7 +138,7 @@ fn links_are_judged_as_everywhere() {
 }
 
 #[test]
-fn a_bad_disk_loses_lines_and_nothing_else() {
+fn failing_disk_loses_lines_only() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let slow = disk.path().display().to_string();
     let server = start_server_as_we_are(
@@ -183,7 +183,7 @@ fn a_bad_disk_loses_lines_and_nothing_else() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_told_once_in_a_while() {
+fn missing_directory_is_reported_at_intervals() {
     let server =
         start_server_as_we_are(server(), "access_log logs/$arg_d/x combined; location / { return 200 x; }");
     let begun = Instant::now();
@@ -200,7 +200,7 @@ fn a_directory_that_is_not_there_is_told_once_in_a_while() {
 }
 
 #[test]
-fn an_inner_level_may_have_another_cache() {
+fn open_log_file_cache_of_an_inner_level_is_used() {
     let server = start_server_as_we_are(
         server(),
         "open_log_file_cache max=9; access_log logs/v-$arg_f combined; location / { return 200 x; }

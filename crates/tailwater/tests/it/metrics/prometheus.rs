@@ -29,7 +29,7 @@ fn samples(text: &str) -> HashMap<String, f64> {
 }
 
 #[test]
-fn what_was_done_is_counted() {
+fn requests_connections_and_disk_work_are_counted() {
     let server = start_server(
         server().file("html/file", "x".repeat(10_000)),
         "location = /metrics { metrics; } location = /moved { return 301 /; } location = /odd { return 700; }",
@@ -88,14 +88,14 @@ fn what_was_done_is_counted() {
 }
 
 #[test]
-fn only_for_reading() {
+fn metrics_accepts_get_and_head_only() {
     let server = start_server(server(), "location = /metrics { metrics; }");
     assert_eq!(ask(&server, "HEAD /metrics", &[]).status, 200);
     assert_eq!(ask(&server, "POST /metrics", &["Content-Length: 0"]).status, 405);
 }
 
 #[test]
-fn names_of_logs_are_escaped() {
+fn log_names_are_escaped() {
     let server = start_server(server(), r#"access_log 'logs/a"b.log'; location = /metrics { metrics; }"#);
     let text = get(&server, "/metrics").text();
     assert!(text.contains(r#"logs/a\"b.log"}"#), "{text}");
@@ -103,7 +103,7 @@ fn names_of_logs_are_escaped() {
 }
 
 #[test]
-fn a_stuck_pool_does_not_hold_up_a_scrape() {
+fn stalled_pool_does_not_block_a_scrape() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "content");
     let root = disk.path().display();
@@ -133,7 +133,7 @@ fn a_stuck_pool_does_not_hold_up_a_scrape() {
 }
 
 #[test]
-fn many_metrics_are_written_in_many_turns() {
+fn large_scrape_does_not_block_the_loop() {
     let zones: String = (0..100)
         .map(|zone| {
             format!("location /{zone}/ {{ status_zone some-long-name-of-a-zone-{zone}; return 204; }}\n")
@@ -152,7 +152,7 @@ fn many_metrics_are_written_in_many_turns() {
 }
 
 #[test]
-fn variables_tell_what_the_disk_cost() {
+fn disk_variables_count_time_and_operations() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "content");
     let server = crate::support::start(

@@ -65,7 +65,7 @@ fn words(document: &str) -> String {
 }
 
 #[test]
-fn the_page_shows_what_was_counted() {
+fn status_page_shows_counters() {
     let server = start_server(
         server().file("html/file", "x".repeat(100_000)),
         "status_zone site; location /deep/er/status { status_page; }
@@ -104,7 +104,7 @@ fn the_page_shows_what_was_counted() {
 }
 
 #[test]
-fn servers_that_requests_are_passed_on_to_are_listed() {
+fn upstream_servers_are_listed() {
     let (up, nobody) = (crate::support::origin::mirror(), Port::reserve().unwrap());
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
     let server = start(
@@ -196,7 +196,7 @@ fn caches_are_listed() {
 }
 
 #[test]
-fn a_stall_is_named() {
+fn stall_is_shown_with_its_cause() {
     let server = server()
         .start(
             "stall_threshold 1ms; http { server { listen 127.0.0.1:{port}; location = /status { status_page; }
@@ -240,7 +240,7 @@ fn moments(server: &Server) -> usize {
 }
 
 #[test]
-fn history_is_there_when_the_page_is_opened() {
+fn history_is_shown_when_the_page_is_opened() {
     let mut server = start_server(server(), "location = /status { status_page; }");
     assert!(wait::until(wait::PATIENCE, || moments(&server) >= 3), "{}", moments(&server));
     let json = get(&server, "/status?format=history").text();
@@ -262,7 +262,7 @@ fn history_is_there_when_the_page_is_opened() {
 }
 
 #[test]
-fn a_disk_that_hangs_is_in_the_headline() {
+fn hung_disk_is_in_the_headline() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "content");
     let root = disk.path().display();
@@ -288,7 +288,7 @@ fn a_disk_that_hangs_is_in_the_headline() {
 }
 
 #[test]
-fn the_page_may_only_be_itself() {
+fn content_security_policy_allows_only_the_page_itself() {
     let server = start_server(server(), "location = /status { status_page; }");
     let response = get(&server, "/status");
     assert_eq!(response.status, 200);

@@ -46,7 +46,7 @@ fn status(server: &Server, host: &str, target: &str) -> u16 {
 }
 
 #[test]
-fn requests_are_counted_by_server_and_by_the_location_where_they_end() {
+fn requests_are_counted_by_server_and_final_location() {
     let files = server().file("html/files/a", "0123456789").file("html/page/a", "page");
     let server = start(files, CONF);
     let asked = [
@@ -87,7 +87,7 @@ fn requests_are_counted_by_server_and_by_the_location_where_they_end() {
 }
 
 #[test]
-fn bytes_are_those_on_the_wire() {
+fn counted_bytes_are_those_on_the_wire() {
     let server = start(server(), CONF);
     let mut client = server.connect().unwrap();
     let request = "POST /files/in/x HTTP/1.1\r\nHost: counted\r\nContent-Length: 5\r\n\r\nhello";
@@ -107,7 +107,7 @@ fn bytes_are_those_on_the_wire() {
 }
 
 #[test]
-fn counters_outlive_a_reload() {
+fn counters_survive_reload() {
     let http = |rest: &str| {
         format!(
             "events {{}} http {{ server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }}

@@ -5,7 +5,7 @@ use tw_testkit::wait;
 use crate::support::{ask, get, page, refusal, server, start_server};
 
 #[test]
-fn connections_by_what_they_do() {
+fn connections_are_counted_by_state() {
     let server = start_server(
         server().file("html/large", vec![b'x'; 32 << 20]),
         "location /status { stub_status; } location /except { stub_status on; limit_except GET { allow all; } }

@@ -5,7 +5,7 @@ use tw_testkit::origin::origin;
 use crate::support::{get, server, start};
 
 #[test]
-fn a_server_is_asked_only_if_every_condition_holds() {
+fn upstream_is_allowed_only_if_every_condition_holds() {
     let [first, second] = ["first", "second"].map(|name| {
         origin(move |mut conn| {
             while conn.head().is_some() {

@@ -19,7 +19,7 @@ use crate::support::origin::mirror;
 use crate::support::{get, server, start};
 
 #[test]
-fn a_body_that_was_not_buffered_is_known_if_it_is_small() {
+fn small_unbuffered_body_is_in_request_body() {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
@@ -54,7 +54,7 @@ fn a_body_that_was_not_buffered_is_known_if_it_is_small() {
 }
 
 #[test]
-fn another_server_gets_all_of_a_body_or_nothing() {
+fn retry_sends_the_whole_body_or_nothing() {
     // The first server resets every connection, often before anything was written to it.
     let resetting = origin(|conn| {
         let _ = sockopt::set_socket_linger(conn.reader.get_ref(), Some(Duration::ZERO));
@@ -82,7 +82,7 @@ fn another_server_gets_all_of_a_body_or_nothing() {
 }
 
 #[test]
-fn a_client_that_sends_fast_does_not_keep_the_loop_from_others() {
+fn fast_upload_does_not_block_the_loop() {
     const PIECE: usize = 1 << 20;
     let addr = origin(|mut conn| {
         // As fast as it can: most of the time something is at hand, and there is room for it.
@@ -121,7 +121,7 @@ fn a_client_that_sends_fast_does_not_keep_the_loop_from_others() {
 }
 
 #[test]
-fn what_is_at_hand_of_a_body_is_one_chunk() {
+fn buffered_part_of_a_body_is_sent_as_one_chunk() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         let mut body = [0; 22];
@@ -142,7 +142,7 @@ fn what_is_at_hand_of_a_body_is_one_chunk() {
 }
 
 #[test]
-fn a_response_is_read_no_faster_than_its_rate() {
+fn proxy_limit_rate_is_kept() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         // At once, so that it is only the head that might come too late.
@@ -169,7 +169,7 @@ fn a_response_is_read_no_faster_than_its_rate() {
 }
 
 #[test]
-fn connections_come_from_the_address_that_is_configured() {
+fn proxy_bind_sets_the_source_address() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         let peer = conn.reader.get_ref().peer_addr().unwrap().ip().to_string();
@@ -190,7 +190,7 @@ fn connections_come_from_the_address_that_is_configured() {
 }
 
 #[test]
-fn a_body_in_a_file_has_its_name_where_that_is_asked_for() {
+fn request_body_file_is_set_if_used() {
     let addr = mirror();
     let server = start(
         server(),
@@ -222,7 +222,7 @@ fn a_body_in_a_file_has_its_name_where_that_is_asked_for() {
 }
 
 #[test]
-fn nothing_of_a_body_that_is_too_large_goes_on_with_its_error_page() {
+fn too_large_body_is_not_passed_with_its_error_page() {
     let addr = mirror();
     let server = start(
         server(),
@@ -253,7 +253,7 @@ fn nothing_of_a_body_that_is_too_large_goes_on_with_its_error_page() {
 }
 
 #[test]
-fn a_file_that_has_a_name_has_all_of_the_body() {
+fn request_body_file_holds_the_whole_body() {
     let addr = origin(|mut conn| {
         let head = conn.head().unwrap();
         let name = head.lines().find_map(|line| line.strip_prefix("X-File: ")).unwrap_or_default();
@@ -291,7 +291,7 @@ fn narrow(addr: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn all_that_came_of_a_response_that_is_cut_is_passed_on() {
+fn received_part_of_a_truncated_response_is_passed() {
     const CAME: usize = 150_001;
     let addr = origin(|mut conn| {
         let _ = conn.head();
@@ -372,7 +372,7 @@ fn resetting() -> String {
 }
 
 #[test]
-fn a_response_that_came_before_a_reset_is_passed_on() {
+fn response_before_a_reset_is_passed() {
     let locations = resetting();
     let server = start(
         server(),

@@ -22,7 +22,7 @@ const LOG: &str =
     "log_format up '$status $upstream_bytes_sent $upstream_bytes_received'; access_log logs/access.log up;";
 
 #[test]
-fn servers_that_fail_or_are_passed_over_have_theirs() {
+fn failed_servers_have_their_byte_counts() {
     const REFUSAL: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone";
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let [refuses, closes, answers] = [REFUSAL, "HTTP/1", ANSWER].map(|said| {
@@ -51,7 +51,7 @@ fn servers_that_fail_or_are_passed_over_have_theirs() {
 }
 
 #[test]
-fn a_response_that_nobody_wants_to_its_end_has_its() {
+fn abandoned_response_has_its_byte_counts() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
@@ -78,7 +78,7 @@ fn a_response_that_nobody_wants_to_its_end_has_its() {
 }
 
 #[test]
-fn a_request_whose_client_left_before_there_was_an_answer_has_its() {
+fn request_of_a_gone_client_has_its_byte_counts() {
     let (asked, arrived) = channel();
     let addr = origin(move |mut conn| {
         while let Some(head) = conn.head() {
@@ -120,7 +120,7 @@ fn a_request_whose_client_left_before_there_was_an_answer_has_its() {
 }
 
 #[test]
-fn a_tunnel_has_its_heads_once() {
+fn tunnel_counts_its_heads_once() {
     const HEAD: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
     let addr = origin(|mut conn| {
         let _ = conn.head();

@@ -37,7 +37,7 @@ fn status(server: &Server, to: &str) -> u16 {
 }
 
 #[test]
-fn a_client_gets_a_tunnel() {
+fn connect_opens_a_tunnel() {
     let addr = echo();
     let server = start(
         server(),
@@ -75,7 +75,7 @@ fn a_client_gets_a_tunnel() {
 }
 
 #[test]
-fn what_is_no_tunnel_is_refused_with_all_that_follows() {
+fn refused_connect_closes_the_connection() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
     let addr = origin(move |mut conn| {
@@ -145,7 +145,7 @@ fn secret_and_open() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn nothing_is_reachable_that_was_not_allowed() {
+fn tunnels_reach_allowed_targets_only() {
     let (secret, reached) = secret_and_open();
     let port = secret.port();
     let is_turned = Arc::new(AtomicBool::new(false));
@@ -215,7 +215,7 @@ fn nothing_is_reachable_that_was_not_allowed() {
 }
 
 #[test]
-fn a_tunnel_on_which_nothing_happens_ends() {
+fn idle_tunnel_times_out() {
     let addr = origin(|mut conn| {
         conn.say("hello");
         let _ = conn.reader.read_to_end(&mut Vec::new());
@@ -236,7 +236,7 @@ fn a_tunnel_on_which_nothing_happens_ends() {
 }
 
 #[test]
-fn a_side_that_takes_nothing_holds_no_tunnel() {
+fn stalled_side_times_out() {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = is_over.clone();
     // It reads nothing, and says something whenever it can.
@@ -262,7 +262,7 @@ fn a_side_that_takes_nothing_holds_no_tunnel() {
 }
 
 #[test]
-fn who_opens_tunnels_to_everywhere_is_told() {
+fn unrestricted_tunnel_pass_is_warned_of() {
     for (settings, is_warned) in [
         ("tunnel_pass;", true),
         ("tunnel_pass $host:443;", true),

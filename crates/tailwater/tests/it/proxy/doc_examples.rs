@@ -10,7 +10,7 @@ use tw_testkit::TempDir;
 const PAGES: [(&str, usize); 3] = [("reverse-proxy.md", 8), ("load-balancing.md", 8), ("api.md", 1)];
 
 #[test]
-fn every_example_is_a_configuration() {
+fn every_example_passes_the_configuration_test() {
     for (page, count) in PAGES {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         let text = fs::read_to_string(file).unwrap();

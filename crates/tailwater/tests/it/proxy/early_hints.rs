@@ -5,7 +5,7 @@ use tw_testkit::origin::origin;
 use crate::support::{server, start};
 
 #[test]
-fn hints_go_on_without_what_ends_here_and_no_more_of_them_than_a_head_has() {
+fn early_hints_are_passed_without_hop_by_hop_fields_and_bounded() {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let times = head.split(['/', '?', ' ']).nth(2).unwrap().parse().unwrap();

@@ -55,7 +55,7 @@ fn broken(server: &Server) -> Client {
 }
 
 #[test]
-fn half_a_request_is_followed_by_no_other_one() {
+fn connection_of_an_incomplete_request_is_not_reused() {
     let (addr, _go_on) = early();
     let server = passing(addr);
     let mut client = broken(&server);
@@ -65,7 +65,7 @@ fn half_a_request_is_followed_by_no_other_one() {
 }
 
 #[test]
-fn a_client_whose_body_makes_no_sense_is_asked_for_no_other_request() {
+fn malformed_body_closes_the_client_connection() {
     let (addr, _go_on) = early();
     let server = passing(addr);
     let mut client = broken(&server);
@@ -77,7 +77,7 @@ fn a_client_whose_body_makes_no_sense_is_asked_for_no_other_request() {
 }
 
 #[test]
-fn the_rest_of_a_request_is_sent_while_the_client_takes_nothing_of_the_response() {
+fn request_is_sent_while_the_client_reads_no_response() {
     // More than the buffers of sockets and the memory of the proxy take.
     const SIZE: usize = 16 << 20;
     let (done, is_done) = channel();

@@ -52,7 +52,7 @@ fn slow_client(server: &Server) -> Client {
 }
 
 #[test]
-fn a_response_goes_on_unbuffered_when_the_disk_is_full() {
+fn response_is_passed_unbuffered_when_the_disk_is_full() {
     const UNBUFFERED: &str = "while buffering upstream response, which goes on unbuffered";
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (server, body) = (buffering_on(&disk), body());
@@ -81,7 +81,7 @@ fn a_response_goes_on_unbuffered_when_the_disk_is_full() {
 }
 
 #[test]
-fn others_are_answered_while_the_disk_of_a_slow_client_stands_still() {
+fn stalled_disk_of_a_slow_client_delays_no_other_client() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (server, body) = (buffering_on(&disk), body());
     for op in [Op::Create, Op::Write] {
@@ -102,7 +102,7 @@ fn others_are_answered_while_the_disk_of_a_slow_client_stands_still() {
 }
 
 #[test]
-fn no_turn_takes_as_long_as_a_write_on_a_slow_disk() {
+fn slow_disk_does_not_block_the_loop() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (server, body) = (buffering_on(&disk), body());
     let slow = disk.on(Op::Write).inject(Fault::Delay(std::time::Duration::from_secs(1)));

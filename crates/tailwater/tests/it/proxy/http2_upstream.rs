@@ -42,7 +42,7 @@ async fn mirror(mut asked: Asked) {
 }
 
 #[test]
-fn a_request_is_written_as_one_list() {
+fn request_fields_are_sent_as_one_list() {
     let addr = origin(mirror);
     let server = passing(addr, "proxy_set_header X-Real $remote_addr; proxy_set_header Connection upgrade;");
     let response = ask(
@@ -58,7 +58,7 @@ fn a_request_is_written_as_one_list() {
 }
 
 #[test]
-fn responses_have_bodies_of_all_kinds() {
+fn responses_with_and_without_length_pass() {
     let addr = origin(|mut asked| async move {
         match asked.head.uri().path() {
             "/none" => asked.empty(204, &[]),
@@ -82,7 +82,7 @@ fn responses_have_bodies_of_all_kinds() {
 }
 
 #[test]
-fn a_slow_client_does_not_hold_the_server() {
+fn slow_client_does_not_hold_the_server() {
     const SIZE: usize = 4 << 20;
     let sent = Arc::new(tokio::sync::Semaphore::new(0));
     let all_sent = sent.clone();
@@ -110,7 +110,7 @@ fn a_slow_client_does_not_hold_the_server() {
 }
 
 #[test]
-fn what_is_not_taken_is_not_sent() {
+fn windows_follow_the_reading_of_the_client() {
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
     let addr = origin(move |mut asked| {
         let told = told.clone();
@@ -147,7 +147,7 @@ fn what_is_not_taken_is_not_sent() {
 }
 
 #[test]
-fn a_cache_keeps_what_came_in_http2() {
+fn cache_stores_http2_responses() {
     let count = Arc::new(AtomicUsize::new(0));
     let addr = origin(move |mut asked| {
         let nth = count.fetch_add(1, SeqCst);
@@ -168,7 +168,7 @@ fn a_cache_keeps_what_came_in_http2() {
 }
 
 #[test]
-fn trailers_are_passed_on_if_wanted() {
+fn trailers_are_passed_if_configured() {
     let addr = origin(|mut asked| async move {
         let mut body = asked.begin(200, &[]);
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
@@ -184,7 +184,7 @@ fn trailers_are_passed_on_if_wanted() {
 }
 
 #[test]
-fn trailers_of_http1_are_passed_on_if_wanted() {
+fn http1_trailers_are_passed_if_configured() {
     let addr = tw_testkit::origin::origin(|mut conn| {
         while conn.head().is_some() {
             conn.say(
@@ -205,7 +205,7 @@ fn trailers_of_http1_are_passed_on_if_wanted() {
 }
 
 #[test]
-fn hints_come_before_the_response() {
+fn early_hints_precede_the_response() {
     let addr = frames_origin(|mut frames, _| {
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
             let hints = hpack(&[(":status", "103"), ("link", "</a.css>; rel=preload")]);
@@ -227,7 +227,7 @@ fn hints_come_before_the_response() {
 }
 
 #[test]
-fn lengths_have_to_be_right() {
+fn wrong_content_length_is_an_error() {
     let addr = frames_origin(|mut frames, _| {
         while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
             let head = hpack(&[(":status", "200"), ("content-length", "10")]);
@@ -244,7 +244,7 @@ fn lengths_have_to_be_right() {
 }
 
 #[test]
-fn servers_are_checked_in_http2() {
+fn health_checks_use_http2() {
     let fine = origin(|mut asked| async move { asked.answer(&[], "fine") });
     let sick = origin(|mut asked| async move { asked.empty(500, &[]) });
     let server = start(
@@ -261,7 +261,7 @@ fn servers_are_checked_in_http2() {
 }
 
 #[test]
-fn over_tls_both_agree_on_http2() {
+fn tls_negotiates_h2_by_alpn() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let mut config = rustls::ServerConfig::clone(&Authority::server(ALL_VERSIONS, &made));
@@ -276,7 +276,7 @@ fn over_tls_both_agree_on_http2() {
 }
 
 #[test]
-fn a_loop_has_connections_of_its_own_and_closes_them() {
+fn connections_belong_to_one_loop_and_are_closed_with_it() {
     let addr = origin(|mut asked| async move {
         let said = asked.conn.to_string();
         asked.answer(&[], said);

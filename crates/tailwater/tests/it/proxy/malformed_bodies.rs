@@ -229,7 +229,7 @@ fn begin_http1(server: &Server, path: &str, fields: &str, content: &str) -> Clie
 }
 
 #[test]
-fn a_malformed_body_in_http1_is_taken_back_and_goes_to_nobody_else() {
+fn malformed_http1_body_is_aborted_and_not_retried() {
     let site = site();
     let chunked = |server: &Server, path: &str| {
         begin_http1(server, path, "Transfer-Encoding: chunked\r\n", "7\r\ncontent\r\n")
@@ -284,7 +284,7 @@ fn status(frames: &mut Frames) -> Option<u16> {
 }
 
 #[test]
-fn a_malformed_body_in_http2_is_taken_back_and_goes_to_nobody_else() {
+fn malformed_http2_body_is_aborted_and_not_retried() {
     let site = site();
     let trailers = |line: &str| {
         let (name, value) = line.split_once(": ").unwrap();
@@ -330,7 +330,7 @@ fn a_malformed_body_in_http2_is_taken_back_and_goes_to_nobody_else() {
 }
 
 #[test]
-fn a_malformed_body_behind_the_head_of_its_response_has_no_end() {
+fn malformed_body_after_the_response_head_truncates_the_response() {
     let (tell, told) = mpsc::channel();
     let addr = origin(move |mut conn| {
         while conn.head().is_some() {

@@ -22,7 +22,7 @@ fn read_request(connection: &mut TcpStream, body_len: usize) -> String {
 }
 
 #[test]
-fn each_location_gets_its_copy() {
+fn each_mirror_location_gets_a_copy() {
     let server = start(
         server()
             .file("html/index.html", "page")
@@ -51,7 +51,7 @@ fn each_location_gets_its_copy() {
 }
 
 #[test]
-fn nobody_waits_for_a_copy() {
+fn slow_mirror_delays_no_response() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = origin.local_addr().unwrap().port();
     let server = start(
@@ -83,7 +83,7 @@ fn nobody_waits_for_a_copy() {
 }
 
 #[test]
-fn copies_have_the_body_or_none() {
+fn mirror_request_body_decides_whether_copies_have_a_body() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = origin.local_addr().unwrap().port();
     let server = start(
@@ -124,7 +124,7 @@ fn copies_have_the_body_or_none() {
 }
 
 #[test]
-fn there_is_a_limit_of_copies() {
+fn concurrent_copies_are_bounded() {
     let mirrors = "mirror /slow; ".repeat(1025);
     let server = server()
         .file("html/a", "one")
@@ -140,7 +140,7 @@ fn there_is_a_limit_of_copies() {
 }
 
 #[test]
-fn what_is_refused() {
+fn malformed_directives_are_refused() {
     for conf in ["mirror off; mirror /a;", "mirror /a; mirror off;", "mirror off; mirror off;"] {
         assert!(refusal(conf).contains("\"mirror\" directive is duplicate"), "{conf}");
     }

@@ -25,7 +25,7 @@ fn passing(addr: SocketAddr, more: &str) -> Server {
 }
 
 #[test]
-fn a_request_is_written_anew_and_the_response_keeps_its_fields() {
+fn request_is_rewritten_and_response_fields_are_kept() {
     let addr = mirror();
     let server = passing(addr, "");
     let mut client = server.connect().unwrap();
@@ -47,7 +47,7 @@ fn a_request_is_written_anew_and_the_response_keeps_its_fields() {
 }
 
 #[test]
-fn bodies_go_on_with_their_length_or_in_chunks() {
+fn bodies_are_passed_with_length_or_chunked() {
     let server = passing(mirror(), "location /as-it-comes/ { proxy_pass http://127.0.0.1:1; }");
     let addr = mirror();
     let unbuffered = passing(addr, "proxy_request_buffering off; client_max_body_size 0;");
@@ -72,7 +72,7 @@ fn bodies_go_on_with_their_length_or_in_chunks() {
 }
 
 #[test]
-fn another_server_is_asked_when_one_is_down() {
+fn dead_server_is_retried_on_the_next() {
     // Reserved until the end: nobody else comes to listen there.
     let port = Port::reserve().unwrap();
     let (up, down) = (mirror(), SocketAddr::from(([127, 0, 0, 1], port.number())));
@@ -96,7 +96,7 @@ fn another_server_is_asked_when_one_is_down() {
 }
 
 #[test]
-fn a_kept_connection_that_was_closed_meanwhile_is_nobodys_fault() {
+fn closed_keepalive_connection_is_retried_without_a_failure() {
     // The second request of the first connection is never answered.
     let addr = origin(|mut conn| {
         let most = if conn.nth == 0 { 1 } else { usize::MAX };
@@ -114,7 +114,7 @@ fn a_kept_connection_that_was_closed_meanwhile_is_nobodys_fault() {
 }
 
 #[test]
-fn what_is_no_response_is_a_bad_gateway() {
+fn malformed_response_is_502() {
     for (said, line) in [
         ("", "upstream prematurely closed connection"),
         ("HTTP/1.1 200", "upstream prematurely closed connection"),
@@ -143,7 +143,7 @@ fn what_is_no_response_is_a_bad_gateway() {
 }
 
 #[test]
-fn a_line_that_may_come_once_and_comes_twice_is_left_out_and_said() {
+fn duplicate_singleton_field_is_dropped_and_logged() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.answer("ETag: \"a\"\r\nETag: \"b\"\r\n", "ok");
@@ -156,7 +156,7 @@ fn a_line_that_may_come_once_and_comes_twice_is_left_out_and_said() {
 }
 
 #[test]
-fn a_response_that_ends_early_is_not_passed_off_as_whole() {
+fn truncated_response_truncates_the_client_response() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
@@ -170,7 +170,7 @@ fn a_response_that_ends_early_is_not_passed_off_as_whole() {
 }
 
 #[test]
-fn the_server_is_let_go_while_the_client_is_slow() {
+fn buffering_frees_the_server_from_a_slow_client() {
     // More than the buffers of both sockets take.
     const SIZE: usize = 48 << 20;
     let (done, is_done) = channel();
@@ -203,7 +203,7 @@ fn the_server_is_let_go_while_the_client_is_slow() {
 }
 
 #[test]
-fn the_next_response_begins_where_this_one_ends() {
+fn responses_without_a_body_end_at_their_head() {
     // An origin that says how long a body is, and has one only for GET.
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
@@ -242,7 +242,7 @@ fn the_next_response_begins_where_this_one_ends() {
 }
 
 #[test]
-fn a_response_to_head_has_the_length_that_its_server_has_said() {
+fn head_response_keeps_content_length() {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let line = head.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
@@ -261,7 +261,7 @@ fn a_response_to_head_has_the_length_that_its_server_has_said() {
 }
 
 #[test]
-fn an_upgrade_is_a_tunnel() {
+fn upgrade_opens_a_tunnel() {
     let addr = origin(|mut conn| {
         let head = conn.head().unwrap();
         assert!(head.contains("Upgrade: echo\r\n") && head.contains("Connection: upgrade\r\n"), "{head}");
@@ -293,7 +293,7 @@ fn an_upgrade_is_a_tunnel() {
 }
 
 #[test]
-fn a_tunnel_ends_with_its_server() {
+fn tunnel_ends_with_its_server() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nbye");
@@ -313,7 +313,7 @@ fn a_tunnel_ends_with_its_server() {
 }
 
 #[test]
-fn a_uri_that_was_made_in_its_location_goes_on_as_it_is() {
+fn rewritten_uri_is_passed_unchanged() {
     let addr = mirror();
     let server = passing(
         addr,
@@ -342,7 +342,7 @@ fn a_uri_that_was_made_in_its_location_goes_on_as_it_is() {
 }
 
 #[test]
-fn hop_by_hop_fields_of_a_response_end_at_the_proxy() {
+fn hop_by_hop_fields_of_a_response_are_not_forwarded() {
     let addr = origin(|mut conn| {
         while conn.head().is_some() {
             conn.answer(
@@ -375,7 +375,7 @@ fn hop_by_hop_fields_of_a_response_end_at_the_proxy() {
 }
 
 #[test]
-fn date_and_server_are_written_if_the_upstream_has_sent_none() {
+fn date_and_server_are_added_if_missing() {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let fields = if head.starts_with("GET /with") {

@@ -40,7 +40,7 @@ fn wait_for(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_complete_response_is_stored_and_nothing_else() {
+fn only_complete_responses_are_stored() {
     let server = storing();
     let store = server.prefix().join("store");
     assert_eq!(get(&server, "/whole").text(), "whole");
@@ -75,7 +75,7 @@ fn a_complete_response_is_stored_and_nothing_else() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_made_costs_nothing_else() {
+fn failed_store_does_not_affect_the_response() {
     let server = storing();
     std::fs::write(server.prefix().join("store/file"), "").unwrap();
     // A file is where a directory would have to be.

@@ -30,7 +30,7 @@ fn telling() -> SocketAddr {
 }
 
 #[test]
-fn a_request_is_made_once_or_for_each_server() {
+fn request_is_built_once_or_for_each_server() {
     let (first, second) = (failing(), telling());
     let server = start(
         server(),
@@ -53,7 +53,7 @@ fn a_request_is_made_once_or_for_each_server() {
 }
 
 #[test]
-fn so_are_the_parameters_of_applications() {
+fn application_parameters_are_built_once_or_for_each_server() {
     let first = origin(|mut conn| drop(conn.fastcgi()));
     let second = origin(|mut conn| {
         let asked = conn.fastcgi().unwrap();

@@ -25,7 +25,7 @@ fn said(server: &Server, path: &str, field: &str, value: &str) -> Option<String>
 }
 
 #[test]
-fn a_location_that_names_the_origin_names_this_server() {
+fn proxy_redirect_rewrites_location() {
     let server = saying(
         "location /a/ { proxy_pass http://ORIGIN/b/; proxy_set_header Host origin; }
          location /both/ { proxy_pass http://ORIGIN/b/; proxy_redirect wrong wrong; proxy_redirect default; }
@@ -50,7 +50,7 @@ fn a_location_that_names_the_origin_names_this_server() {
 }
 
 #[test]
-fn the_slash_that_a_location_ends_in_is_added() {
+fn redirect_adds_the_slash_of_a_location() {
     let server = saying(
         "location \"/a b/\" { proxy_pass http://ORIGIN; } location /c/ { return 200 c; }
          location /d { return 200 d; } location /d/ { proxy_pass http://ORIGIN; } location ~ ^/x?/ { proxy_pass http://ORIGIN; }",
@@ -68,7 +68,7 @@ fn the_slash_that_a_location_ends_in_is_added() {
 }
 
 #[test]
-fn the_default_rule_follows_proxy_pass_and_off_stands_alone() {
+fn proxy_redirect_default_follows_proxy_pass() {
     for (said, expected) in [
         (
             "proxy_redirect default; proxy_pass http://127.0.0.1:1;",
@@ -88,7 +88,7 @@ fn the_default_rule_follows_proxy_pass_and_off_stands_alone() {
 }
 
 #[test]
-fn cookies_are_changed_part_by_part() {
+fn proxy_cookie_directives_rewrite_attributes() {
     let server = saying(
         "location / { proxy_pass http://ORIGIN;
              proxy_cookie_domain .old.org .new.org; proxy_cookie_domain ~^(.+)\\.com$ $1.net;
@@ -116,7 +116,7 @@ fn cookies_are_changed_part_by_part() {
 }
 
 #[test]
-fn a_cookie_of_the_origin_is_a_variable() {
+fn upstream_cookie_variable_has_its_value() {
     let server =
         saying("location / { proxy_pass http://ORIGIN; add_header X-Got \"[$upstream_cookie_tc]\"; }");
     for (cookie, expected) in [
@@ -133,7 +133,7 @@ fn a_cookie_of_the_origin_is_a_variable() {
 }
 
 #[test]
-fn a_redirect_of_the_origin_leads_nowhere_above_the_root() {
+fn x_accel_redirect_cannot_leave_the_root() {
     let server = saying(
         "if ($upstream_http_x_accel_redirect) { return 200 \"here: $uri?$args $request_method $limit_rate\"; }
          location / { proxy_pass http://ORIGIN; }
@@ -157,7 +157,7 @@ fn a_redirect_of_the_origin_leads_nowhere_above_the_root() {
 }
 
 #[test]
-fn who_has_not_asked_for_another_protocol_gets_none() {
+fn unrequested_101_is_502() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello");

@@ -53,7 +53,7 @@ fn includes_come_from_upstream_servers() {
 }
 
 #[test]
-fn a_page_whose_first_part_fails_was_not_begun() {
+fn page_whose_first_part_fails_is_an_error() {
     let text = |part: &str| {
         format!("<!--# include virtual=\"/origin/{part}\" set=\"x\" --><!--# echo var=\"x\" -->")
     };
@@ -75,7 +75,7 @@ fn a_page_whose_first_part_fails_was_not_begun() {
 }
 
 #[test]
-fn parts_have_no_body() {
+fn subrequests_have_no_body() {
     let server = start(
         server(),
         &format!(
@@ -99,7 +99,7 @@ fn parts_have_no_body() {
 }
 
 #[test]
-fn an_upstream_server_answers_instead() {
+fn error_page_may_be_proxied() {
     let server = start(
         server().file("html/inner/file", "inner"),
         &format!(

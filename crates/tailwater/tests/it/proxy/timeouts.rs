@@ -48,12 +48,12 @@ fn slow_client_gets_all() -> Option<bool> {
 }
 
 #[test]
-fn a_server_that_goes_on_is_not_late_however_slow_its_client_is() {
+fn slow_client_does_not_time_out_its_server() {
     assert_eq!((0..5).find_map(|_| slow_client_gets_all()), Some(true));
 }
 
 #[test]
-fn a_server_that_stops_is_late_whatever_its_rate() {
+fn stopped_server_times_out_at_any_rate() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
@@ -77,7 +77,7 @@ fn a_server_that_stops_is_late_whatever_its_rate() {
 }
 
 #[test]
-fn a_head_that_drips_is_late() {
+fn dripping_head_times_out() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         conn.say("HTTP/1.1 200 OK\r\n");

@@ -73,7 +73,7 @@ fn certified(names: &[&str]) -> (Authority, Certificate) {
 }
 
 #[test]
-fn both_versions_and_both_kinds_of_keys() {
+fn both_tls_versions_and_key_types_work() {
     let authority = Authority::new();
     for made in [authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"])] {
         for version in [&TLS12, &TLS13] {
@@ -99,7 +99,7 @@ fn both_versions_and_both_kinds_of_keys() {
 }
 
 #[test]
-fn versions_and_ciphers_that_are_wanted() {
+fn proxy_ssl_protocols_and_ciphers_are_used() {
     let (_, made) = certified(&["localhost"]);
     let addr = secured(Authority::server(ALL_VERSIONS, &made), |mut conn| {
         while conn.head().is_some() {
@@ -125,7 +125,7 @@ fn versions_and_ciphers_that_are_wanted() {
 }
 
 #[test]
-fn certificates_are_verified_if_so_configured() {
+fn proxy_ssl_verify_verifies_certificates() {
     let (authority, good) = certified(&["origin.example"]);
     let stranger = Authority::new();
     let addrs = [good, authority.certify_expired(&["origin.example"]), stranger.certify(&["origin.example"])]
@@ -171,7 +171,7 @@ fn certificates_are_verified_if_so_configured() {
 }
 
 #[test]
-fn the_name_is_sent_if_so_configured() {
+fn proxy_ssl_server_name_sends_sni() {
     let (_, made) = certified(&["origin.example"]);
     let addr = telling(Authority::server(ALL_VERSIONS, &made));
     let server = front(
@@ -201,7 +201,7 @@ fn the_name_is_sent_if_so_configured() {
 }
 
 #[test]
-fn upstream_servers_are_shown_a_certificate() {
+fn proxy_ssl_certificate_is_presented() {
     let (authority, made) = certified(&["origin.example"]);
     let addr = telling(authority.server_for_known(ALL_VERSIONS, &made));
     let (own, rsa) = (authority.certify(&["proxy.example"]), authority.certify_rsa(&["proxy.example"]));
@@ -228,7 +228,7 @@ fn upstream_servers_are_shown_a_certificate() {
 }
 
 #[test]
-fn connections_are_kept_for_those_who_would_have_made_the_same() {
+fn kept_connections_are_reused_only_for_equal_settings() {
     let (authority, made) = certified(&["one.example", "two.example"]);
     let addr = telling(Authority::server(ALL_VERSIONS, &made));
     let server = front(
@@ -261,7 +261,7 @@ fn connections_are_kept_for_those_who_would_have_made_the_same() {
 }
 
 #[test]
-fn sessions_are_taken_up_again() {
+fn sessions_are_resumed() {
     let (authority, made) = certified(&["one.example"]);
     for version in [&TLS12, &TLS13] {
         let addrs = [(); 2].map(|()| telling_once(Authority::server(&[version], &made)));
@@ -314,7 +314,7 @@ fn bodies_pass_both_ways() {
 }
 
 #[test]
-fn a_response_that_was_cut_is_not_whole() {
+fn response_without_close_notify_is_truncated() {
     let (_, made) = certified(&["localhost"]);
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
@@ -360,7 +360,7 @@ fn a_response_that_was_cut_is_not_whole() {
 }
 
 #[test]
-fn the_next_server_is_asked_when_a_handshake_fails() {
+fn failed_handshake_is_retried_on_the_next_server() {
     let (authority, made) = certified(&["one.example"]);
     let good = telling(Authority::server(ALL_VERSIONS, &made));
     let stranger = telling(Authority::server(ALL_VERSIONS, &Authority::new().certify(&["one.example"])));
@@ -394,7 +394,7 @@ fn the_next_server_is_asked_when_a_handshake_fails() {
 }
 
 #[test]
-fn a_handshake_has_the_time_of_a_connection() {
+fn proxy_connect_timeout_covers_the_handshake() {
     let silent = origin(|mut conn| {
         let _ = conn.reader.read_to_end(&mut Vec::new());
     });
@@ -410,7 +410,7 @@ fn a_handshake_has_the_time_of_a_connection() {
 }
 
 #[test]
-fn redirects_and_hosts_have_the_scheme() {
+fn proxy_redirect_applies_to_https() {
     let (_, made) = certified(&["localhost"]);
     let addr = secured(Authority::server(ALL_VERSIONS, &made), |mut conn| {
         while let Some(head) = conn.head() {
@@ -430,7 +430,7 @@ fn redirects_and_hosts_have_the_scheme() {
 }
 
 #[test]
-fn an_upgrade_is_a_tunnel_over_tls_on_both_sides() {
+fn upgrade_opens_a_tunnel_over_tls_on_both_sides() {
     let (authority, made) = certified(&["localhost"]);
     let addr = secured(Authority::server(ALL_VERSIONS, &made), |mut conn| {
         let Some(_) = conn.head() else { return };
@@ -466,7 +466,7 @@ fn an_upgrade_is_a_tunnel_over_tls_on_both_sides() {
 }
 
 #[test]
-fn servers_are_checked_over_tls() {
+fn health_checks_use_tls() {
     let (authority, made) = certified(&["one.example"]);
     let addr = telling(Authority::server(ALL_VERSIONS, &made));
     let locations = |name: &str| {
@@ -490,7 +490,7 @@ fn servers_are_checked_over_tls() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     let (authority, made) = certified(&["localhost"]);
     let other = authority.certify(&["localhost"]);
     let refused = |location: &str| {

@@ -12,7 +12,7 @@ fn check(server: &tw_testkit::Server, table: &[(&str, u16, &str)]) {
 }
 
 #[test]
-fn where_the_page_is() {
+fn error_page_takes_uris_named_locations_and_redirects() {
     let builder =
         server().file("html/404.html", "my 404").file("html/50x.html", "my 50x").file("html/dir/x", "");
     let server = start_server(
@@ -64,7 +64,7 @@ fn where_the_page_is() {
 }
 
 #[test]
-fn a_page_is_internal_and_gone_when_it_is_missing() {
+fn error_page_is_internal_and_missing_page_is_404() {
     let builder = server().file("html/err/404.html", "internal");
     let server = start_server(
         builder,
@@ -91,7 +91,7 @@ fn a_page_is_internal_and_gone_when_it_is_missing() {
 }
 
 #[test]
-fn levels_replace_each_other() {
+fn error_page_of_an_inner_level_replaces_outer_ones() {
     let builder = server().file("html/a.html", "a").file("html/b.html", "b").file("html/c.html", "c");
     let server = start(
         builder,
@@ -125,7 +125,7 @@ fn validators_and_conditions_of_an_error_page() {
 }
 
 #[test]
-fn errors_of_malformed_requests_have_pages_too() {
+fn malformed_requests_have_error_pages() {
     let server = start_server(
         server().file("html/400.html", "my 400").file("html/414.html", "my 414"),
         "error_page 400 494 /400.html; error_page 414 /414.html; large_client_header_buffers 2 1k;",
@@ -139,7 +139,7 @@ fn errors_of_malformed_requests_have_pages_too() {
 }
 
 #[test]
-fn the_built_in_pages() {
+fn built_in_pages_match_nginx() {
     let codes = [
         (301, "Moved Permanently"),
         (400, "Bad Request"),
@@ -199,7 +199,7 @@ fn the_built_in_pages() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("error_page 404;", "invalid number of arguments in \"error_page\" directive"),
         ("error_page 200 /x;", "value \"200\" must be between 300 and 599"),

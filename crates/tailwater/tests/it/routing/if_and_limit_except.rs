@@ -8,7 +8,7 @@ use tw_testkit::wait;
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
 #[test]
-fn conditions() {
+fn if_conditions_match() {
     let mut conf = String::new();
     for (name, condition) in [
         ("true", "$arg_x"),
@@ -56,7 +56,7 @@ fn conditions() {
 }
 
 #[test]
-fn files() {
+fn if_file_tests_match() {
     let builder = server().file("html/file", "").file("html/dir/x", "").file("html/run", "");
     let mut conf = String::new();
     for test in ["f", "d", "e", "x"] {
@@ -99,7 +99,7 @@ fn files() {
 }
 
 #[test]
-fn a_slow_disk_holds_up_only_who_asks_it() {
+fn slow_disk_delays_only_requests_that_test_files() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "");
     let slow = disk.path().display();
@@ -126,7 +126,7 @@ fn a_slow_disk_holds_up_only_who_asks_it() {
 }
 
 #[test]
-fn settings_of_an_if_hold_while_it_is_true() {
+fn settings_of_a_true_if_apply() {
     let server = start(
         server()
             .file("html/a.txt", "html")
@@ -185,7 +185,7 @@ fn settings_of_an_if_hold_while_it_is_true() {
 }
 
 #[test]
-fn at_server_level() {
+fn if_at_server_level_applies() {
     let server = start_server(
         server().file("html/a", "a").file("html/b", "b"),
         "if ($arg_x = 1) { set $v one; rewrite ^ /b; }
@@ -211,7 +211,7 @@ fn at_server_level() {
 }
 
 #[test]
-fn real_paths_in_an_if() {
+fn realpath_variables_work_in_an_if() {
     let server = start_server(
         server().file("real/x", ""),
         "location / { if ($arg_r) { root linked; add_header X-Root $realpath_root; } return 204; }",
@@ -223,7 +223,7 @@ fn real_paths_in_an_if() {
 }
 
 #[test]
-fn other_methods() {
+fn limit_except_settings_apply_to_other_methods() {
     let server = start(
         server().file("html/a/f", "html").file("html/in/f", "in"),
         "log_format part '$request_method $uri'; access_log off;
@@ -258,7 +258,7 @@ fn other_methods() {
 }
 
 #[test]
-fn access_is_refused_to_other_methods() {
+fn limit_except_refuses_other_methods() {
     let server = start_server(
         server().file("html/a", "a").file("html/denied", "denied"),
         "error_page 403 /denied;
@@ -287,7 +287,7 @@ fn access_is_refused_to_other_methods() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("if { }", "invalid number of arguments in \"if\" directive"),
         ("if () { }", "invalid condition \")\""),
@@ -313,7 +313,7 @@ fn configurations_that_are_refused() {
 }
 
 #[test]
-fn an_if_does_not_outlive_its_request() {
+fn if_does_not_outlive_its_request() {
     let server = start_server(
         server(),
         "location / { if ($arg_x) { set $v set; add_header X-If $1$v; } return 200 '<$v>'; }",

@@ -17,7 +17,7 @@ fn check(server: &Server, table: &[(&str, &str)]) {
 }
 
 #[test]
-fn exact_prefix_and_regex() {
+fn exact_prefix_and_regex_locations_have_their_precedence() {
     let server = named(&[
         "= /",
         "/",
@@ -68,7 +68,7 @@ fn exact_prefix_and_regex() {
 }
 
 #[test]
-fn merge_slashes_off() {
+fn merge_slashes_off_keeps_slashes() {
     let server = start_server(
         server(),
         "merge_slashes off; location / { return 200 root; } location //a/ { return 200 'two'; }",
@@ -77,7 +77,7 @@ fn merge_slashes_off() {
 }
 
 #[test]
-fn nested_locations() {
+fn nested_locations_are_searched() {
     let server = start_server(
         server(),
         "location / { return 200 root; }
@@ -107,7 +107,7 @@ fn nested_locations() {
 }
 
 #[test]
-fn captures() {
+fn captures_are_set_by_regex_locations() {
     let server = start_server(
         server(),
         "location ~ ^/n/(?<first>\\w+)/(?<second>\\w+)$ { return 200 '$first-$second-$1-$2-$3'; }
@@ -136,7 +136,7 @@ fn captures() {
 }
 
 #[test]
-fn internal_and_named() {
+fn internal_and_named_locations_are_hidden_from_clients() {
     let server = start_server(
         server().file("html/secret/a", "secret"),
         "location /secret/ { internal; } location /try/ { try_files /none /secret/a; }
@@ -155,7 +155,7 @@ fn host(addr: std::net::SocketAddr, host: &str) -> String {
 }
 
 #[test]
-fn names_of_servers() {
+fn server_name_selects_the_server() {
     let names = [
         "first.example",
         "exact.example.com other.example.com",
@@ -223,7 +223,7 @@ fn names_of_servers() {
 }
 
 #[test]
-fn the_default_server() {
+fn default_server_answers_unknown_names() {
     let conf = "server { listen 127.0.0.1:{port}; server_name a; return 200 a; }
         server { listen 127.0.0.1:{port} default_server; server_name b; return 200 b; }
         server { listen 127.0.0.1:{port1}; server_name c; return 200 c; }
@@ -240,7 +240,7 @@ fn the_default_server() {
 }
 
 #[test]
-fn a_server_without_a_name_is_for_requests_without_a_host() {
+fn empty_server_name_matches_requests_without_host() {
     let first = "server { listen 127.0.0.1:{port}; server_name a; return 200 a; }";
     for second in ["", "server_name \"\";"] {
         let second = format!("server {{ listen 127.0.0.1:{{port}}; {second} return 200 nameless; }}");
@@ -255,13 +255,13 @@ fn a_server_without_a_name_is_for_requests_without_a_host() {
 }
 
 #[test]
-fn a_server_without_locations_serves_its_root() {
+fn server_without_locations_serves_its_root() {
     let server = start_server(server().file("html/a", "a"), "");
     check(&server, &[("/a", "a")]);
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("location /a { } location /a { }", "duplicate location \"/a\""),
         ("location = /a { } location = /a { }", "duplicate location \"/a\""),

@@ -3,7 +3,7 @@
 use crate::support::{get, page, server, start};
 
 #[test]
-fn a_location_sees_how_the_response_went() {
+fn post_action_sees_the_outcome_of_the_response() {
     let server = start(
         server().file("html/a", "hello").file("html/quiet", "quiet"),
         "log_format told '$arg_status $arg_bytes $arg_done $arg_uri $request_method'; \
@@ -46,7 +46,7 @@ fn a_location_sees_how_the_response_went() {
 }
 
 #[test]
-fn an_action_runs_once_and_without_the_body() {
+fn post_action_runs_once_without_the_body() {
     let server = start(
         server(),
         "log_format told '$request_method <$content_length> $request_body'; \

@@ -3,7 +3,7 @@
 use crate::support::{ask, raw, server, start_server};
 
 #[test]
-fn a_named_page_answers_instead_of_the_location() {
+fn named_error_page_replaces_the_location() {
     let server = start_server(
         server().file("html/f", "0123456789"),
         "client_max_body_size 4; client_body_early_read $arg_early;
@@ -32,7 +32,7 @@ fn a_named_page_answers_instead_of_the_location() {
 }
 
 #[test]
-fn an_unreadable_line_has_no_uri_for_a_named_page() {
+fn unreadable_request_line_has_no_uri_for_a_named_page() {
     let server = start_server(server(), "error_page 400 @bad; location @bad { return 200 'bad'; }");
     let answer = raw(&server, "G\x01T / HTTP/1.1\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
@@ -40,7 +40,7 @@ fn an_unreadable_line_has_no_uri_for_a_named_page() {
 }
 
 #[test]
-fn many_small_ranges_arrive_whole() {
+fn many_small_ranges_are_sent_whole() {
     let content: String = (0..2000).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
     let server = start_server(server().file("html/f", &content), "");
     let ranges: Vec<String> = (0..300).map(|n| format!("{}-{}", n * 3, n * 3)).collect();
@@ -59,7 +59,7 @@ fn many_small_ranges_arrive_whole() {
 }
 
 #[test]
-fn a_guarded_loop_cannot_be_told_to_wait() {
+fn aio_off_is_refused_under_the_loop_guard() {
     let said = crate::support::refusal("aio off;");
     assert!(said.contains("\"aio off\" cannot be used with \"loop_guard enforce\""), "{said}");
 }

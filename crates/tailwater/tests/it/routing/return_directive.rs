@@ -3,7 +3,7 @@
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
 #[test]
-fn codes_texts_and_redirects() {
+fn return_sends_codes_texts_and_redirects() {
     let server = start_server(
         server().file("html/page.css", ""),
         "types { text/css css; } default_type text/x;
@@ -63,7 +63,7 @@ fn codes_texts_and_redirects() {
 }
 
 #[test]
-fn at_server_level_it_answers_everything() {
+fn return_at_server_level_answers_everything() {
     let server = start_server(server().file("html/a", ""), "return 200 $uri; location /a { return 500; }");
     for target in ["/", "/a", "/missing", "/%41"] {
         assert_eq!(page(&server, target).0, 200, "{target}");
@@ -72,7 +72,7 @@ fn at_server_level_it_answers_everything() {
 }
 
 #[test]
-fn methods_and_bodies() {
+fn return_answers_every_method() {
     let server = start_server(server(), "return 200 hello;");
     for (line, fields, text) in [
         ("GET /", [].as_slice(), "hello"),
@@ -89,7 +89,7 @@ fn methods_and_bodies() {
 }
 
 #[test]
-fn code_444_closes_without_a_word() {
+fn return_444_closes_without_a_response() {
     let server = start_server(server(), "location / { return 444; } location /ok { return 200 ok; }");
     assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");
     // Nor does what was asked before it on the same connection suffer.
@@ -101,7 +101,7 @@ fn code_444_closes_without_a_word() {
 }
 
 #[test]
-fn a_value_cannot_end_a_field_line() {
+fn redirect_value_cannot_inject_a_field() {
     let server = start_server(
         server(),
         "location /r { return 302 http://example.com$uri; } location /h { add_header X-Uri $uri; return 200; }",
@@ -113,7 +113,7 @@ fn a_value_cannot_end_a_field_line() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("return;", "invalid number of arguments in \"return\" directive"),
         ("return 200 a b;", "invalid number of arguments in \"return\" directive"),

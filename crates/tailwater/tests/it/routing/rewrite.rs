@@ -6,7 +6,7 @@ use crate::support::{ask, get, page, refusal, refusal_of, server, start, start_s
 const SHOW: &str = "default_type text/plain; return 200 '$uri|$args';";
 
 #[test]
-fn replacements_and_arguments() {
+fn rewrite_replaces_uri_and_arguments() {
     let conf = format!(
         "rewrite ^/server/(.*)$ /shown/$1;
          location /shown {{ {SHOW} }}
@@ -48,7 +48,7 @@ fn replacements_and_arguments() {
 }
 
 #[test]
-fn redirects() {
+fn rewrite_redirects() {
     let server = start_server(
         server(),
         "location /r { rewrite ^/r/(.*) http://example.com/$1; }
@@ -78,7 +78,7 @@ fn redirects() {
 }
 
 #[test]
-fn variables_that_are_set() {
+fn set_assigns_variables() {
     let server = start_server(
         server().file("html/f", ""),
         "set $a server; set $list $arg_x;
@@ -122,7 +122,7 @@ fn variables_that_are_set() {
 }
 
 #[test]
-fn cycles_and_internal_locations() {
+fn rewrite_cycles_end_and_reach_internal_locations() {
     let server = start_server(
         server().file("html/in/f", "inner").file("html/10/f", "ten"),
         "location /cycle { rewrite ^ /cycle; }
@@ -158,7 +158,7 @@ fn cycles_and_internal_locations() {
 }
 
 #[test]
-fn what_is_logged() {
+fn rewrite_log_logs_rewrites() {
     let server = start(
         server(),
         "error_log logs/error.log notice;
@@ -191,7 +191,7 @@ fn what_is_logged() {
 }
 
 #[test]
-fn methods_bodies_and_limits() {
+fn rewrite_keeps_the_method_and_limits_backtracking() {
     let server = start_server(
         server(),
         "location /go { rewrite ^ /there last; } location /there { return 200 '$request_method $uri'; }
@@ -208,7 +208,7 @@ fn methods_bodies_and_limits() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("rewrite ^;", "invalid number of arguments in \"rewrite\" directive"),
         ("rewrite ^ /a last x;", "invalid number of arguments in \"rewrite\" directive"),

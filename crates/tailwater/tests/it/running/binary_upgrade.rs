@@ -219,7 +219,7 @@ fn ask_until(done: &AtomicBool, addr: SocketAddr, keeps: bool, answers: &AtomicU
 }
 
 #[test]
-fn no_request_fails_while_the_binary_changes() {
+fn upgrade_fails_no_request() {
     const CLIENTS: usize = 64;
     let daemon = Daemon::start();
     let mut download = Client::connect(daemon.addr(0)).unwrap();
@@ -265,7 +265,7 @@ fn no_request_fails_while_the_binary_changes() {
 }
 
 #[test]
-fn the_old_binary_can_take_over_again() {
+fn old_binary_can_take_over_again() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     assert_eq!(daemon.who(), old);
@@ -311,7 +311,7 @@ fn the_old_binary_can_take_over_again() {
 }
 
 #[test]
-fn it_serves_again_by_itself_when_the_new_binary_dies() {
+fn old_binary_serves_again_when_the_new_one_dies() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     for how in [Signal::KILL, Signal::TERM] {
@@ -330,7 +330,7 @@ fn it_serves_again_by_itself_when_the_new_binary_dies() {
 }
 
 #[test]
-fn a_new_binary_that_fails_changes_nothing() {
+fn failed_new_binary_changes_nothing() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     let script = |text: &'static str, mode: u32| move |daemon: &Daemon| daemon.install_script(text, mode);
@@ -382,7 +382,7 @@ fn a_new_binary_that_fails_changes_nothing() {
 }
 
 #[test]
-fn a_new_binary_that_hangs_is_left_alone() {
+fn hung_new_binary_is_left_alone() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     daemon.install_script("kill -STOP $$", 0o755);
@@ -404,7 +404,7 @@ fn a_new_binary_that_hangs_is_left_alone() {
 }
 
 #[test]
-fn a_storm_of_signals_starts_one_new_binary() {
+fn repeated_usr2_starts_one_new_binary() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     for _ in 0..100 {
@@ -431,7 +431,7 @@ fn a_storm_of_signals_starts_one_new_binary() {
 }
 
 #[test]
-fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
+fn tls_sessions_are_resumed_by_the_next_worker_and_binary() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let (pem, key) = (made.pem, made.key);
@@ -468,7 +468,7 @@ fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
 }
 
 #[test]
-fn cache_directory_stays_locked_over_an_upgrade() {
+fn cache_directory_stays_locked_during_an_upgrade() {
     let cache = "proxy_cache_path {prefix}/cache keys_zone=z:1m;";
     let daemon = Daemon::start_as(
         Path::new(TAILWATER),
@@ -492,7 +492,7 @@ fn cache_directory_stays_locked_over_an_upgrade() {
 }
 
 #[test]
-fn addresses_change_with_the_binary() {
+fn new_binary_may_listen_on_other_addresses() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
     daemon.write_conf(&http(
@@ -530,7 +530,7 @@ fn addresses_change_with_the_binary() {
 }
 
 #[test]
-fn it_works_in_the_foreground_if_there_is_a_master() {
+fn upgrade_works_in_the_foreground_with_a_master() {
     const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 $pid; } }";
     let server = crate::support::server().with_master().start(HTTP).unwrap();
     let old = server.pid();
@@ -557,7 +557,7 @@ fn it_works_in_the_foreground_if_there_is_a_master() {
 }
 
 #[test]
-fn sockets_of_systemd_are_used() {
+fn sockets_of_systemd_are_inherited() {
     let dir = TempDir::new("activation").unwrap();
     fs::create_dir(dir.join("logs")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -583,7 +583,7 @@ fn sockets_of_systemd_are_used() {
 }
 
 #[test]
-fn orders_that_reach_no_server_say_why() {
+fn signals_that_reach_no_server_are_refused_with_their_reason() {
     let daemon = Daemon::start();
     let master = daemon.master().unwrap();
     let path = &daemon.pid_file();
@@ -646,7 +646,7 @@ fn peer() -> Option<PathBuf> {
 }
 
 #[test]
-fn nginx_and_tailwater_replace_each_other() {
+fn nginx_and_tailwater_upgrade_each_other() {
     let Some(nginx) = peer() else { return };
     let common = format!("http {{ access_log off; server {{ {LISTEN} {LOCATIONS} }} }}");
     let daemon = Daemon::start_as(&nginx, &common);

@@ -32,7 +32,7 @@ fn inside(server: &Server) -> u32 {
 }
 
 #[test]
-fn process_1_stays_reaps_and_ends() {
+fn process_1_reaps_orphans_and_stops() {
     if !can(&CONTAINER) || !can(&["nsenter", "--version"]) {
         return;
     }
@@ -56,7 +56,7 @@ fn process_1_stays_reaps_and_ends() {
 }
 
 #[test]
-fn process_1_forgets_no_order_that_comes_while_it_starts() {
+fn process_1_obeys_signals_sent_during_start() {
     if !can(&CONTAINER) {
         return;
     }
@@ -77,7 +77,7 @@ fn process_1_forgets_no_order_that_comes_while_it_starts() {
 }
 
 #[test]
-fn without_proc_it_says_what_is_missing() {
+fn missing_proc_is_reported() {
     let without = ["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$0\" \"$@\""];
     if !can(&without) {
         return;
@@ -94,7 +94,7 @@ fn without_proc_it_says_what_is_missing() {
 }
 
 #[test]
-fn any_user_will_do() {
+fn unknown_user_id_can_run_the_server() {
     let script = "chmod -R a+rwX \"$2\" && exec setpriv --reuid 12345 --regid 0 --clear-groups \"$0\" \"$@\"";
     if !can(&["setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups"]) {
         return;
@@ -107,7 +107,7 @@ fn any_user_will_do() {
 }
 
 #[test]
-fn root_without_capabilities_is_root_or_nobody_at_all() {
+fn root_without_capabilities_serves_as_root_only() {
     let bare = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
     if !can(&bare) {
         return;
@@ -170,7 +170,7 @@ fn streams(kind: &str) -> ([Heard; 2], [OwnedFd; 2]) {
 }
 
 #[test]
-fn logs_go_to_the_streams_it_was_given() {
+fn logs_go_to_the_standard_streams() {
     let links = TempDir::new("links").unwrap();
     std::os::unix::fs::symlink("/dev/stdout", links.join("access.log")).unwrap();
     std::os::unix::fs::symlink("/dev/stderr", links.join("error.log")).unwrap();

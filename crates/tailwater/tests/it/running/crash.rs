@@ -54,7 +54,7 @@ fn exchange(mut stream: impl Read + Write) -> bool {
 }
 
 #[test]
-fn a_worker_process_that_is_killed_loses_its_connections_and_nothing_else() {
+fn killed_worker_loses_its_connections_only() {
     const CONNECTIONS: u32 = 64;
     for options in ["", "reuseport"] {
         let text = format!(
@@ -97,7 +97,7 @@ fn a_worker_process_that_is_killed_loses_its_connections_and_nothing_else() {
 }
 
 #[test]
-fn a_starter_that_ignored_the_end_of_children_is_not_imitated() {
+fn ignored_sigchld_is_not_inherited() {
     let careless = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"];
     let mut server = start(builder().by(&careless), &conf("", ""));
     let before = worker(&server);
@@ -108,7 +108,7 @@ fn a_starter_that_ignored_the_end_of_children_is_not_imitated() {
 }
 
 #[test]
-fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
+fn crashing_workers_do_not_keep_the_master_busy() {
     let mut server = started("");
     // Each as soon as it is there; one that was killed may be gone before it is killed again.
     let killed = || {
@@ -124,7 +124,7 @@ fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
 }
 
 #[test]
-fn a_worker_process_that_stands_still_does_not_hold_the_master() {
+fn stopped_worker_does_not_block_the_master() {
     let mut server = started("");
     let worker = worker(&server);
     kill(worker, Signal::STOP);
@@ -142,7 +142,7 @@ fn a_worker_process_that_stands_still_does_not_hold_the_master() {
 }
 
 #[test]
-fn what_came_during_a_load_is_done_after_it() {
+fn signals_during_a_load_are_obeyed_after_it() {
     let mut server = started("");
     let worker = worker(&server);
     kill(worker, Signal::STOP);
@@ -163,7 +163,7 @@ fn what_came_during_a_load_is_done_after_it() {
 }
 
 #[test]
-fn a_worker_process_whose_master_is_killed_finishes_and_leaves() {
+fn worker_of_a_killed_master_finishes_and_exits() {
     let server = started("");
     let (port, worker) = (server.addr().port(), worker(&server));
     let mut download = begin_download(&server);
@@ -185,7 +185,7 @@ fn a_worker_process_whose_master_is_killed_finishes_and_leaves() {
 }
 
 #[test]
-fn a_storm_of_signals_loses_nothing() {
+fn many_signals_lose_nothing() {
     let mut server = started("worker_processes 2;");
     let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
     let (unix, stop) = (server.prefix().join("none"), AtomicBool::new(false));

@@ -11,7 +11,7 @@ use crate::support::reload::reload_until;
 use crate::support::text_on;
 
 #[test]
-fn reloads_reopens_and_respawns_leave_no_descriptors_behind() {
+fn reloads_reopens_and_respawns_leak_no_descriptors() {
     let mut server = builder()
         .start(
             "worker_processes 2; http { access_log logs/a.log; server { listen 127.0.0.1:{port} reuseport; \
@@ -75,7 +75,7 @@ fn end_all(begun: Vec<Client>) {
 }
 
 #[test]
-fn a_worker_process_that_can_open_nothing_more_is_replaced_and_loses_nothing() {
+fn worker_out_of_descriptors_is_replaced_without_loss() {
     let (mut server, begun) = full();
     let before = worker(&server);
     reload_until(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "/new", "1");
@@ -100,7 +100,7 @@ fn a_worker_process_that_can_open_nothing_more_is_replaced_and_loses_nothing() {
 }
 
 #[test]
-fn logs_on_a_full_disk_stop_nothing() {
+fn logs_on_a_full_disk_block_nothing() {
     let full = "error_log /dev/full info;";
     let text = |number: u32| {
         format!(

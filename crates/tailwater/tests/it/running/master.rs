@@ -46,7 +46,7 @@ pub(crate) fn new(text: &str) -> String {
 }
 
 #[test]
-fn who_is_answered_during_the_start_is_in_the_log() {
+fn requests_during_start_are_logged() {
     // The last of so many loops starts long after the first one.
     let conf = "worker_processes 100; http { log_format f '$uri'; access_log logs/f.log f;
                 server { listen 127.0.0.1:{port}; return 200 x; } }";
@@ -58,7 +58,7 @@ fn who_is_answered_during_the_start_is_in_the_log() {
 }
 
 #[test]
-fn a_worker_process_serves_and_has_no_rights() {
+fn worker_serves_without_privileges() {
     // Somebody left a file open.
     let careless = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
     let server = start(builder().env("SECRET", "s").by(&careless), &conf("env GIVEN=given;", ""));
@@ -110,7 +110,7 @@ fn a_worker_process_serves_and_has_no_rights() {
 }
 
 #[test]
-fn a_reload_in_place_keeps_process_and_connections() {
+fn reload_keeps_worker_and_connections() {
     let mut server = started("");
     let before = worker(&server);
     let mut download = begin_download(&server);
@@ -124,7 +124,7 @@ fn a_reload_in_place_keeps_process_and_connections() {
 }
 
 #[test]
-fn a_reload_that_is_refused_leaves_everything_as_it_was() {
+fn refused_reload_changes_nothing() {
     let zone = |key: &str| format!("http {{ limit_req_zone {key} zone=one:1m rate=1r/s; ");
     let text = |zone: &str, more: &str| {
         format!(
@@ -165,7 +165,7 @@ fn a_reload_that_is_refused_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_a_process_cannot_change_is_served_by_another_one() {
+fn reload_of_process_settings_starts_another_worker() {
     let mut server = started("");
     let mut mains = vec![
         "working_directory /;",
@@ -193,7 +193,7 @@ fn what_a_process_cannot_change_is_served_by_another_one() {
 }
 
 #[test]
-fn logs_that_only_the_master_can_open_are_rotated() {
+fn logs_writable_only_by_the_master_are_rotated() {
     let server = started("");
     let logs = server.prefix().join("logs");
     if !geteuid().is_root() {
@@ -229,7 +229,7 @@ fn logs_that_only_the_master_can_open_are_rotated() {
 }
 
 #[test]
-fn stop_at_once_and_quit_softly_with_downloads_under_way() {
+fn term_cuts_downloads_and_quit_finishes_them() {
     for (signal, is_soft) in [(Signal::TERM, false), (Signal::INT, false), (Signal::QUIT, true)] {
         let mut server = started("worker_processes 2;");
         let worker = worker(&server);
@@ -256,7 +256,7 @@ fn stop_at_once_and_quit_softly_with_downloads_under_way() {
 }
 
 #[test]
-fn a_shutdown_has_an_end_and_term_ends_it() {
+fn graceful_shutdown_ends_by_timeout_or_term() {
     let mut server = started("worker_shutdown_timeout 50ms;");
     let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
@@ -273,7 +273,7 @@ fn a_shutdown_has_an_end_and_term_ends_it() {
 }
 
 #[test]
-fn signals_to_the_worker_process() {
+fn worker_ignores_hup_usr1_and_winch_and_obeys_quit_and_term() {
     let mut server = started("");
     let first = worker(&server);
     let mut download = begin_download(&server);
@@ -350,7 +350,7 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn winch_lets_the_worker_of_a_daemon_leave_and_hup_starts_another() {
+fn winch_ends_the_worker_of_a_daemon_and_hup_starts_another() {
     let server = Daemon::start("", "");
     let master = server.pid().unwrap();
     let mut download = Client::connect(server.addr()).unwrap();

@@ -103,7 +103,7 @@ const COPIED: &str =
     " KB of the program are kept as a copy, which only swap could take away, because RLIMIT_MEMLOCK is ";
 
 #[test]
-fn the_program_stays_in_memory_and_the_log_says_how_if_it_is_not_locked() {
+fn program_stays_in_memory_and_a_missing_lock_is_logged() {
     for main in ["worker_processes 2;", "sandbox on;", "worker_memory_lock on;"] {
         let server = started(main);
         let pid = worker(&server);
@@ -169,7 +169,7 @@ fn limited(kib: u64, loops: usize) -> Option<Server> {
 }
 
 #[test]
-fn what_may_be_locked_is_shared_and_the_log_says_what_was_left_out() {
+fn lock_limit_is_shared_and_the_rest_logged() {
     for (kib, loops) in [(0, 1), (64, 2), (8192, 1), (8192, 4)] {
         let Some(server) = limited(kib, loops) else { return };
         let limit = format!("RLIMIT_MEMLOCK is {kib} KB");
@@ -213,7 +213,7 @@ fn what_may_be_locked_is_shared_and_the_log_says_what_was_left_out() {
 
 /// What a server over TLS locks besides what `worker_memory_lock` says.
 #[test]
-fn keys_are_locked_whatever_the_rest_is() {
+fn private_keys_are_locked_even_with_lock_off() {
     if !is_unlimited() && getrlimit(Resource::Memlock).maximum.is_some_and(|most| most < 64 << 10) {
         return leave_out(Lacks::Machine, "little memory may be locked");
     }
@@ -228,7 +228,7 @@ fn keys_are_locked_whatever_the_rest_is() {
 
 /// A process that has keys may not open its own memory once it has given up its rights.
 #[test]
-fn a_process_alone_keeps_its_program_also_from_a_reload_on() {
+fn single_process_locks_its_program_on_reload() {
     let made = Authority::new().certify(&["localhost"]);
     let builder = server().in_one_process().file("conf/one.crt", made.pem).file("conf/one.key", made.key);
     let conf = |word: &str| {
@@ -247,7 +247,7 @@ fn a_process_alone_keeps_its_program_also_from_a_reload_on() {
 }
 
 #[test]
-fn off_is_nothing() {
+fn lock_off_locks_nothing() {
     let off = started("worker_memory_lock off;");
     assert_eq!(status(worker(&off), "VmLck"), 0);
     assert_eq!(complaints(&off), 0);

@@ -56,7 +56,7 @@ fn resident(server: &Server) -> Vec<u64> {
 }
 
 #[test]
-fn memory_of_a_burst_comes_back() {
+fn memory_of_a_burst_is_returned() {
     /// What threads that have worked may have more than before: their stacks, and pages that something is left in.
     const MORE: u64 = 24 << 20;
     let conf = "worker_processes 2; thread_pool default threads=4; compression_memory 1024m; http { brotli on; brotli_comp_level 6; gzip on; gzip_comp_level 9;
@@ -90,7 +90,7 @@ fn open_files(server: &Server, name: &str) -> usize {
 }
 
 #[test]
-fn files_are_closed_when_they_are_removed_and_at_reload_and_reopen() {
+fn open_files_are_closed_on_removal_reload_and_reopen() {
     let builder =
         server().file("html/a.bin", noise(100_000)).file("html/b.bin", noise(100_000)).in_one_process();
     let conf = "open_files_inactive 1h; http { server { listen 127.0.0.1:{port}; root html; } }";
@@ -113,7 +113,7 @@ fn files_are_closed_when_they_are_removed_and_at_reload_and_reopen() {
 }
 
 #[test]
-fn files_that_nobody_asks_for_are_closed() {
+fn inactive_files_are_closed() {
     let builder = server().file("html/a.bin", noise(100_000)).in_one_process();
     let conf = "open_files_inactive 1ms; http { server { listen 127.0.0.1:{port}; root html; } }";
     let server = builder.start(conf).unwrap();

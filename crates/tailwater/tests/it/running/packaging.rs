@@ -33,7 +33,7 @@ fn told(run: &Output) -> String {
 }
 
 #[test]
-fn units_are_units() {
+fn systemd_units_are_valid() {
     if !has("systemd-analyze") {
         return;
     }
@@ -51,7 +51,7 @@ fn units_are_units() {
 }
 
 #[test]
-fn the_capabilities_of_the_unit_are_enough() {
+fn capabilities_of_the_unit_suffice() {
     if !rustix::process::geteuid().is_root() {
         return leave_out(Lacks::Run, "only root has capabilities to take away");
     }
@@ -85,7 +85,7 @@ fn moved(conf: &str, dir: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn configurations_pass_their_test() {
+fn shipped_configurations_pass_the_configuration_test() {
     for conf in ["nginx.conf", "container/nginx.conf"] {
         let dir = TempDir::new("shipped").unwrap();
         let conf = moved(conf, &dir);
@@ -100,7 +100,7 @@ fn configurations_pass_their_test() {
 }
 
 #[test]
-fn the_site_of_the_package_is_served_and_its_scripts_are_compressed() {
+fn default_site_is_served_and_compressed() {
     let elsewhere = ["user ", "pid ", "error_log ", "access_log ", "client_body_temp_path ", "listen [::]"];
     let is_here = |line: &&str| !elsewhere.iter().any(|word| line.trim_start().starts_with(word));
     let here = |file: &str| {
@@ -139,7 +139,7 @@ fn block(manifest: &str, name: &str) -> String {
 }
 
 #[test]
-fn the_manifest_holds_a_server_that_answers_its_probes() {
+fn kubernetes_manifest_answers_its_probes() {
     let manifest = shipped("kubernetes.yaml");
     let conf = block(&manifest, "nginx.conf")
         .replace("listen 8080;", "listen 127.0.0.1:{port};")
@@ -169,7 +169,7 @@ fn the_manifest_holds_a_server_that_answers_its_probes() {
 }
 
 #[test]
-fn completions_are_proposed() {
+fn shell_completions_work() {
     if !has("bash") {
         return;
     }
@@ -199,7 +199,7 @@ fn completions_are_proposed() {
 }
 
 #[test]
-fn the_manual_reads_without_complaints() {
+fn manual_pages_render_without_warnings() {
     if !has("man") {
         return;
     }
@@ -211,7 +211,7 @@ fn the_manual_reads_without_complaints() {
 }
 
 #[test]
-fn logs_are_rotated_as_the_package_does_it() {
+fn logrotate_configuration_rotates_logs() {
     let mut server = server().with_master().start(HTTP).unwrap();
     let rotate = shipped("debian/tailwater.logrotate");
     let (_, script) = rotate.split_once("postrotate\n").unwrap();
@@ -233,7 +233,7 @@ fn logs_are_rotated_as_the_package_does_it() {
 }
 
 #[test]
-fn scripts_of_the_package_are_scripts() {
+fn maintainer_scripts_are_valid() {
     for script in ["tailwater.postinst", "tailwater.postrm"] {
         let path = root().join("packaging/debian").join(script);
         let run = Command::new("sh").arg("-n").arg(&path).output().unwrap();
@@ -266,7 +266,7 @@ fn instructions(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_image_is_described_and_what_it_copies_is_here() {
+fn containerfile_is_valid_and_copies_existing_files() {
     let all = instructions(&shipped("container/Containerfile"));
     let known = ["FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT"];
     for (name, words) in &all {

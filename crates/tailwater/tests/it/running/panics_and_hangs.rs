@@ -41,7 +41,7 @@ fn request(path: &str) -> String {
 }
 
 #[test]
-fn a_panic_ends_its_connection_and_nothing_else() {
+fn panic_ends_its_connection_only() {
     if !has_traps() {
         return;
     }
@@ -75,7 +75,7 @@ fn a_panic_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_panic_that_holds_what_others_use_ends_the_process() {
+fn panic_holding_shared_state_ends_the_process() {
     if !has_traps() {
         return;
     }
@@ -95,7 +95,7 @@ fn a_panic_that_holds_what_others_use_ends_the_process() {
 }
 
 #[test]
-fn a_loop_that_hangs_is_told_once_with_all_threads() {
+fn hung_loop_is_logged_once_with_all_threads() {
     if !has_traps() {
         return;
     }
@@ -129,7 +129,7 @@ fn a_loop_that_hangs_is_told_once_with_all_threads() {
 }
 
 #[test]
-fn a_process_whose_loop_hangs_may_be_ended() {
+fn hung_loop_ends_the_process_if_configured() {
     if !has_traps() {
         return;
     }
@@ -143,7 +143,7 @@ fn a_process_whose_loop_hangs_may_be_ended() {
 }
 
 #[test]
-fn the_master_starts_another_worker() {
+fn master_replaces_a_failed_worker() {
     if !has_traps() {
         return;
     }
@@ -166,7 +166,7 @@ fn the_master_starts_another_worker() {
 }
 
 #[test]
-fn a_watchdog_that_cannot_be_is_refused() {
+fn invalid_watchdog_settings_are_refused() {
     for (arguments, text) in [
         ("0", "\"loop_watchdog\" directive invalid value"),
         ("soon", "\"loop_watchdog\" directive invalid value"),

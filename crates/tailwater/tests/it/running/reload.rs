@@ -80,7 +80,7 @@ fn turn(server: &mut Server, turn: usize) {
 }
 
 #[test]
-fn the_log_that_serves_has_a_line_for_each_reload() {
+fn error_log_in_use_has_a_line_for_each_reload() {
     let conf = |log: &str, answer: &str| {
         format!(
             "user root; error_log logs/{log}.log notice; http {{ server {{ listen 127.0.0.1:{{port}}; return 200 {answer}; }} }}"
@@ -113,7 +113,7 @@ fn the_log_that_serves_has_a_line_for_each_reload() {
 }
 
 #[test]
-fn a_thousand_reloads_leave_nothing_behind() {
+fn thousand_reloads_leak_nothing() {
     const TURNS: usize = 1_000;
     /// By then every buffer and table that grows to its size has done so.
     const WARM: usize = 100;
@@ -172,7 +172,7 @@ fn ask_on(
 }
 
 #[test]
-fn of_a_hundred_reloads_at_once_the_last_one_counts() {
+fn last_of_many_concurrent_reloads_is_used() {
     let conf = |turn: usize| {
         format!(
             "user root; worker_processes 2; http {{ server {{ listen 127.0.0.1:{{port}}; return 200 {turn}; }} }}"
@@ -206,7 +206,7 @@ fn of_a_hundred_reloads_at_once_the_last_one_counts() {
 }
 
 #[test]
-fn loops_and_pools_change_while_clients_wait_for_a_disk() {
+fn reload_changes_loops_and_pools_while_clients_wait_for_a_disk() {
     const FILES: usize = 16;
     const SIZE: usize = 100_000;
     const CLIENTS: usize = 12;

@@ -80,7 +80,7 @@ fn can_lose_privileges() -> bool {
 }
 
 #[test]
-fn every_thread_of_a_worker_is_confined_and_the_master_is_not() {
+fn every_worker_thread_is_confined_and_the_master_is_not() {
     let server = started("worker_processes 2;", "location /new/ { aio threads; }");
     assert_eq!(page(&server, "/page.txt"), (200, "page".into()));
     let pid = worker_of(&server);
@@ -94,7 +94,7 @@ fn every_thread_of_a_worker_is_confined_and_the_master_is_not() {
 }
 
 #[test]
-fn a_user_that_stays_root_keeps_what_is_about_files() {
+fn root_worker_keeps_file_capabilities_only() {
     if !can_lose_privileges() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_user_that_stays_root_keeps_what_is_about_files() {
 }
 
 #[test]
-fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
+fn transparent_bind_keeps_its_capability() {
     if !can_lose_privileges() {
         return;
     }
@@ -137,7 +137,7 @@ fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_single_process_is_confined_and_can_reload() {
+fn single_process_is_confined_and_can_reload() {
     let mut server = server()
         .in_one_process()
         .file("html/page.txt", "page")
@@ -193,7 +193,7 @@ fn links_are_followed_unless_reading_is_restricted() {
 }
 
 #[test]
-fn permissions_are_not_taken_for_the_sandbox() {
+fn permission_errors_are_not_attributed_to_the_sandbox() {
     if is_root("a file that may not be read") || !has_landlock() {
         return;
     }
@@ -220,7 +220,7 @@ fn writing_through_a_link_is_denied_by_the_sandbox() {
 }
 
 #[test]
-fn a_log_that_a_link_leads_astray_is_denied_by_the_sandbox() {
+fn log_through_a_link_is_denied_by_the_sandbox() {
     if !has_landlock() {
         return;
     }
@@ -239,7 +239,7 @@ fn a_log_that_a_link_leads_astray_is_denied_by_the_sandbox() {
 }
 
 #[test]
-fn a_test_lists_the_places() {
+fn configuration_test_lists_writable_paths() {
     let tested = |main: &str, http: &str| {
         let dir = TempDir::new("places").unwrap();
         for name in ["logs", "client_body_temp", "dav"] {
@@ -286,7 +286,7 @@ fn has_landlock() -> bool {
 }
 
 #[test]
-fn what_is_configured_goes_on_working() {
+fn configured_features_work_in_the_sandbox() {
     for level in ["auto", "on"] {
         if level == "on" && !has_landlock() {
             return;
@@ -343,7 +343,7 @@ fn put(server: &Server, target: &str) -> io::Result<u16> {
 }
 
 #[test]
-fn a_reload_that_needs_more_gets_another_process() {
+fn reload_that_needs_more_access_starts_another_worker() {
     let mut server = started("", "");
     let first = worker_of(&server);
     let is_gone =
@@ -379,7 +379,7 @@ fn a_reload_that_needs_more_gets_another_process() {
 }
 
 #[test]
-fn what_cannot_be_known_is_refused() {
+fn paths_with_variables_are_refused() {
     let root = "root $host;";
     let said = refusal_of(&conf("sandbox on;", root));
     let line = "[emerg] a path that begins with a variable cannot be used with \"sandbox on\" in ";

@@ -28,7 +28,7 @@ fn idle(server: &Server) -> Client {
 }
 
 #[test]
-fn who_sees_a_socket_may_send_a_signal() {
+fn signals_are_obeyed_as_soon_as_a_socket_listens() {
     // The first socket is there long before the last one.
     let more: String = (0..300).map(|n| format!("listen unix:{{prefix}}/{n};")).collect();
     let conf = format!("http {{ server {{ listen 127.0.0.1:{{port}}; {more} return 200 served; }} }}");
@@ -42,7 +42,7 @@ fn who_sees_a_socket_may_send_a_signal() {
 }
 
 #[test]
-fn term_and_int_end_it_at_once() {
+fn term_and_int_end_at_once() {
     for (signal, line) in [
         (Signal::TERM, "signal 15 (SIGTERM) received from "),
         (Signal::INT, "signal 2 (SIGINT) received from "),
@@ -61,7 +61,7 @@ fn term_and_int_end_it_at_once() {
 }
 
 #[test]
-fn quit_finishes_what_is_under_way() {
+fn quit_finishes_requests() {
     let mut server = started("worker_processes 2;");
     let mut download = begin_download(&server);
     let mut idle = idle(&server);
@@ -77,7 +77,7 @@ fn quit_finishes_what_is_under_way() {
 }
 
 #[test]
-fn a_least_time_of_keep_alive_outlives_a_shutdown() {
+fn keepalive_min_timeout_outlasts_a_graceful_shutdown() {
     let mut server = server().file("html/small", "small").start(&http("keepalive_min_timeout 60s;")).unwrap();
     let mut kept = idle(&server);
     server.signal(Signal::QUIT).unwrap();
@@ -104,7 +104,7 @@ fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
 }
 
 #[test]
-fn a_request_that_comes_when_a_graceful_shutdown_begins_is_answered() {
+fn request_at_the_beginning_of_a_graceful_shutdown_is_answered() {
     // There is half a second for it, between two threads; a machine that is busy may need another try.
     let answer = (0..5).find_map(|_| asked_while_shutting_down());
     assert_eq!(answer, Some((200, Some("close".to_owned()))));
@@ -127,7 +127,7 @@ fn asked_too_late() -> Option<()> {
 }
 
 #[test]
-fn a_request_that_comes_after_the_close_of_a_graceful_shutdown_resets_nothing() {
+fn request_after_the_close_of_a_graceful_shutdown_causes_no_reset() {
     assert_eq!((0..5).find_map(|_| asked_too_late()), Some(()));
 }
 
@@ -143,7 +143,7 @@ fn term_ends_a_graceful_shutdown() {
 }
 
 #[test]
-fn a_graceful_shutdown_has_an_end() {
+fn worker_shutdown_timeout_ends_a_graceful_shutdown() {
     let mut server = started("worker_shutdown_timeout 50ms;");
     let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
@@ -152,7 +152,7 @@ fn a_graceful_shutdown_has_an_end() {
 }
 
 #[test]
-fn a_reload_drops_nothing() {
+fn reload_drops_no_connection() {
     let mut server = started("worker_processes 2;");
     let mut download = begin_download(&server);
     let mut idle = idle(&server);
@@ -171,7 +171,7 @@ fn a_reload_drops_nothing() {
 }
 
 #[test]
-fn a_reload_changes_the_number_of_loops_and_their_settings() {
+fn reload_changes_the_number_of_loops_and_their_settings() {
     let mut server = started("worker_processes 1;");
     let conf = |main: &str, answer: &str| {
         format!("user root; {main} {}", http(&format!("location /new {{ return 200 {answer}; }}")))
@@ -195,7 +195,7 @@ fn a_reload_changes_the_number_of_loops_and_their_settings() {
 }
 
 #[test]
-fn a_reload_opens_and_closes_addresses() {
+fn reload_opens_and_closes_addresses() {
     // A file in a new directory is more than the sandbox of a single process allows.
     let mut server = started("sandbox off;");
     let two = "user root; sandbox off; http { server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port1} reuseport; \
@@ -212,7 +212,7 @@ fn a_reload_opens_and_closes_addresses() {
 }
 
 #[test]
-fn a_reload_that_fails_changes_nothing() {
+fn failed_reload_changes_nothing() {
     let mut server = started("");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
@@ -232,7 +232,7 @@ fn a_reload_that_fails_changes_nothing() {
 }
 
 #[test]
-fn logs_are_opened_again() {
+fn usr1_reopens_logs() {
     let mut server = started("");
     assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
     assert_eq!(server.access_log(1).unwrap().len(), 1);
@@ -255,7 +255,7 @@ fn logs_are_opened_again() {
 }
 
 #[test]
-fn a_terminal_that_changes_its_size_is_no_order() {
+fn winch_without_a_daemon_is_ignored() {
     let mut server = started("");
     server.signal(Signal::WINCH).unwrap();
     server.wait_error_log("(SIGWINCH) received").unwrap();
@@ -272,7 +272,7 @@ fn order_reload(server: &Server) -> (bool, String) {
 }
 
 #[test]
-fn a_reload_that_is_ordered_is_answered() {
+fn reload_command_reports_the_result() {
     for builder in [server(), server().with_master()] {
         let mut server = builder.start(&http("")).unwrap();
         // It listens before its pid file is there, and serves after that.
@@ -299,7 +299,7 @@ fn a_reload_that_is_ordered_is_answered() {
 }
 
 #[test]
-fn a_reload_that_the_command_refuses_leaves_its_reason_in_the_log() {
+fn reload_refused_by_the_command_is_logged_with_its_reason() {
     for builder in [server(), server().with_master()] {
         let mut server = builder.start(&http("")).unwrap();
         page(&server, "/");

@@ -65,7 +65,7 @@ fn both(manager: &Manager) -> [Builder; 2] {
 }
 
 #[test]
-fn it_is_ready_when_it_serves_and_says_when_it_ends() {
+fn readiness_and_stopping_are_notified() {
     for (signal, expected) in [(Signal::QUIT, "EXTEND_TIMEOUT_USEC=14000000"), (Signal::TERM, "STOPPING=1")] {
         let manager = Manager::new();
         for builder in both(&manager) {
@@ -83,7 +83,7 @@ fn it_is_ready_when_it_serves_and_says_when_it_ends() {
 }
 
 #[test]
-fn a_start_that_fails_is_never_ready() {
+fn failed_start_is_never_ready() {
     let manager = Manager::new();
     manager
         .server()
@@ -96,7 +96,7 @@ fn a_start_that_fails_is_never_ready() {
 }
 
 #[test]
-fn a_reload_is_told_from_its_begin_to_its_end() {
+fn reload_is_notified_from_begin_to_end() {
     let manager = Manager::new();
     for builder in both(&manager) {
         let mut server = builder.start(HTTP).unwrap();
@@ -120,7 +120,7 @@ fn a_reload_is_told_from_its_begin_to_its_end() {
 }
 
 #[test]
-fn a_watchdog_is_fed_as_long_as_the_loops_turn() {
+fn watchdog_is_notified_while_loops_turn() {
     let manager = Manager::new();
     for builder in both(&manager) {
         let mut server = builder.env("WATCHDOG_USEC", "300000").start(HTTP).unwrap();
@@ -140,7 +140,7 @@ fn a_watchdog_is_fed_as_long_as_the_loops_turn() {
 }
 
 #[test]
-fn a_loop_that_hangs_starves_the_watchdog() {
+fn hung_loop_stops_watchdog_notifications() {
     if !cfg!(debug_assertions) {
         return leave_out(Lacks::Run, "a release has no traps");
     }
@@ -163,7 +163,7 @@ fn a_loop_that_hangs_starves_the_watchdog() {
 }
 
 #[test]
-fn a_new_binary_becomes_the_service() {
+fn new_binary_becomes_the_main_process_of_the_service() {
     let manager = Manager::new();
     let builder = manager.server().env("WATCHDOG_USEC", "300000").with_master();
     let server = builder.start(HTTP).unwrap();
@@ -185,7 +185,7 @@ fn a_new_binary_becomes_the_service() {
 }
 
 #[test]
-fn a_server_begins_with_its_first_connection() {
+fn socket_activation_starts_the_server() {
     const ACTIVATE: &str = "systemd-socket-activate";
     if !Command::new(ACTIVATE).arg("--version").output().is_ok_and(|run| run.status.success()) {
         return leave_out(Lacks::Machine, format_args!("there is no {ACTIVATE}"));
@@ -215,7 +215,7 @@ fn a_server_begins_with_its_first_connection() {
 }
 
 #[test]
-fn a_watchdog_of_another_process_is_not_fed() {
+fn watchdog_of_another_process_is_not_notified() {
     let manager = Manager::new();
     let builder = manager.server().env("WATCHDOG_USEC", "1000").env("WATCHDOG_PID", "1");
     let mut server = builder.start(HTTP).unwrap();
@@ -228,7 +228,7 @@ fn a_watchdog_of_another_process_is_not_fed() {
 }
 
 #[test]
-fn a_service_stays_where_its_manager_waits_for_it() {
+fn notify_service_stays_in_the_foreground() {
     let manager = Manager::new();
     let script = "SYSTEMD_EXEC_PID=$$ exec \"$0\" \"$@\"";
     let builder = manager.server().by(&["/bin/sh", "-c", script]).daemon_on().with_master();

@@ -12,7 +12,7 @@ use crate::support::{page, server};
 const LONG: std::time::Duration = wait::PATIENCE.saturating_mul(4);
 
 #[test]
-fn a_worker_process_that_is_stopped_is_replaced_and_finishes_when_it_goes_on() {
+fn stopped_worker_is_replaced_and_finishes_when_continued() {
     let server = started("worker_processes 2;");
     let (before, mut download) = (worker(&server), begin_download(&server));
     kill(before, Signal::STOP);
@@ -33,7 +33,7 @@ fn a_worker_process_that_is_stopped_is_replaced_and_finishes_when_it_goes_on() {
 }
 
 #[test]
-fn a_worker_process_whose_loop_hangs_is_replaced() {
+fn worker_with_a_hung_loop_is_replaced() {
     if !cfg!(debug_assertions) {
         return tw_testkit::leave_out(tw_testkit::Lacks::Run, "a release has no traps");
     }
@@ -55,7 +55,7 @@ fn a_worker_process_whose_loop_hangs_is_replaced() {
 }
 
 #[test]
-fn a_worker_process_that_is_stopped_during_a_reload_is_replaced_by_one_with_the_new_configuration() {
+fn worker_stopped_during_a_reload_is_replaced_with_the_new_configuration() {
     let mut server = started("worker_processes 2;");
     let before = worker(&server);
     kill(before, Signal::STOP);

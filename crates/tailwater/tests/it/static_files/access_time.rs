@@ -30,7 +30,7 @@ fn left(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_read_that_would_write_an_access_time_is_left_to_a_pool() {
+fn read_that_would_write_an_access_time_runs_in_a_pool() {
     let server = server()
         .with_master()
         .file("html/a", "x".repeat(SIZE))
@@ -69,7 +69,7 @@ fn a_read_that_would_write_an_access_time_is_left_to_a_pool() {
 }
 
 #[test]
-fn a_journal_that_stands_still_stops_only_those_who_would_write_to_it() {
+fn stalled_journal_blocks_only_requests_that_write_to_it() {
     let Some(journal) = SlowExt4::mount_or_skip() else { return };
     let path = journal.mount.join("a");
     fs::write(&path, vec![b'x'; SIZE]).unwrap();

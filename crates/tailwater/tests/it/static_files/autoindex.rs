@@ -27,7 +27,7 @@ fn listing(directives: &str) -> Server {
 }
 
 #[test]
-fn the_html_page() {
+fn html_listing_matches_nginx() {
     let server = listing("");
     let response = get(&server, "/d/");
     assert_eq!((response.status, response.field("Content-Type")), (200, Some("text/html")));
@@ -55,7 +55,7 @@ fn the_html_page() {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_of_a_listing_works() {
     let names = ["a b", "100%", "q?x", "h#x", "semi;colon", "a&b=c", "\u{e4}", "'\"", "a:b", "<x>", "\\"];
     let builder = names.iter().fold(server(), |builder, name| builder.file(format!("html/d/{name}"), name));
     let server = start_server(builder, "autoindex on;");
@@ -70,7 +70,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn formats() {
+fn autoindex_format_selects_html_xml_json_or_jsonp() {
     let server = listing(
         "location /json/ { alias html/d/; autoindex_format json; } location /xml/ { alias html/d/; autoindex_format xml; }
          location /jsonp/ { alias html/d/; autoindex_format jsonp; } location /off/ { alias html/d/; autoindex off; }
@@ -113,7 +113,7 @@ fn formats() {
 }
 
 #[test]
-fn methods_and_what_is_no_directory() {
+fn listing_accepts_get_and_head_of_directories_only() {
     let server = listing("");
     for (line, status) in [
         ("GET /d/", 200),
@@ -132,7 +132,7 @@ fn methods_and_what_is_no_directory() {
 }
 
 #[test]
-fn a_directory_changes_between_two_requests() {
+fn changed_directory_is_listed_anew() {
     let server = listing("");
     let dir = server.prefix().join("html/d");
     fs::write(dir.join("new"), "").unwrap();
@@ -145,7 +145,7 @@ fn a_directory_changes_between_two_requests() {
 }
 
 #[test]
-fn many_entries_and_odd_names() {
+fn many_entries_and_odd_names_are_listed() {
     let server = start_server(server(), "autoindex on;");
     let dir = server.prefix().join("html");
     for number in 0..3000 {
@@ -161,7 +161,7 @@ fn many_entries_and_odd_names() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_read() {
+fn unreadable_directory_is_403() {
     if is_root("a directory that may not be read") {
         return;
     }
@@ -182,7 +182,7 @@ fn a_directory_that_may_not_be_read() {
 }
 
 #[test]
-fn a_list_that_is_cut_says_so() {
+fn truncated_listing_is_marked() {
     let server = start_server(
         server().file("html/d/0", ""),
         "autoindex on;

@@ -96,7 +96,7 @@ fn put_creates_and_replaces() {
 }
 
 #[test]
-fn put_that_is_refused_changes_nothing() {
+fn refused_put_changes_nothing() {
     let server = dav("client_max_body_size 100; location /off/ { dav_methods off; }");
     let html = server.prefix().join("html");
     fs::create_dir(html.join("dir")).unwrap();
@@ -127,7 +127,7 @@ fn put_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn dates_and_permissions() {
+fn put_sets_date_and_permissions() {
     let server = dav("location /g/ { dav_access group:rw all:r; create_full_put_path on; }
          location /r/ { dav_access user:r; create_full_put_path on; }");
     let html = server.prefix().join("html");
@@ -148,7 +148,7 @@ fn dates_and_permissions() {
 }
 
 #[test]
-fn collections_are_made() {
+fn mkcol_creates_collections() {
     let server = dav("absolute_redirect off;");
     let made = ask(&server, "MKCOL /c%20d/", &[]);
     assert_eq!((made.status, made.field("Location"), made.text().len()), (201, Some("/c%20d/"), 0));
@@ -164,7 +164,7 @@ fn collections_are_made() {
 }
 
 #[test]
-fn files_and_trees_are_removed() {
+fn delete_removes_files_and_trees() {
     let server = dav("location /deep/ { min_delete_depth 3; }");
     let html = server.prefix().join("html");
     for dir in ["t/u/v", "deep/x", "outside"] {
@@ -205,7 +205,7 @@ fn files_and_trees_are_removed() {
 }
 
 #[test]
-fn files_are_copied_and_moved() {
+fn copy_and_move_work_for_files() {
     let server = dav("");
     let html = server.prefix().join("html");
     fs::set_permissions(html.join("a.txt"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -259,7 +259,7 @@ fn files_are_copied_and_moved() {
 }
 
 #[test]
-fn trees_are_copied_and_moved() {
+fn copy_and_move_work_for_trees() {
     let server = dav("");
     let html = server.prefix().join("html");
     fs::create_dir_all(html.join("t/u/v")).unwrap();
@@ -307,7 +307,7 @@ fn trees_are_copied_and_moved() {
 }
 
 #[test]
-fn nothing_outside_the_root_is_touched() {
+fn paths_outside_the_root_are_not_touched() {
     let server = serve(
         server()
             .file("html/a.txt", "in")
@@ -356,7 +356,7 @@ fn nothing_outside_the_root_is_touched() {
 }
 
 #[test]
-fn a_link_is_no_collection() {
+fn link_is_not_a_collection() {
     let server = dav("");
     let prefix = server.prefix();
     fs::create_dir(prefix.join("outside")).unwrap();
@@ -374,7 +374,7 @@ fn a_link_is_no_collection() {
 }
 
 #[test]
-fn what_a_client_can_bring_about_is_no_alarm() {
+fn client_mistakes_are_not_logged_as_alerts() {
     let server = dav("");
     let html = server.prefix().join("html");
     rustix::fs::mknodat(
@@ -404,7 +404,7 @@ fn what_a_client_can_bring_about_is_no_alarm() {
 }
 
 #[test]
-fn a_disk_that_is_full_keeps_the_old_file() {
+fn full_disk_keeps_the_old_file() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("f", "old");
     let slow = disk.path().display();
@@ -445,7 +445,7 @@ fn a_disk_that_is_full_keeps_the_old_file() {
 }
 
 #[test]
-fn trees_on_bad_disks() {
+fn failing_disks_report_partial_results() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     for file in ["t/1", "t/u/2", "t/u/3"] {
         disk.write(file, file);
@@ -480,7 +480,7 @@ fn trees_on_bad_disks() {
 }
 
 #[test]
-fn mistakes_in_directives() {
+fn malformed_directives_are_refused() {
     for (directives, expected) in [
         ("dav_methods GET;", "invalid value \"GET\""),
         ("dav_access all;", "invalid value \"all\""),

@@ -3,7 +3,7 @@
 use crate::support::{ask, get, server, start_server};
 
 #[test]
-fn one_pixel() {
+fn empty_gif_sends_one_pixel() {
     let server = start_server(
         server(),
         "location /gif { empty_gif; if ($arg_x) { add_header X-If yes; } } location /gif/inner { } location /outer { location /outer/gif { empty_gif; } }",

@@ -16,7 +16,7 @@ fn is(status: u16, coding: Option<&str>, body: &str) -> (u16, Option<String>, St
 }
 
 #[test]
-fn the_compressed_file_answers_whoever_accepts_it() {
+fn compressed_file_is_sent_to_clients_that_accept_it() {
     let mut builder = server();
     for (suffix, content) in [("", "plain"), (".gz", "gzip"), (".br", "brotli"), (".zst", "zstd")] {
         builder = builder.file(format!("html/a.html{suffix}"), content);
@@ -69,7 +69,7 @@ fn the_compressed_file_answers_whoever_accepts_it() {
 }
 
 #[test]
-fn vary_where_there_are_two() {
+fn vary_is_sent_if_both_variants_exist() {
     let builder =
         server().file("html/a.html", "plain").file("html/a.html.gz", "gzip").file("html/b.html", "b");
     let server = start_server(
@@ -89,7 +89,7 @@ fn vary_where_there_are_two() {
 }
 
 #[test]
-fn what_is_no_file_is_passed_over() {
+fn non_files_are_skipped() {
     let server = start_server(
         server()
             .file("html/dir.html", "plain")
@@ -116,7 +116,7 @@ fn what_is_no_file_is_passed_over() {
 }
 
 #[test]
-fn a_file_that_changes_is_seen() {
+fn changed_file_is_used_by_the_next_request() {
     let server = start_server(server().file("html/a.html", "plain"), "gzip_static on;");
     assert_eq!(found(&server, "/a.html", "gzip"), is(200, None, "plain"));
     let packed = server.prefix().join("html/a.html.gz");

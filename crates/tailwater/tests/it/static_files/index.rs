@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::support::{ask, get, is_root, page, server, start_server};
 
 #[test]
-fn the_first_that_exists_answers() {
+fn first_existing_index_answers() {
     let builder = server()
         .file("html/index.html", "default")
         .file("html/one/a.html", "a")
@@ -46,7 +46,7 @@ fn the_first_that_exists_answers() {
 }
 
 #[test]
-fn it_is_an_internal_redirect() {
+fn index_is_an_internal_redirect() {
     let builder =
         server().file("html/index.html", "").file("html/index.php", "").file("html/a/index.html", "");
     let server = start_server(
@@ -61,7 +61,7 @@ fn it_is_an_internal_redirect() {
 }
 
 #[test]
-fn methods() {
+fn index_depends_on_the_method() {
     let server = start_server(server().file("html/index.html", "x"), "");
     for (line, status) in [
         ("GET /", 200),
@@ -76,7 +76,7 @@ fn methods() {
 }
 
 #[test]
-fn below_aliases() {
+fn index_works_below_aliases() {
     let builder = server().file("files/index.html", "alias").file("files/sub/index.html", "sub");
     let server = start_server(
         builder,
@@ -97,7 +97,7 @@ fn below_aliases() {
 }
 
 #[test]
-fn what_is_logged() {
+fn missing_index_is_logged() {
     let builder = server().file("html/empty/x", "").file("html/file", "");
     let server = start_server(builder, "location /quiet/ { log_not_found off; }");
     let html = server.prefix().join("html");
@@ -118,7 +118,7 @@ fn what_is_logged() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_searched() {
+fn unsearchable_directory_is_403() {
     if is_root("a directory that may not be searched") {
         return;
     }

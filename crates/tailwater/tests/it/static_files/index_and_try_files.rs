@@ -221,7 +221,7 @@ const ANSWERS: &[(&str, u16, &str, &str)] = &[
 ];
 
 #[test]
-fn what_answers() {
+fn index_and_try_files_match_nginx_in_every_location() {
     let site = FILES.iter().fold(server(), |site, (name, text)| site.file(name, text));
     let server = start(
         site,

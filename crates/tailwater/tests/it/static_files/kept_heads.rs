@@ -36,7 +36,7 @@ const END: &str = "ETag: \"2ebc98a1-d\"|Accept-Ranges: bytes";
 const SINCE: &str = "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT";
 
 #[test]
-fn every_request_gets_its_own_head_however_often_the_file_is_sent() {
+fn kept_head_follows_each_request() {
     let server = started();
     let ours = format!("Server: {}", get(&server, "/a.txt").field("Server").unwrap());
     let usual = format!("{ours}|Content-Type: text/plain|{LENGTH}|Connection: close|{END}");
@@ -83,7 +83,7 @@ fn every_request_gets_its_own_head_however_often_the_file_is_sent() {
 }
 
 #[test]
-fn a_connection_that_stays_says_so_and_one_that_ends_says_that() {
+fn kept_head_has_the_connection_field_of_its_request() {
     let server = started();
     for _ in 0..4 {
         let mut client = server.connect().unwrap();
@@ -98,7 +98,7 @@ fn a_connection_that_stays_says_so_and_one_that_ends_says_that() {
 }
 
 #[test]
-fn a_reload_changes_the_head_of_a_file_that_stays_open() {
+fn reload_changes_the_head_of_an_open_file() {
     let mut server = started();
     for turn in 0..3 {
         let with = format!("default_type text/turn-{turn}; add_header X-Turn {turn};");

@@ -37,7 +37,7 @@ fn serve(directives: &str) -> Server {
 }
 
 #[test]
-fn parts_have_their_samples() {
+fn mp4_parts_hold_their_samples() {
     let server = serve("");
     for name in ["front", "back"] {
         let all = read(&fs::read(server.prefix().join(format!("html/{name}.mp4"))).unwrap());
@@ -77,7 +77,7 @@ fn parts_have_their_samples() {
 }
 
 #[test]
-fn fields_of_parts() {
+fn mp4_parts_have_validators_and_ranges_of_their_own() {
     let server = serve("");
     let whole = get(&server, "/back.mp4");
     let part = get(&server, "/back.mp4?start=1&end=3");
@@ -106,7 +106,7 @@ fn fields_of_parts() {
 }
 
 #[test]
-fn what_is_no_video() {
+fn invalid_videos_are_refused() {
     let server = serve("");
     let html = server.prefix().join("html");
     let file = fs::read(html.join("back.mp4")).unwrap();
@@ -145,7 +145,7 @@ fn what_is_no_video() {
 }
 
 #[test]
-fn a_disk_that_fails_or_stands_still() {
+fn failing_or_stalled_disk_ends_only_its_requests() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("v.mp4", movie(&tracks(), Order::Back));
     let server = start_server(
@@ -166,7 +166,7 @@ fn a_disk_that_fails_or_stands_still() {
 }
 
 #[test]
-fn flash_videos() {
+fn flv_start_skips_bytes() {
     let server = serve("");
     let header = "FLV\x01\x05\0\0\0\x09\0\0\0\0";
     for (target, expected) in [

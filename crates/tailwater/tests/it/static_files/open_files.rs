@@ -9,7 +9,7 @@ use tw_testkit::wait;
 use crate::support::{get, page, server, start_server};
 
 #[test]
-fn links_are_trusted_only_below_from() {
+fn disable_symlinks_from_trusts_only_its_prefix() {
     let builder = server().file("html/real/a", "x").file("html2/real/a", "y");
     let server = start_server(
         builder,
@@ -53,7 +53,7 @@ fn links_are_trusted_only_below_from() {
 }
 
 #[test]
-fn kept_files_are_closed_when_descriptors_run_out() {
+fn open_files_are_closed_when_descriptors_run_out() {
     let builder = (0..300).fold(server(), |server, n| server.file(format!("html/{n}"), n.to_string()));
     let conf = "worker_rlimit_nofile 128; http { server { listen 127.0.0.1:{port}; root html;
         open_file_cache max=10000 inactive=1h; open_file_cache_valid 1h; } }";
@@ -66,7 +66,7 @@ fn kept_files_are_closed_when_descriptors_run_out() {
 }
 
 #[test]
-fn what_links_lead_to_is_looked_at_again() {
+fn link_targets_are_checked_again() {
     let builder =
         server().file("html/one/a", "one").file("html/two/a", "two").file("html/one/sub/a", "one/sub");
     let server = start_server(builder, "");
@@ -94,7 +94,7 @@ fn what_links_lead_to_is_looked_at_again() {
 }
 
 #[test]
-fn contents_come_and_go_with_the_memory_for_them() {
+fn hot_files_size_bounds_contents_in_memory() {
     let body = |n: u8| vec![b'a' + n; 40_000];
     let builder = (0..5).fold(server(), |server, n| server.file(format!("html/{n}"), body(n)));
     let conf = "hot_files_size 100k; http { server { listen 127.0.0.1:{port}; root html; } }";

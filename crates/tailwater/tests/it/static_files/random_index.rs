@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::support::{ask, get, server, start_server};
 
 #[test]
-fn one_of_the_files_answers() {
+fn random_index_chooses_one_of_the_files() {
     let server = server()
         .file("html/d/one", "1")
         .file("html/d/two", "2")

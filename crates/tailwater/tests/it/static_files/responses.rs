@@ -27,7 +27,7 @@ fn with_a_file(directives: &str) -> Server {
 }
 
 #[test]
-fn statuses() {
+fn statuses_match_nginx() {
     let builder = server()
         .file("html/a.txt", "hello")
         .file("html/empty.html", "")
@@ -69,7 +69,7 @@ fn statuses() {
 }
 
 #[test]
-fn the_head_of_a_file() {
+fn file_response_has_validators_and_type() {
     let server = with_a_file("types { text/special txt; } default_type x/y;");
     for line in ["GET /a.txt", "HEAD /a.txt"] {
         let response = ask(&server, line, &[]);
@@ -92,7 +92,7 @@ fn the_head_of_a_file() {
 }
 
 #[test]
-fn an_empty_file_has_a_length_and_no_ranges() {
+fn empty_file_has_a_length_and_no_ranges() {
     let server = start_server(server().file("html/empty", ""), "");
     let response = get(&server, "/empty");
     assert_eq!((response.status, response.field("Content-Length")), (200, Some("0")));
@@ -101,7 +101,7 @@ fn an_empty_file_has_a_length_and_no_ranges() {
 }
 
 #[test]
-fn a_directory_is_redirected_to_with_a_slash() {
+fn directory_redirects_to_its_slash() {
     let builder = server().file("html/a dir/b", "").file("html/dir/b", "");
     let server = start_server(
         builder,
@@ -126,7 +126,7 @@ fn a_directory_is_redirected_to_with_a_slash() {
 }
 
 #[test]
-fn conditions() {
+fn conditional_requests_are_answered() {
     let server = with_a_file("");
     let etag = "\"2ebc98a1-d\"";
     let since = |name: &str, date: &str| format!("{name}: {date}");
@@ -166,7 +166,7 @@ fn conditions() {
 }
 
 #[test]
-fn what_switches_conditions_off() {
+fn etag_off_and_if_modified_since_off_disable_conditions() {
     let server = with_a_file(
         "location /noetag/ { alias html/; etag off; } location /off/ { alias html/; if_modified_since off; }
          location /before/ { alias html/; if_modified_since before; }",
@@ -186,7 +186,7 @@ fn what_switches_conditions_off() {
 }
 
 #[test]
-fn single_ranges() {
+fn single_ranges_are_sent() {
     let server = with_a_file("");
     let table = [
         ("bytes=0-4", 206, "bytes 0-4/13", "hello"),
@@ -223,7 +223,7 @@ fn single_ranges() {
 }
 
 #[test]
-fn several_ranges() {
+fn several_ranges_are_multipart() {
     let server = with_a_file("types { } default_type text/x;");
     let response = ask(&server, "GET /a.txt", &["Range: bytes=0-1,7-8,-1"]);
     assert_eq!(response.status, 206);
@@ -250,7 +250,7 @@ fn several_ranges() {
 }
 
 #[test]
-fn max_ranges() {
+fn max_ranges_limits_ranges() {
     let server = with_a_file(
         "location /0/ { alias html/; max_ranges 0; } location /1/ { alias html/; max_ranges 1; }",
     );
@@ -264,7 +264,7 @@ fn max_ranges() {
 }
 
 #[test]
-fn if_range() {
+fn if_range_decides_between_part_and_whole() {
     let server = with_a_file("");
     for (validator, status) in [
         ("\"2ebc98a1-d\"", 206),
@@ -280,7 +280,7 @@ fn if_range() {
 }
 
 #[test]
-fn names_with_odd_bytes() {
+fn names_with_odd_bytes_are_found() {
     let builder = server()
         .file("html/a b", "space")
         .file("html/a+b", "plus")
@@ -307,7 +307,7 @@ fn names_with_odd_bytes() {
 }
 
 #[test]
-fn what_is_no_file_is_not_served() {
+fn non_files_are_not_served() {
     let server = start_server(server(), "");
     let html = server.prefix().join("html");
     let fifo = CString::new(html.join("fifo").into_os_string().into_encoded_bytes()).unwrap();
@@ -356,7 +356,7 @@ fn unreadable_files_are_forbidden() {
 }
 
 #[test]
-fn missing_files_are_logged_as_nginx_does() {
+fn missing_files_are_logged_like_nginx() {
     let server = start_server(server(), "location /quiet/ { log_not_found off; }");
     get(&server, "/quiet/x");
     let client = server.connect().unwrap().local_addr().unwrap().ip();
@@ -379,7 +379,7 @@ fn make_hot(server: &Server, target: &str, text: &str) {
 }
 
 #[test]
-fn a_changed_file_is_seen_by_the_next_request() {
+fn changed_file_is_used_by_the_next_request() {
     let server = with_a_file("");
     let path = server.prefix().join("html/a.txt");
     let old = 784_111_777;
@@ -430,7 +430,7 @@ fn a_changed_file_is_seen_by_the_next_request() {
 }
 
 #[test]
-fn a_hot_file_is_seen_to_change_on_a_live_connection() {
+fn changed_hot_file_is_used_on_an_open_connection() {
     let server = with_a_file("");
     let path = server.prefix().join("html/a.txt");
     let mut client = server.connect().unwrap();
@@ -445,7 +445,7 @@ fn a_hot_file_is_seen_to_change_on_a_live_connection() {
 }
 
 #[test]
-fn a_vanished_directory_is_missed_at_once() {
+fn removed_directory_is_404_at_once() {
     let server = start_server(server().file("html/d/a", "x").file("html/e/a", "y"), "");
     make_hot(&server, "/d/a", "x");
     fs::rename(server.prefix().join("html/d"), server.prefix().join("html/f")).unwrap();
@@ -455,7 +455,7 @@ fn a_vanished_directory_is_missed_at_once() {
 }
 
 #[test]
-fn a_big_file_arrives_whole_and_in_parts() {
+fn large_file_is_sent_whole_and_in_ranges() {
     let content = pattern(5 << 20);
     for directives in
         ["", "sendfile on;", "sendfile on; sendfile_max_chunk 64k;", "output_buffers 1 4k;", "tcp_nopush on;"]
@@ -481,7 +481,7 @@ fn a_big_file_arrives_whole_and_in_parts() {
 }
 
 #[test]
-fn files_of_every_size_around_the_buffers() {
+fn files_of_sizes_around_the_buffers_are_sent_whole() {
     let sizes = [1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145, 1_000_003];
     let builder =
         sizes.iter().fold(server(), |builder, size| builder.file(format!("html/{size}"), pattern(*size)));
@@ -494,7 +494,7 @@ fn files_of_every_size_around_the_buffers() {
 }
 
 #[test]
-fn a_file_that_grows_or_shrinks_while_it_is_sent() {
+fn file_that_grows_or_shrinks_keeps_its_framing() {
     let content = pattern(5 << 20);
     let server = start_server(server().file("html/big", &content).file("html/cut", &content), "");
     let mut client = server.connect().unwrap();
@@ -522,7 +522,7 @@ fn a_file_that_grows_or_shrinks_while_it_is_sent() {
 }
 
 #[test]
-fn open_file_cache_believes_for_a_while() {
+fn open_file_cache_serves_for_its_valid_time() {
     let cache = "open_file_cache max=10 inactive=1h; open_file_cache_valid 1h; open_file_cache_errors on;
         location /unsure/ { alias html/; open_file_cache_errors off; }
         location /off/ { alias html/; open_file_cache off; }";
@@ -543,7 +543,7 @@ fn open_file_cache_believes_for_a_while() {
 }
 
 #[test]
-fn open_file_cache_looks_again_when_its_time_is_over() {
+fn open_file_cache_checks_again_after_its_valid_time() {
     let cache = "open_file_cache max=2; open_file_cache_valid 1s; open_file_cache_min_uses 2;";
     let server = start_server(server().file("html/a", "old"), cache);
     make_hot(&server, "/a", "old");
@@ -560,7 +560,7 @@ fn open_file_cache_looks_again_when_its_time_is_over() {
 }
 
 #[test]
-fn symbolic_links_may_be_refused() {
+fn disable_symlinks_refuses_links() {
     let builder = server().file("html/real/a", "x").file("other/b", "y");
     let server = start_server(
         builder,
@@ -593,7 +593,7 @@ fn symbolic_links_may_be_refused() {
 }
 
 #[test]
-fn roots_and_aliases() {
+fn root_and_alias_map_paths() {
     let builder = server()
         .file("html/a", "root")
         .file("one/a", "one")

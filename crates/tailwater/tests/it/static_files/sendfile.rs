@@ -52,7 +52,7 @@ fn may_lock(server: &Server) -> bool {
 }
 
 #[test]
-fn what_the_kernel_sends_is_what_is_in_the_file() {
+fn sendfile_sends_the_content_of_the_file() {
     let sizes = [16_383, 16_384, 65_537, 300_001, LARGE];
     for directives in [
         "sendfile on;",
@@ -111,7 +111,7 @@ fn what_the_kernel_sends_is_what_is_in_the_file() {
 }
 
 #[test]
-fn a_slow_client_gets_its_file_at_its_pace() {
+fn slow_client_gets_the_whole_file() {
     let content = pattern(LARGE);
     let files = server().file("html/a", &content).file("html/b", &content[..40_000]);
     let server = start(files, "", "sendfile on; location = /b { limit_rate 100k; }");
@@ -133,7 +133,7 @@ fn a_slow_client_gets_its_file_at_its_pace() {
 }
 
 #[test]
-fn off_is_off() {
+fn sendfile_off_is_not_used() {
     let files = || server().file("html/a", pattern(100_000));
     for (main, directives) in [
         ("", ""),
@@ -150,7 +150,7 @@ fn off_is_off() {
 }
 
 #[test]
-fn without_the_right_files_are_copied_and_the_log_says_so_once() {
+fn missing_lock_permission_is_logged_once_and_files_are_copied() {
     let limit = ["prlimit", "--memlock=65536:65536"];
     let no_privilege = ["setpriv", "--bounding-set=-sys_resource,-ipc_lock"];
     let words = match rustix::process::geteuid().is_root() {
@@ -176,7 +176,7 @@ fn is_there(program: &str) -> bool {
 }
 
 #[test]
-fn no_more_is_locked_than_is_allowed() {
+fn hot_lock_size_is_kept() {
     const MAX: u64 = 1 << 20;
     let size = 200_000;
     let files = (0..10).fold(server(), |files, n| files.file(format!("html/{n}"), pattern(size)));
@@ -213,7 +213,7 @@ fn are_all_hot_in_turn(server: &Server, size: usize) -> bool {
 }
 
 #[test]
-fn a_file_that_changes_is_not_sent_as_it_was() {
+fn changed_file_is_not_sent_as_it_was() {
     let content = pattern(400_000);
     let names = ["replaced", "grown", "punched", "written", "removed"];
     let files = names.iter().fold(server(), |files, name| files.file(format!("html/{name}"), &content));
@@ -256,7 +256,7 @@ fn a_file_that_changes_is_not_sent_as_it_was() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_sent_ends_the_connection() {
+fn shrinking_file_ends_the_connection() {
     let content = pattern(LARGE);
     let server = start(
         server().file("html/cut", &content),
@@ -282,7 +282,7 @@ fn a_file_that_shrinks_while_it_is_sent_ends_the_connection() {
 }
 
 #[test]
-fn what_changes_while_nobody_asks_for_it_is_unlocked() {
+fn changed_unused_file_is_unlocked() {
     let content = pattern(400_000);
     // Also where a file is believed to be what it was for a minute.
     let server = start(
@@ -307,7 +307,7 @@ fn what_changes_while_nobody_asks_for_it_is_unlocked() {
 }
 
 #[test]
-fn a_reload_turns_it_on_and_off() {
+fn reload_turns_sendfile_on_and_off() {
     let content = pattern(100_000);
     let conf = |directives: &str| {
         format!(
@@ -338,7 +338,7 @@ fn a_reload_turns_it_on_and_off() {
 }
 
 #[test]
-fn a_locked_file_needs_no_disk() {
+fn locked_file_needs_no_disk() {
     for cache in ["", "open_file_cache max=10;"] {
         // What was read once from this disk is not read again.
         let Some(slow) = SlowExt4::mount_or_skip() else { return };

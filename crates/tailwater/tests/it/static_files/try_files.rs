@@ -15,7 +15,7 @@ fn check(server: &Server, table: &[(&str, u16, &str)]) {
 }
 
 #[test]
-fn files_directories_and_the_last_argument() {
+fn try_files_tests_files_directories_and_falls_back() {
     let builder = server()
         .file("html/a.txt", "a")
         .file("html/b.html", "b")
@@ -62,7 +62,7 @@ fn files_directories_and_the_last_argument() {
 }
 
 #[test]
-fn at_server_level_it_is_for_what_no_location_takes() {
+fn try_files_at_server_level_serves_unmatched_requests() {
     let builder = server().file("html/a", "a").file("html/default", "default");
     let server = start_server(
         builder,
@@ -74,7 +74,7 @@ fn at_server_level_it_is_for_what_no_location_takes() {
 }
 
 #[test]
-fn locations_with_an_alias() {
+fn try_files_works_with_alias() {
     let builder = server()
         .file("files/a", "alias a")
         .file("files/sub/index.html", "alias sub")
@@ -114,7 +114,7 @@ fn locations_with_an_alias() {
 }
 
 #[test]
-fn what_was_found_is_the_uri_from_then_on() {
+fn found_file_becomes_the_uri() {
     let builder = server().file("html/page.html", "$uri").file("html/a.css", "css");
     let server = start_server(
         builder,
@@ -130,7 +130,7 @@ fn what_was_found_is_the_uri_from_then_on() {
 }
 
 #[test]
-fn the_file_vanishes_or_appears() {
+fn removed_and_added_files_are_noticed() {
     let server = start_server(server().file("html/f", "fallback"), "location / { try_files $uri /f; }");
     let path = server.prefix().join("html/x");
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn the_file_vanishes_or_appears() {
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn malformed_directives_are_refused() {
     for (line, message) in [
         ("try_files $uri;", "invalid number of arguments in \"try_files\" directive"),
         ("try_files $uri =1000;", "invalid code \"=1000\""),

@@ -75,7 +75,7 @@ fn is_well(server: &Server, config: &Arc<ClientConfig>) {
 }
 
 #[test]
-fn hellos_cut_and_changed_at_every_byte() {
+fn hello_cut_or_changed_at_any_byte_is_harmless() {
     let authority = Authority::new();
     let server = start(&authority.certify(&["localhost"]), "");
     let config = authority.client(ALL_VERSIONS);
@@ -97,7 +97,7 @@ fn hellos_cut_and_changed_at_every_byte() {
 }
 
 #[test]
-fn the_end_of_a_handshake_cut_at_every_byte() {
+fn handshake_cut_at_any_byte_is_harmless() {
     let authority = Authority::new();
     let server = start(&authority.certify(&["localhost"]), "");
     for version in [&TLS12, &TLS13] {
@@ -125,7 +125,7 @@ fn the_end_of_a_handshake_cut_at_every_byte() {
 }
 
 #[test]
-fn garbage_and_what_never_ends() {
+fn garbage_and_endless_handshakes_are_ended() {
     let authority = Authority::new();
     let server = start(&authority.certify(&["localhost"]), "client_header_timeout 500ms;");
     let config = authority.client(ALL_VERSIONS);
@@ -170,7 +170,7 @@ fn garbage_and_what_never_ends() {
 }
 
 #[test]
-fn odd_names() {
+fn odd_server_names_are_harmless() {
     let authority = Authority::new();
     let server = start(&authority.certify(&["localhost"]), "");
     let config = authority.client(ALL_VERSIONS);
@@ -201,7 +201,7 @@ fn odd_names() {
 }
 
 #[test]
-fn certificates_of_clients_that_are_not_good() {
+fn bad_client_certificates_are_refused() {
     let authority = Authority::new();
     let own = authority.certify(&["localhost"]);
     let http = format!(
@@ -235,7 +235,7 @@ fn certificates_of_clients_that_are_not_good() {
 }
 
 #[test]
-fn sessions_of_another_server() {
+fn sessions_of_another_server_are_not_resumed() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     for version in [&TLS12, &TLS13] {
@@ -250,7 +250,7 @@ fn sessions_of_another_server() {
 }
 
 #[test]
-fn many_who_come_at_once_wait_for_their_turn() {
+fn many_concurrent_handshakes_complete() {
     let authority = Authority::new();
     for made in [authority.certify_rsa(&["localhost"]), authority.certify(&["localhost"])] {
         let server = start(&made, "");
@@ -279,7 +279,7 @@ fn many_who_come_at_once_wait_for_their_turn() {
 }
 
 #[test]
-fn handshakes_of_many_threads_and_a_signer_of_ones_own() {
+fn handshakes_work_with_each_ssl_sign_pool() {
     let authority = Authority::new();
     let made = authority.certify_rsa(&["localhost"]);
     for signer in ["off", "signers", "tls"] {
@@ -303,7 +303,7 @@ fn handshakes_of_many_threads_and_a_signer_of_ones_own() {
 }
 
 #[test]
-fn nobody_renegotiates() {
+fn renegotiation_is_refused() {
     let authority = Authority::new();
     let server = start(&authority.certify(&["localhost"]), "");
     let mut command = Command::new("openssl");

@@ -28,7 +28,7 @@ fn replace(server: &Server, name: &str, made: &Certificate) {
 }
 
 #[test]
-fn the_name_of_the_client_names_the_files() {
+fn server_name_selects_the_certificate_file() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (one, two) = (authority.certify(&["one.example"]), authority.certify_rsa(&["two.example"]));
     let server = start(
@@ -53,7 +53,7 @@ fn the_name_of_the_client_names_the_files() {
 }
 
 #[test]
-fn what_was_read_is_kept_for_a_while() {
+fn ssl_certificate_cache_keeps_up_to_max_certificates() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (one, two) = (authority.certify(&["one.example"]), authority.certify(&["two.example"]));
     let (old, new) = (authority.client(ALL_VERSIONS), stranger.client(ALL_VERSIONS));
@@ -73,7 +73,7 @@ fn what_was_read_is_kept_for_a_while() {
 }
 
 #[test]
-fn contents_in_place_of_files() {
+fn data_prefix_holds_the_certificate() {
     let authority = Authority::new();
     let Certificate { pem, key } = authority.certify(&["one.example"]);
     let config = authority.client(ALL_VERSIONS);
@@ -94,7 +94,7 @@ fn contents_in_place_of_files() {
 }
 
 #[test]
-fn upstream_servers_are_shown_what_variables_name() {
+fn proxy_ssl_certificate_takes_variables() {
     let authority = Authority::new();
     let (own, one, two) =
         (authority.certify(&["localhost"]), authority.certify(&["one"]), authority.certify_rsa(&["two"]));
@@ -128,7 +128,7 @@ fn upstream_servers_are_shown_what_variables_name() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     for (words, expected) in [
         ("ssl_certificate_cache on;", "invalid parameter \"on\""),
         ("ssl_certificate_cache inactive=1s;", "\"ssl_certificate_cache\" must have the \"max\" parameter"),

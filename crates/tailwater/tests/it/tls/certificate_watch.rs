@@ -74,7 +74,7 @@ impl World {
 }
 
 #[test]
-fn certificates_are_followed_and_nothing_else_is() {
+fn changed_certificates_are_used_without_a_reload() {
     let world = World::new();
     // A process that serves alone reads with the rights that it has; a worker process may not read a key, and its master may.
     let alone = if geteuid().is_root() { "user root root;" } else { "" };
@@ -111,7 +111,7 @@ fn certificates_are_followed_and_nothing_else_is() {
 }
 
 #[test]
-fn the_next_worker_process_has_what_the_last_one_had() {
+fn next_worker_uses_the_watched_certificate() {
     let world = World::new();
     let server = started(server().with_master(), &world.one, "");
     put(&server, "one.crt", &world.two.pem, 0o644);
@@ -135,7 +135,7 @@ fn the_next_worker_process_has_what_the_last_one_had() {
 
 /// As certbot and Kubernetes do it: what is changed is a link, and no file.
 #[test]
-fn a_link_that_leads_elsewhere_is_a_change() {
+fn changed_link_target_is_noticed() {
     let world = World::new();
     let builder = server()
         .with_master()
@@ -162,7 +162,7 @@ fn a_link_that_leads_elsewhere_is_a_change() {
 }
 
 #[test]
-fn what_is_refused() {
+fn malformed_directives_are_refused() {
     let said = refusal_of(&format!(
         "http {{ server {{ listen 127.0.0.1:{{port}} ssl; {BOTH} ssl_certificate_watch maybe; }} }}"
     ));

@@ -39,7 +39,7 @@ fn text_of(server: &Server, config: &Arc<ClientConfig>, target: &str) -> String 
 const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
 
 #[test]
-fn requests_are_answered_in_both_versions_with_both_kinds_of_keys() {
+fn both_tls_versions_and_key_types_work() {
     let authority = Authority::new();
     let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
     let big = "0123456789".repeat(300_000);
@@ -93,7 +93,7 @@ fn bodies_pass_both_ways() {
 }
 
 #[test]
-fn what_stands_in_http_holds_in_servers() {
+fn ssl_directives_are_inherited_from_http() {
     let authority = Authority::new();
     let server = start(
         with([("one", &authority.certify(&["localhost"]))]),
@@ -108,7 +108,7 @@ fn what_stands_in_http_holds_in_servers() {
 }
 
 #[test]
-fn the_name_chooses_the_server() {
+fn sni_selects_the_server() {
     let authority = Authority::new();
     let (one, two) = (authority.certify(&["one.example"]), authority.certify(&["two.example"]));
     let server = start(
@@ -133,7 +133,7 @@ fn the_name_chooses_the_server() {
 }
 
 #[test]
-fn sessions_are_taken_up_again_by_any_loop_and_after_a_reload() {
+fn sessions_are_resumed_by_any_loop_and_after_reload() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let conf = |more: &str| {
@@ -173,7 +173,7 @@ fn sessions_are_taken_up_again_by_any_loop_and_after_a_reload() {
 }
 
 #[test]
-fn clients_show_certificates() {
+fn ssl_verify_client_verifies_certificates() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let made = authority.certify(&["localhost"]);
     let builder = || with([("one", &made)]).file("conf/ca.crt", authority.pem());
@@ -222,7 +222,7 @@ fn clients_show_certificates() {
 }
 
 #[test]
-fn a_certificate_that_was_shown_to_one_server_opens_no_other() {
+fn client_certificate_of_one_server_is_not_valid_for_another() {
     let authority = Authority::new();
     let made = authority.certify(&["open.example", "closed.example", "bare.example"]);
     let both = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
@@ -264,7 +264,7 @@ fn plain(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_tls_is_told_so() {
+fn plain_http_on_a_tls_port_is_400() {
     let authority = Authority::new();
     let server = start(
         with([("one", &authority.certify(&["localhost"]))]),
@@ -296,7 +296,7 @@ fn what_is_no_tls_is_told_so() {
 }
 
 #[test]
-fn who_makes_no_handshake_is_not_waited_for() {
+fn client_header_timeout_ends_a_handshake() {
     let authority = Authority::new();
     let server = start(
         with([("one", &authority.certify(&["localhost"]))]),
@@ -307,7 +307,7 @@ fn who_makes_no_handshake_is_not_waited_for() {
 }
 
 #[test]
-fn a_proxy_protocol_header_comes_first() {
+fn proxy_protocol_header_precedes_the_handshake() {
     let authority = Authority::new();
     let server = start(
         with([("one", &authority.certify(&["localhost"]))]),
@@ -327,7 +327,7 @@ fn a_proxy_protocol_header_comes_first() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     let authority = Authority::new();
     let (one, two) = (authority.certify(&["localhost"]), authority.certify(&["localhost"]));
     let refused = |server: &str| {
@@ -382,7 +382,7 @@ fn mistakes() {
 }
 
 #[test]
-fn a_reload_with_a_key_that_does_not_fit_changes_nothing() {
+fn reload_with_a_mismatched_key_changes_nothing() {
     let authority = Authority::new();
     let (one, two) = (authority.certify(&["localhost"]), authority.certify(&["localhost"]));
     let mut server =
@@ -401,7 +401,7 @@ fn a_reload_with_a_key_that_does_not_fit_changes_nothing() {
 
 /// What people have: Mozilla's three configurations, and the file that Debian installs.
 #[test]
-fn configurations_that_people_have() {
+fn common_configurations_work() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let common = "http2 on; add_header Strict-Transport-Security \"max-age=63072000\" always;
@@ -451,7 +451,7 @@ fn configurations_that_people_have() {
 }
 
 #[test]
-fn signatures_sessions_and_what_is_written_down() {
+fn signature_and_session_variables_and_the_key_log_work() {
     let authority = Authority::new();
     let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
     let says = "return 200 \"$ssl_sigalg,$ssl_client_sigalg,$ssl_session_id,$ssl_sigalgs\";";
@@ -485,7 +485,7 @@ fn signatures_sessions_and_what_is_written_down() {
 }
 
 #[test]
-fn certificates_are_compressed_for_who_can_read_it() {
+fn certificates_are_compressed_if_the_client_supports_it() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     // What compresses well: the same certificate again and again.
@@ -576,7 +576,7 @@ impl EarlyClient {
 }
 
 #[test]
-fn what_is_safe_may_be_asked_early() {
+fn early_data_is_accepted_for_safe_requests() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let says =

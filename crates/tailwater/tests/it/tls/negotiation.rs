@@ -24,7 +24,7 @@ fn ask(server: &Server, config: &Arc<ClientConfig>) -> (Option<HandshakeKind>, S
 
 /// Machines behind one name: the first key seals, all open, and one that has gone opens nothing.
 #[test]
-fn keys_of_tickets_are_exchanged_one_after_the_other() {
+fn ssl_session_ticket_keys_rotate() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     for size in [48, 80] {
@@ -51,7 +51,7 @@ fn keys_of_tickets_are_exchanged_one_after_the_other() {
 }
 
 #[test]
-fn groups_are_those_that_are_named() {
+fn ssl_ecdh_curve_selects_groups() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let says = "return 200 \"$ssl_curve,$ssl_ech_status,$ssl_ech_outer_server_name.\";";
@@ -67,7 +67,7 @@ fn groups_are_those_that_are_named() {
 }
 
 #[test]
-fn records_are_as_long_as_they_may_be() {
+fn responses_pass_with_each_ssl_buffer_size() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let body = "0123456789".repeat(5_000);

@@ -76,7 +76,7 @@ fn start(builder: Builder, more: &str) -> Server {
 }
 
 #[test]
-fn clients_are_shown_what_the_authority_says() {
+fn ocsp_response_is_stapled() {
     let responder = Responder::start(Some(Vouched::Good));
     let authority = &responder.authority;
     let made = responder.certify(&["localhost"]);
@@ -103,7 +103,7 @@ fn clients_are_shown_what_the_authority_says() {
 }
 
 #[test]
-fn what_is_not_good_is_not_shown() {
+fn bad_ocsp_response_is_not_stapled() {
     for (says, expected) in [
         (Some(Vouched::Revoked), "certificate status \"revoked\" in the OCSP response while requesting"),
         (Some(Vouched::Unknown), "certificate status \"unknown\" in the OCSP response while requesting"),
@@ -129,7 +129,7 @@ fn what_is_not_good_is_not_shown() {
 }
 
 #[test]
-fn a_response_may_be_a_file() {
+fn ssl_stapling_file_is_stapled() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let builder = with_chain(&made, &authority).file("conf/response", b"whatever it says");
@@ -142,7 +142,7 @@ fn a_response_may_be_a_file() {
 }
 
 #[test]
-fn certificates_that_are_replaced_are_asked_about_anew() {
+fn replaced_certificate_is_queried_again() {
     let responder = Responder::start(Some(Vouched::Good));
     let authority = &responder.authority;
     let (one, two) = (responder.certify(&["localhost"]), responder.certify(&["localhost"]));
@@ -167,7 +167,7 @@ fn certificates_that_are_replaced_are_asked_about_anew() {
 }
 
 #[test]
-fn certificates_that_come_by_themselves_are_asked_about() {
+fn acme_certificates_are_stapled() {
     let ca = Ca::start(Script::default());
     let responder = Responder::of(ca.authority.clone(), Some(Vouched::Good));
     ca.change(|script| script.responder = Some(format!("http://{}/ask", responder.addr)));
@@ -188,7 +188,7 @@ fn certificates_that_come_by_themselves_are_asked_about() {
 }
 
 #[test]
-fn whom_nobody_can_ask_about_is_told() {
+fn certificate_without_responder_is_warned_of() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     let conf = |more: &str| format!("http {{ server {{ {LISTEN} {more} }} }}");
@@ -228,7 +228,7 @@ fn whom_nobody_can_ask_about_is_told() {
 }
 
 #[test]
-fn authorities_are_asked_about_clients() {
+fn ssl_ocsp_checks_client_certificates() {
     let responder = Responder::start(Some(Vouched::Good));
     let authority = &responder.authority;
     let own = authority.certify(&["localhost"]);

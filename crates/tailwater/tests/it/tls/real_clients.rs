@@ -33,7 +33,7 @@ fn start() -> (Server, TempDir) {
 }
 
 #[test]
-fn curl() {
+fn curl_completes_handshakes() {
     let (server, dir) = start();
     for tls in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
         let url = |index: usize| format!("https://localhost:{}/", server.addr_of(index).port());
@@ -50,7 +50,7 @@ fn curl() {
 }
 
 #[test]
-fn openssl_takes_sessions_up_and_sends_early() {
+fn openssl_resumes_sessions_and_sends_early_data() {
     let (server, dir) = start();
     dir.write("request", REQUEST).unwrap();
     let addr = server.addr().to_string();
@@ -70,7 +70,7 @@ fn openssl_takes_sessions_up_and_sends_early() {
 }
 
 #[test]
-fn short_keys_of_clients_end_no_handshake() {
+fn short_client_keys_end_no_handshake() {
     let authority = Authority::new();
     let own = authority.certify(&["localhost"]);
     let dir = TempDir::new("short").unwrap();

@@ -139,7 +139,7 @@ fn certificate_follows_the_order_of_signature_algorithms() {
 }
 
 #[test]
-fn num_tickets_are_sent() {
+fn num_tickets_of_the_configuration_are_sent() {
     let authority = Authority::new();
     for (conf, expected) in [
         ("", 2),
@@ -157,7 +157,7 @@ fn num_tickets_are_sent() {
 }
 
 #[test]
-fn directives_without_effect_are_told_and_keep_nobody_from_starting() {
+fn directives_without_effect_are_warned_of() {
     let conf = "ssl_engine dynamic; ssl_object_cache_inheritable on; debug_points stop; http { }";
     let said = server().arg("-t").run(conf).unwrap();
     let text = String::from_utf8_lossy(&said.stderr).into_owned();

@@ -94,7 +94,7 @@ fn error_of(response: &Response) -> (u16, String) {
 }
 
 #[test]
-fn servers_come_go_and_change_while_requests_pass() {
+fn api_adds_changes_and_removes_servers_under_load() {
     let (a, b) = (named("a"), named("b"));
     let server = serving(&format!("server {a};"));
     assert_eq!(answers(&server, 2), "aa");
@@ -139,7 +139,7 @@ fn servers_come_go_and_change_while_requests_pass() {
 }
 
 #[test]
-fn a_request_at_a_server_that_is_removed_ends_in_peace() {
+fn request_to_a_removed_server_is_finished() {
     let ((tell, came), (answer, may)) = (channel(), channel::<()>());
     let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
     let slow = origin(move |mut conn| {
@@ -160,7 +160,7 @@ fn a_request_at_a_server_that_is_removed_ends_in_peace() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_changes_nothing() {
+fn invalid_api_request_changes_nothing() {
     let server = serving("server 127.0.0.1:1 backup; server 127.0.0.1:2;");
     let before = get(&server, SERVERS).text();
     let long = format!("{{\"server\":\"{}\"}}", "a".repeat(20_000));
@@ -215,7 +215,7 @@ fn what_is_wrong_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn who_may_change_is_said_like_for_any_location() {
+fn access_directives_apply_to_the_api() {
     let server = start(
         server(),
         "upstream u { server 127.0.0.1:1; } server { listen 127.0.0.1:{port};
@@ -246,7 +246,7 @@ fn lines<const N: usize>(lines: [String; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_state_survives_a_reload_and_a_restart() {
+fn state_survives_reload_and_restart() {
     let (a, b) = (named("a"), named("b"));
     let conf = |turn: u32, method: &str| {
         format!(
@@ -313,7 +313,7 @@ fn reload_for_turn(server: &Server, turn: u32) {
 }
 
 #[test]
-fn changes_without_a_state_end_with_the_configuration() {
+fn changes_without_a_state_file_end_with_the_configuration() {
     let (a, b) = (named("a"), named("b"));
     let server = serving(&format!("server {a};"));
     add(&server, b, "");
@@ -324,7 +324,7 @@ fn changes_without_a_state_end_with_the_configuration() {
 }
 
 #[test]
-fn a_state_that_cannot_be_written_is_told_and_the_change_is_in_force() {
+fn unwritable_state_is_logged_and_the_change_applies() {
     let a = named("a");
     // Where a directory stands no file can be put, whoever tries.
     let conf = format!("http {{ {} }}", http("state state/u.conf;"));
@@ -354,7 +354,7 @@ fn a_state_that_cannot_be_written_is_told_and_the_change_is_in_force() {
 }
 
 #[test]
-fn mistakes_about_a_state_are_told_when_the_configuration_is_read() {
+fn invalid_state_files_are_refused() {
     for (http, file, expected) in [
         (
             "upstream u { state s; server 127.0.0.1:1; }",
@@ -379,7 +379,7 @@ fn mistakes_about_a_state_are_told_when_the_configuration_is_read() {
 }
 
 #[test]
-fn many_clients_that_change_at_once_lose_nothing() {
+fn concurrent_changes_lose_nothing() {
     const CLIENTS: u16 = 8;
     const EACH: u16 = 6;
     let conf = format!(
@@ -421,7 +421,7 @@ fn many_clients_that_change_at_once_lose_nothing() {
 }
 
 #[test]
-fn all_loops_see_a_change_at_once() {
+fn change_applies_to_all_loops_at_once() {
     let (a, b) = (named("a"), named("b"));
     let conf = format!("worker_processes 2; http {{ {} }}", http(&format!("server {a};")));
     let server = server().start(&conf).unwrap();
@@ -443,7 +443,7 @@ fn all_loops_see_a_change_at_once() {
 }
 
 #[test]
-fn a_group_that_comes_back_has_no_connections_to_those_it_had() {
+fn restored_group_has_no_connections_to_former_servers() {
     let (a, b) = (named("a"), named("b"));
     let conf = |turn: &str, upstream: &str, to: &str| {
         format!(

@@ -113,7 +113,7 @@ fn who(server: &Server) -> String {
 }
 
 #[test]
-fn a_server_that_falls_ill_gets_no_requests_until_it_is_well() {
+fn unhealthy_server_gets_no_requests_until_it_recovers() {
     let (a, b) = (patient("a", WELL), patient("b", WELL));
     let server = checking(&[&a, &b], "", "location / { proxy_pass http://u; CHECK; }");
     a.wait_checks(2);
@@ -147,7 +147,7 @@ fn a_server_that_falls_ill_gets_no_requests_until_it_is_well() {
 }
 
 #[test]
-fn so_many_answers_in_a_row_count() {
+fn fails_and_passes_count_consecutive_results() {
     let a = patient("a", WELL);
     let server = checking(&[&a], "", "location / { proxy_pass http://u; CHECK fails=3 passes=2; }");
     a.says(ILL);
@@ -160,7 +160,7 @@ fn so_many_answers_in_a_row_count() {
 }
 
 #[test]
-fn a_check_is_a_request_of_its_location() {
+fn check_uses_the_settings_of_its_location() {
     let a = patient("a", WELL);
     let server = checking(
         &[&a],
@@ -194,7 +194,7 @@ fn a_check_is_a_request_of_its_location() {
 }
 
 #[test]
-fn answers_that_match() {
+fn match_block_decides() {
     let html = |body: &str, fields: &str| {
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{fields}Content-Length: {}\r\n\r\n{body}",
@@ -236,7 +236,7 @@ fn answers_that_match() {
 }
 
 #[test]
-fn faults_that_a_check_finds() {
+fn check_detects_faults() {
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(100_000));
     let interim = format!("{}{WELL}", "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(200));
     for (answer, fault) in [
@@ -278,7 +278,7 @@ fn faults_that_a_check_finds() {
 }
 
 #[test]
-fn a_check_that_takes_long_is_made_once_at_a_time() {
+fn slow_check_is_not_repeated_concurrently() {
     let a = patient("a", "");
     let server = checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
     a.wait_checks(3);
@@ -289,7 +289,7 @@ fn a_check_that_takes_long_is_made_once_at_a_time() {
 }
 
 #[test]
-fn mandatory_checks_come_before_requests() {
+fn mandatory_check_precedes_requests() {
     let a = patient("a", "");
     let server = checking(&[&a], "", "location / { proxy_pass http://u; CHECK mandatory; }");
     assert_eq!(state(&server, &a), "checking");
@@ -302,7 +302,7 @@ fn mandatory_checks_come_before_requests() {
 }
 
 #[test]
-fn a_reload_keeps_what_is_known_or_forgets_it() {
+fn reload_keeps_or_forgets_the_state() {
     let (a, b) = (patient("a", WELL), patient("b", ILL));
     let with = |check: &str| conf(&[&a, &b], "", &format!("location / {{ proxy_pass http://u; {check} }}"));
     let mut server = start(server(), &with("CHECK;"));
@@ -342,7 +342,7 @@ fn a_reload_keeps_what_is_known_or_forgets_it() {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_checks_no_more() {
+fn graceful_shutdown_ends_checks() {
     let a = patient("a", WELL);
     let (finish, may) = channel::<()>();
     let may = Arc::new(Mutex::new(may));
@@ -378,7 +378,7 @@ fn a_server_that_is_told_to_end_checks_no_more() {
 }
 
 #[test]
-fn checks_are_made_once_whatever_the_number_of_loops() {
+fn checks_are_made_by_one_loop() {
     let patients = [patient("a", WELL), patient("b", WELL), patient("c", WELL)];
     let [a, b, c] = [0, 1, 2].map(|at: usize| patients[at].addr);
     let server = server()
@@ -400,7 +400,7 @@ fn checks_are_made_once_whatever_the_number_of_loops() {
 }
 
 #[test]
-fn checks_go_where_they_are_sent() {
+fn port_parameter_redirects_checks() {
     // What serves has no port of its own for checks.
     let (serves, tells) = (patient("a", ILL), patient("", WELL));
     let port = tells.addr.port();
@@ -420,7 +420,7 @@ fn checks_go_where_they_are_sent() {
 }
 
 #[test]
-fn servers_that_names_bring_are_checked() {
+fn resolved_servers_are_checked() {
     let a = patient("a", ILL);
     let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
     let http = format!(
@@ -440,7 +440,7 @@ fn servers_that_names_bring_are_checked() {
 }
 
 #[test]
-fn a_worker_process_that_dies_is_followed_by_one_that_checks() {
+fn replaced_worker_goes_on_checking() {
     let a = patient("a", WELL);
     let server = server()
         .with_master()
@@ -460,7 +460,7 @@ fn a_worker_process_that_dies_is_followed_by_one_that_checks() {
 }
 
 #[test]
-fn mistakes() {
+fn malformed_directives_are_refused() {
     for (said, expected) in [
         (
             "location / { health_check; }",

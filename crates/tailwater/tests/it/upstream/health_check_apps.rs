@@ -47,7 +47,7 @@ fn well(serve: Serve) -> SocketAddr {
 }
 
 #[test]
-fn applications_that_are_ill_get_no_requests() {
+fn unhealthy_applications_get_no_requests() {
     for (language, serve) in [("fastcgi", fastcgi as Serve), ("uwsgi", uwsgi), ("scgi", scgi)] {
         let (ill, well) = (ill(serve), well(serve));
         let server = start(
@@ -69,7 +69,7 @@ fn applications_that_are_ill_get_no_requests() {
 }
 
 #[test]
-fn memcached_is_well_if_it_answers() {
+fn memcached_is_healthy_if_it_answers() {
     let (told, heard) = channel();
     let serve = move |answer: &'static str| {
         let told = told.clone();

@@ -5,7 +5,7 @@ use tw_testkit::dns::DnsServer;
 use crate::support::{get, refusal, server, start};
 
 #[test]
-fn names_of_groups_are_compared_without_case() {
+fn upstream_names_are_case_insensitive() {
     // It says nothing: a name that is asked for is a failure.
     let dns = DnsServer::start(|_, _| {});
     let server = start(
@@ -56,7 +56,7 @@ fn gateways(to: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_port_behind_the_name_of_a_group_is_refused_by_every_gateway() {
+fn port_after_an_upstream_name_is_refused_by_every_gateway() {
     for (name, port) in [("u", 8080), ("U", 80)] {
         let expected = format!("upstream \"{name}\" may not have port {port}");
         for location in gateways(&format!("{name}:{port}")) {
@@ -70,7 +70,7 @@ fn a_port_behind_the_name_of_a_group_is_refused_by_every_gateway() {
 }
 
 #[test]
-fn addresses_that_nobody_can_have_are_refused_by_every_gateway() {
+fn invalid_addresses_are_refused_by_every_gateway() {
     for (address, expected) in [
         ("::1:80", "invalid port in upstream \"::1:80\""),
         ("::1", "invalid port in upstream \"::1\""),
@@ -91,7 +91,7 @@ fn addresses_that_nobody_can_have_are_refused_by_every_gateway() {
 }
 
 #[test]
-fn a_group_without_servers_is_refused() {
+fn upstream_without_servers_is_refused() {
     for (block, expected) in [
         ("upstream e {", "no servers are inside upstream \"e\" in "),
         ("upstream e { keepalive 3;", "no servers are inside upstream \"e\" in "),
@@ -103,7 +103,7 @@ fn a_group_without_servers_is_refused() {
 }
 
 #[test]
-fn one_host_is_another_server_by_http_and_by_https() {
+fn http_and_https_of_one_host_are_separate_groups() {
     let server = start(
         server(),
         "log_format up '$upstream_addr'; access_log logs/access.log up; proxy_read_timeout 1s;

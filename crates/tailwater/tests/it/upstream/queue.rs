@@ -46,7 +46,7 @@ fn send(server: &Server, target: &str) -> Client {
 }
 
 #[test]
-fn requests_wait_for_a_free_server_and_no_more_than_may() {
+fn queue_holds_as_many_requests_as_configured() {
     let slow = slow();
     let addr = slow.addr;
     let server = start(
@@ -80,7 +80,7 @@ fn requests_wait_for_a_free_server_and_no_more_than_may() {
 }
 
 #[test]
-fn who_has_waited_too_long_is_told_and_who_leaves_makes_room() {
+fn queue_timeout_is_502_and_a_closed_client_connection_leaves_the_queue() {
     let slow = slow();
     let addr = slow.addr;
     let server = start(
@@ -110,7 +110,7 @@ fn who_has_waited_too_long_is_told_and_who_leaves_makes_room() {
 }
 
 #[test]
-fn a_server_that_failed_is_tried_when_its_time_has_come() {
+fn failed_server_is_retried_from_the_queue_after_fail_timeout() {
     let failing = origin(|mut conn| {
         let nth = conn.nth;
         while conn.head().is_some() {
@@ -134,7 +134,7 @@ fn a_server_that_failed_is_tried_when_its_time_has_come() {
 }
 
 #[test]
-fn who_has_failed_at_the_server_that_is_free_lets_the_next_one_go() {
+fn request_that_failed_at_the_free_server_lets_the_next_one_pass() {
     let (failing, other) = (slow_unless("/fails "), slow());
     let server = start(
         server(),

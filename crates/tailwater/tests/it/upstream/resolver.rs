@@ -71,7 +71,7 @@ fn origin() -> SocketAddr {
 }
 
 #[test]
-fn names_are_asked_for_when_a_request_needs_them() {
+fn names_in_variables_are_resolved_on_request() {
     let (dns, port) = (name_server(), origin().port());
     let server = start(
         // Its worker process may do less than a single one.
@@ -103,7 +103,7 @@ fn names_are_asked_for_when_a_request_needs_them() {
 }
 
 #[test]
-fn names_of_groups_are_followed_without_any_request() {
+fn names_of_groups_are_resolved_without_requests() {
     let knows = Arc::new(AtomicBool::new(true));
     let dns = name_server_while(knows.clone());
     let server = start(
@@ -122,7 +122,7 @@ fn names_of_groups_are_followed_without_any_request() {
 }
 
 #[test]
-fn a_name_server_that_says_nothing_costs_what_it_may() {
+fn resolver_timeout_ends_waiting_for_a_silent_name_server() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dns = silent.local_addr().unwrap();
     let server = start(
@@ -139,7 +139,7 @@ fn a_name_server_that_says_nothing_costs_what_it_may() {
 }
 
 #[test]
-fn a_name_that_the_api_adds_is_followed() {
+fn name_added_by_the_api_is_resolved() {
     let (dns, port) = (name_server(), origin().port());
     let server = start(
         server(),
@@ -177,7 +177,7 @@ fn a_name_that_the_api_adds_is_followed() {
 }
 
 #[test]
-fn one_name_that_nobody_tells_of_keeps_no_other_waiting() {
+fn unanswered_name_delays_no_other_name() {
     let (dns, port) = (name_server(), origin().port());
     let server = start(
         server(),
@@ -192,7 +192,7 @@ fn one_name_that_nobody_tells_of_keeps_no_other_waiting() {
 }
 
 #[test]
-fn a_ring_of_addresses_is_made_beside_the_loops() {
+fn consistent_hash_ring_is_built_in_a_pool() {
     let (dns, port) = (name_server(), origin().port());
     for (method, has_ring) in [("", false), ("hash $uri consistent;", true)] {
         let server = start(
@@ -235,7 +235,7 @@ fn deaf() -> SocketAddr {
 }
 
 #[test]
-fn names_without_variables_are_asked_of_the_system_by_every_gateway() {
+fn names_without_variables_are_resolved_by_the_system_for_every_gateway() {
     if !has_localhost() {
         return;
     }
@@ -284,7 +284,7 @@ fn names_without_variables_are_asked_of_the_system_by_every_gateway() {
 }
 
 #[test]
-fn variables_and_followed_names_are_asked_of_resolver() {
+fn variables_and_resolve_parameters_use_the_resolver() {
     let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
     let port = origin().port();
     let server = start(
@@ -307,7 +307,7 @@ fn variables_and_followed_names_are_asked_of_resolver() {
 }
 
 #[test]
-fn health_checks_ask_the_system_for_names_without_variables() {
+fn health_checks_resolve_names_by_the_system() {
     if !has_localhost() {
         return;
     }
@@ -330,7 +330,7 @@ fn health_checks_ask_the_system_for_names_without_variables() {
 }
 
 #[test]
-fn a_name_in_a_variable_that_the_system_does_not_know_fails_within_resolver_timeout() {
+fn unknown_name_in_a_variable_fails_within_resolver_timeout() {
     let server = start(
         server(),
         "resolver_timeout 300ms;

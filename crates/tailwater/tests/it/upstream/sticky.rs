@@ -24,7 +24,7 @@ fn who(server: &Server, line: &str, fields: &[&str], count: usize) -> String {
 }
 
 #[test]
-fn a_cookie_names_the_server() {
+fn sticky_cookie_selects_the_server() {
     let (a, b) = (named("a", ""), named("b", "Set-Cookie: own=1\r\n"));
     let server = start(
         server(),
@@ -82,7 +82,7 @@ fn a_cookie_names_the_server() {
 }
 
 #[test]
-fn a_route_names_the_server_and_drain_leaves_it_its_own() {
+fn sticky_route_selects_the_server_and_drain_keeps_its_clients() {
     let (a, b) = (named("a", ""), named("b", ""));
     let server = start(
         server(),
@@ -104,7 +104,7 @@ fn a_route_names_the_server_and_drain_leaves_it_its_own() {
 }
 
 #[test]
-fn sessions_are_learned_and_outlive_a_reload() {
+fn learned_sessions_survive_reload() {
     let (a, b) = (named("a", "Set-Cookie: sid=at-a\r\n"), named("b", "Set-Cookie: sid=at-b\r\n"));
     let mut server = server().start(&sessions(a, b, "old")).unwrap();
     // A session that no server has begun is nobody's.
@@ -132,7 +132,7 @@ fn sessions(a: SocketAddr, b: SocketAddr, which: &str) -> String {
 }
 
 #[test]
-fn mistakes_are_refused() {
+fn malformed_directives_are_refused() {
     for (directive, message) in [
         ("sticky cookie ''", "empty cookie name"),
         ("sticky cookie a path=", "no value for \"path\""),

@@ -3,7 +3,7 @@
 use crate::support::{ask, refusal, server, start};
 
 #[test]
-fn browsers_are_modern_ancient_or_neither() {
+fn browsers_are_classified_as_modern_or_ancient() {
     let server = start(
         server(),
         "ancient_browser_value old;
@@ -40,7 +40,7 @@ fn browsers_are_modern_ancient_or_neither() {
 }
 
 #[test]
-fn refused_browsers() {
+fn malformed_directives_are_refused() {
     for (conf, expected) in [
         ("modern_browser netscape 4.0;", "unknown browser name \"netscape\" in"),
         ("modern_browser msie 5.x;", "invalid browser version \"5.x\" in"),

@@ -9,7 +9,7 @@ fn check(http: &str) -> String {
 }
 
 #[test]
-fn the_most_specific_network_holds() {
+fn most_specific_network_wins() {
     let server = start(
         server().file("conf/more.geo", "198.51.100.0/24 included; 2001:db8:1::/48 inner;"),
         "geo $arg_ip $x {
@@ -77,7 +77,7 @@ fn ranges_split_each_other() {
 }
 
 #[test]
-fn proxies_tell_the_address() {
+fn proxy_parameter_takes_the_forwarded_address() {
     let networks = "default none; 127.0.0.0/8 here; 192.0.2.0/24 test; 198.51.100.0/24 proxy;";
     let server = start(
         server(),
@@ -101,7 +101,7 @@ fn proxies_tell_the_address() {
 }
 
 #[test]
-fn warnings() {
+fn meaningless_and_duplicate_networks_are_warned_of() {
     let said = check(
         "geo $a { 10.0.0.1/8 one; 10.0.0.0/8 two; default a; default b; delete 192.0.2.0/24; proxy 10.0.0.1/9; }
          geo $b { ranges; default a; default b; 1.0.0.0-1.0.0.9 x; 1.0.0.0-1.0.0.9 y; delete 1.0.0.0-1.0.0.8; }",
@@ -122,7 +122,7 @@ fn warnings() {
 }
 
 #[test]
-fn refused_blocks() {
+fn malformed_blocks_are_refused() {
     for (geo, expected) in [
         ("geo $a { 10.0.0.0/33 x; }", "invalid network \"10.0.0.0/33\" in"),
         ("geo $a { 10.0.0 x; }", "invalid network \"10.0.0\" in"),
@@ -154,7 +154,7 @@ fn refused_blocks() {
 }
 
 #[test]
-fn a_block_that_includes_itself_ends() {
+fn recursive_include_is_refused() {
     let conf = "http { geo $x { include loop.geo; } server { listen 127.0.0.1:{port}; } }";
     let error = server().file("conf/loop.geo", "10.0.0.0/8 a; include loop.geo;").start(conf);
     let said = error.unwrap_err().to_string();
@@ -162,7 +162,7 @@ fn a_block_that_includes_itself_ends() {
 }
 
 #[test]
-fn a_value_is_kept_unless_volatile() {
+fn value_is_kept_unless_volatile() {
     let server = start(
         server(),
         "geo $arg_ip $kept { default none; 10.0.0.0/8 ten; } geo $arg_ip $fresh { volatile; default none; 10.0.0.0/8 ten; }

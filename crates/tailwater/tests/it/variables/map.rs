@@ -8,7 +8,7 @@ fn refused(http: &str) -> String {
 }
 
 #[test]
-fn names_wildcards_and_expressions() {
+fn names_wildcards_and_expressions_match() {
     let server = start(
         server().file("conf/more.map", "included yes; ~^more(?<tail>.)$ 'more $tail';"),
         "map $arg_a$arg_b $x {
@@ -56,7 +56,7 @@ fn names_wildcards_and_expressions() {
 }
 
 #[test]
-fn a_value_is_kept_unless_volatile() {
+fn value_is_kept_unless_volatile() {
     let server = start(
         server(),
         "map $uri $kept { ~^/(\\w+) $1; } map $uri $fresh { volatile; ~^/(\\w+) $1; }
@@ -70,7 +70,7 @@ fn a_value_is_kept_unless_volatile() {
 }
 
 #[test]
-fn a_map_may_replace_another_but_no_variable_of_the_server() {
+fn map_may_replace_a_map_but_no_built_in_variable() {
     let server = start(
         server(),
         "map $arg_a $x { default first; } map $arg_a $X { default second; } map $arg_a $http_a { default family; }
@@ -117,7 +117,7 @@ fn includes_and_values_have_limits() {
 }
 
 #[test]
-fn a_long_value_passes() {
+fn long_value_passes() {
     let value = "v".repeat(6000);
     let server = start(
         server(),
@@ -128,7 +128,7 @@ fn a_long_value_passes() {
 }
 
 #[test]
-fn cycles_end() {
+fn cyclic_maps_end() {
     let server = start(
         server(),
         "map $b $a { volatile; default a$b$b; } map $a $b { volatile; default b$a$a; }
@@ -142,7 +142,7 @@ fn cycles_end() {
 }
 
 #[test]
-fn an_expression_that_never_ends_is_an_error() {
+fn catastrophic_expression_is_an_error() {
     let server = start(
         server().file("html/f", "file"),
         "map $arg_a $x { ~^((a|aa)+)+(?!x)\\1c$ 1; default 0; }

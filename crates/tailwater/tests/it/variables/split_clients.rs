@@ -3,7 +3,7 @@
 use crate::support::{get, refusal_of, server, start};
 
 #[test]
-fn a_text_always_has_the_same_part() {
+fn value_always_has_the_same_bucket() {
     let server = start(
         server(),
         "split_clients \"${arg_a}salt\" $x { 25.5% first; 25% second; * 'the rest'; }
@@ -23,7 +23,7 @@ fn a_text_always_has_the_same_part() {
 }
 
 #[test]
-fn refused_blocks() {
+fn malformed_blocks_are_refused() {
     for (block, expected) in [
         ("split_clients a $x { 60% a; 40.01% b; }", "percent total is greater than 100% in"),
         ("split_clients a $x { 6.001% a; }", "invalid percent value \"6.001%\" in"),

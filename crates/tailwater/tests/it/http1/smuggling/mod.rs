@@ -122,7 +122,7 @@ fn on_all_lanes(more: &str, test: impl Fn(&Lane<'_>) -> Vec<String> + Sync) {
 }
 
 #[test]
-fn every_known_variant_is_the_same_requests_for_all_readers() {
+fn known_smuggling_variants_are_read_alike_by_all_readers() {
     let rows = table::rows();
     on_all_lanes("", |lane| {
         // Each row passes a server that buffers bodies and one that does not.
@@ -151,7 +151,7 @@ fn upgrading(origin: SocketAddr) -> Server {
 }
 
 #[test]
-fn what_belongs_to_a_connection_ends_with_it() {
+fn connection_fields_are_not_forwarded() {
     let server = upgrading(mirror());
     for (fields, passed, left) in [
         ("Connection: X-Hop, close\r\nX-Hop: 1\r\nx-hop: 2\r\nX-Hops: 3", "X-Hops: 3", "X-Hop:"),
@@ -174,7 +174,7 @@ fn what_belongs_to_a_connection_ends_with_it() {
 }
 
 #[test]
-fn an_origin_opens_no_tunnel_that_requests_could_pass() {
+fn unrequested_upgrade_opens_no_tunnel() {
     let wish = "Host: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
     for (chosen, rest, status) in [
         ("websocket", "\r\n", 101),
@@ -281,7 +281,7 @@ fn unambiguous(sent: &str) -> Option<Vec<Seen>> {
 }
 
 #[test]
-fn whatever_is_put_together_has_a_second_request_only_if_everybody_sees_it() {
+fn random_variants_are_read_alike_by_all_readers() {
     for more in ["", "ignore_invalid_headers off;"] {
         on_all_lanes(more, |lane| {
             let mut random = Random::new(SEED + lane.nth as u64);

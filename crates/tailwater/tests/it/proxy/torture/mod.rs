@@ -124,7 +124,7 @@ fn named(dir: &std::path::Path) -> usize {
 }
 
 #[test]
-fn nobody_hangs_or_gets_anothers_bytes_and_nothing_is_left() {
+fn faulty_peers_cause_no_hang_no_mixed_bytes_and_no_leak() {
     let (count, seed) = (env_number("TAILWATER_TORTURE", COUNT), env_number("TAILWATER_TORTURE_SEED", SEED));
     let wrong = server::Wrong::default();
     let server = start(&wrong);
