@@ -189,7 +189,7 @@ fn many_users_log_in_at_once() {
     });
 }
 
-/// Sends a login without reading its answer. Lines of the log show the credentials as the target.
+/// Sends a login and does not read the response. The log shows the credentials as the target.
 fn send_login(server: &Server, client: &str, credentials: &str) -> Client {
     let mut connection = server.connect().unwrap();
     let basic = base64(credentials.as_bytes());

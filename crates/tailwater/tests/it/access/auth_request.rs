@@ -1,4 +1,4 @@
-//! `auth_request`: who is let in, and what is kept of the answer.
+//! `auth_request`: access by a subrequest, and values kept from it.
 
 use std::io::Read as _;
 use std::net::TcpListener;

@@ -4,7 +4,7 @@ use tw_testkit::{Client, Server, wait};
 
 use crate::support::{get, page, refusal_of, server, start};
 
-/// Asks for a large file and reads no more of it than its head.
+/// Requests a large file and reads only the head.
 fn hold(server: &Server, target: &str) -> (Client, u16) {
     let mut client = server.connect().unwrap();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();

@@ -5,7 +5,7 @@ use tw_testkit::wait;
 use crate::support::reload::reload;
 use crate::support::{get, page, refusal_of, server, start};
 
-/// The refusal of this content of an `http` block, and of this `server` block in it.
+/// Error of a server with this content of its `http` block, and this `server` block.
 fn refused(http: &str, server: &str) -> String {
     refusal_of(&format!("http {{ {http} server {{ listen 127.0.0.1:{{port}}; {server} }} }}"))
 }

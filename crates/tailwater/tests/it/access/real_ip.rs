@@ -1,4 +1,4 @@
-//! `set_real_ip_from`, `real_ip_header`, `real_ip_recursive`
+//! `set_real_ip_from`, `real_ip_header`, `real_ip_recursive`.
 
 use crate::support::{ask, page, refusal, server, start, start_server};
 

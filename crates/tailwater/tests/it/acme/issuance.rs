@@ -1,4 +1,4 @@
-//! Certificates that come by themselves, from an authority that checks what a real one does.
+//! Automatic certificates (ACME) from an authority that checks like a real one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ fn http(ca: &Ca, more: &str, names: &str) -> String {
     )
 }
 
-/// Tells an authority where a server is.
+/// Tells an authority the addresses of a server.
 fn at(ca: &Ca, server: &Server) {
     ca.change(|script| script.ports = Some((server.addr().port(), server.addr_of(1).port())));
 }
@@ -46,18 +46,18 @@ fn serve(ca: &Ca, more: &str, names: &str) -> Server {
     server
 }
 
-/// Whether a client that trusts the authority is content with the certificate for a name.
+/// Returns true if a client that trusts the authority accepts the certificate for a name.
 fn is_trusted(ca: &Ca, server: &Server, name: &str) -> bool {
     Client::connect_tls(server.addr_of(1), &ca.authority.client(ALL_VERSIONS), name).is_ok()
 }
 
-/// Waits until every one of a dozen clients is.
+/// Waits until a dozen clients in a row accept the certificate.
 fn wait_trusted(ca: &Ca, server: &Server, name: &str) {
     let all = || (0..12).all(|_| is_trusted(ca, server, name));
     assert!(wait::until(wait::PATIENCE, all), "{:?}\n{}", ca.said(), server.error_log());
 }
 
-/// The certificate that is shown.
+/// Certificate that the server presents.
 fn leaf(ca: &Ca, server: &Server) -> Vec<u8> {
     let client =
         Client::connect_tls(server.addr_of(1), &ca.authority.client(ALL_VERSIONS), "example.com").unwrap();

@@ -1,4 +1,4 @@
-//! Certificates that come by themselves, from Pebble, the authority that Let's Encrypt has made for tests, where it is.
+//! Automatic certificates (ACME) from Pebble, the test authority of Let's Encrypt, if it is installed.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! Directories of caches: one cache, one directory, one server.
+//! Directories of caches: one cache and one server for each.
 
 use std::os::unix::fs::symlink;
 

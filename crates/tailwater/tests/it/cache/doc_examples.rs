@@ -1,4 +1,4 @@
-//! The examples of `docs/caching.md`, as they are there.
+//! Examples of `docs/caching.md`, as they are there.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::support::cache::wait_stored;
 use crate::support::metrics::metric_sum;
 use crate::support::{ask, server};
 
-/// What stands for the origin in the examples.
+/// Texts that stand for the origin in the examples.
 const ORIGIN: [&str; 2] = ["10.0.0.1:3000", "server deb.debian.org"];
 
 fn text() -> String {
@@ -21,7 +21,7 @@ fn text() -> String {
     fs::read_to_string(file).unwrap()
 }
 
-/// All of them with their headings. Each is a whole file, or goes into `http`.
+/// All examples with their headings. Each is a whole file, or the content of `http`.
 fn examples() -> Vec<(String, String)> {
     let text = text();
     let sections = text.split("\n## ").skip(1);
@@ -35,7 +35,7 @@ fn examples() -> Vec<(String, String)> {
     found.collect()
 }
 
-/// The example below this heading in front of this server, with directories of its own.
+/// A server with the example below this heading in front of this origin, with directories of its own.
 pub(crate) fn example(heading: &str, origin: SocketAddr) -> Server {
     example_with(heading, origin, "")
 }
@@ -63,7 +63,7 @@ fn cache(response: &Response) -> &str {
     response.field("X-Cache").unwrap_or_default()
 }
 
-/// Asks until the cache answers, and nothing is on its way that could take the place of what it says.
+/// Sends requests until one is a hit and no fill is in progress that could replace it.
 fn hit(server: &Server, path: &str) -> Response {
     let is_filling = || metric_sum(server, "cache_filling") > 0;
     let found = wait::some(wait::PATIENCE, || {

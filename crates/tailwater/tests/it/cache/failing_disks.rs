@@ -1,4 +1,4 @@
-//! Disks that are full, broken or stand still, with a cache on them: what can be answered is answered.
+//! Full, failing and stalled disks under a cache.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ use crate::support::metrics::metric;
 use crate::support::metrics::try_metric;
 use crate::support::{server, start};
 
-/// An origin that answers with how often it was asked, and a long tail where the path says so.
+/// An origin that answers with the number of the request, and a long tail if the path says so.
 fn numbers() -> (SocketAddr, Arc<AtomicUsize>) {
     counting(|conn, head, nth| {
         let tail = if head.contains("/large") { 2 << 20 } else { 0 };
@@ -38,7 +38,7 @@ fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
     )
 }
 
-/// Asks for `/a` without waiting for the answer.
+/// Sends a request for `/a` and does not wait for the response.
 fn ask(server: &Server, method: &str) -> Client {
     let mut client = server.connect().unwrap();
     client.send(format!("{method} /a HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
@@ -49,7 +49,7 @@ fn number(response: &Response) -> usize {
     response.text().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Waits until nothing is on its way into the cache.
+/// Waits until no fill is in progress.
 fn settled(server: &Server) {
     assert!(wait::until(wait::PATIENCE, || metric(server, "cache_filling") == 0), "{}", server.error_log());
 }
@@ -86,7 +86,8 @@ fn full_disk_loses_entries_only() {
     assert_eq!(metric(&server, "cache_stored_total"), 1);
 }
 
-/// A server that has not learnt what an earlier one has kept (`/a`, the number 0) and asks the disk, until the fault is lifted.
+/// A restarted server that has not loaded its cache (`/a`, the number 0) and looks on the disk, until the fault is
+/// lifted.
 fn started_anew(disk: &SlowDisk) -> (Server, Injected) {
     let (addr, _) = numbers();
     let mut server = cached_on(disk, addr);

@@ -1,4 +1,4 @@
-//! Responses on their way into a cache whose origin stalls or breaks off: a range request continues them for all clients.
+//! Fills whose origin stalls or breaks off: a range request continues them for all clients.
 
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -34,14 +34,14 @@ fn head(conn: &mut Conn, fields: &str, len: usize) {
     conn.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {len}\r\n\r\n"));
 }
 
-/// Answers a range request that goes on behind the third byte.
+/// Answers a request for the range from byte 3 to the end.
 fn rest(conn: &mut Conn, head: &str, fields: &str) {
     assert!(head.contains("\r\nRange: bytes=3-\r\n") && head.contains("\r\nIf-Range: \"a\"\r\n"), "{head}");
     conn.say(format!("HTTP/1.1 206 Partial Content\r\n{fields}Content-Length: 7\r\n\r\n"));
     conn.say(&CONTENT[3..]);
 }
 
-/// Clients that have the first three bytes, and read on when all have.
+/// Clients that have read the first three bytes, and read on when all have.
 fn crowd(server: &Server, count: usize) -> Vec<thread::JoinHandle<Option<Vec<u8>>>> {
     let ready = Arc::new(Barrier::new(count + 1));
     let clients = (0..count).map(|_| {
@@ -70,7 +70,8 @@ fn is_stored(server: &Server) {
     assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
 }
 
-/// An origin whose first response has three bytes and then waits; what it does then and what comes later is told by the test.
+/// An origin whose first response stops after three bytes; the test decides how it goes on and how later requests are
+/// answered.
 fn stops_after_three(
     fields: &'static str,
     then: impl Fn(&mut Conn) + Send + Sync + Clone + 'static,
@@ -118,7 +119,7 @@ fn broken_fill_is_continued_by_one_range_request() {
     assert_eq!(asked.load(SeqCst), 2);
 }
 
-/// An application behind each kind of gateway: what it is asked, and how it says a response.
+/// Gateway to an application: reads a request and writes a response in its protocol.
 #[derive(Clone, Copy)]
 enum Application {
     Fastcgi,

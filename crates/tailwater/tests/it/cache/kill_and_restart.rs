@@ -23,16 +23,16 @@ use crate::support::{server, start};
 const ROUNDS: u64 = 4;
 /// Clients at the same time.
 const CLIENTS: u64 = 4;
-/// Different responses: some times more than the cache holds.
+/// Number of different responses: several times more than the cache holds.
 const PAGES: usize = 48;
 /// Bytes that the cache may hold.
 const HOLDS: u64 = 8 << 20;
 
-/// What the origin sends, and what must not come any more.
+/// Versions that the origin sends, and those that must not be served any more.
 struct Pages {
-    /// The version of each.
+    /// Current version of each page.
     current: Vec<AtomicU64>,
-    /// The oldest that is not purged.
+    /// Oldest version of each page that is not purged.
     oldest: Vec<AtomicU64>,
 }
 
@@ -42,7 +42,7 @@ impl Pages {
         Arc::new(Self { current: versions(), oldest: versions() })
     }
 
-    /// A small one, one of some pages, or one that is written in several pieces.
+    /// Size of a page: small, of some memory pages, or written in several pieces.
     fn size(page: usize) -> usize {
         [300, 9000, 70_000, 1_300_000][page % 4] + page
     }
@@ -67,7 +67,7 @@ impl Pages {
         }
     }
 
-    /// Asks for one, and looks at what comes. Whether anything came.
+    /// Requests one page and checks the response. Returns true if there was a response.
     fn get(&self, addr: SocketAddr, page: usize) -> bool {
         let oldest = self.oldest[page].load(SeqCst);
         let Ok(response) = Client::get(addr, &format!("/p/{page}")) else { return false };
@@ -95,7 +95,7 @@ impl Pages {
         }
     }
 
-    /// Clients that want all kinds of things, until the server is gone or `is_over`.
+    /// Clients with mixed requests, until the server is gone or `is_over`.
     fn load(self: &Arc<Self>, addr: SocketAddr, seed: u64, is_over: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
         let client = |nth| {
             let (pages, is_over, mut random) = (self.clone(), is_over.clone(), Random::new(seed << 8 | nth));
@@ -145,7 +145,7 @@ fn metrics(server: &Server) -> BTreeMap<String, u64> {
     values.collect()
 }
 
-/// Waits until more than so many responses were stored, as long as there are ever more of them.
+/// Waits until more than so many responses were stored; fails if the number stops growing.
 fn wait_stored(server: &Server, count: u64) {
     let stored = || metrics(server)["stored_total{cache=\"one\"}"];
     let mut seen = stored();
@@ -155,12 +155,12 @@ fn wait_stored(server: &Server, count: u64) {
     }
 }
 
-/// What is in the directory of a cache.
+/// Files in the directory of a cache.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OnDisk {
     entries: u64,
     bytes: u64,
-    /// What is neither an entry nor the file of the purges.
+    /// Files that are neither entries nor the file of purges.
     others: Vec<PathBuf>,
 }
 
@@ -182,7 +182,7 @@ impl OnDisk {
     }
 }
 
-/// Waits until the cache knows what is on its disk and nothing is on its way, and compares.
+/// Waits until the cache has loaded its directory and no fill is in progress, and compares both.
 fn assert_settled(server: &Server, dir: &Path, when: &str) {
     server.wait_error_log(" files, ").unwrap();
     let mut seen = (OnDisk::default(), BTreeMap::new());

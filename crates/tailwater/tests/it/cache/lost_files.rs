@@ -1,4 +1,4 @@
-//! Files of a cache that somebody else removes while the server runs.
+//! Cache files that another program removes while the server runs.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
-//! What a response on its way into a cache takes of memory: the disk gets it while it comes, and what is asked for once does not
-//! stay.
+//! Memory of fills: they are written back while they arrive, and responses requested once do not stay in memory.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -56,14 +55,14 @@ fn ask(server: &Server, path: &str) -> Client {
     client
 }
 
-/// Reads so many bytes, all of which are this one.
+/// Reads so many bytes, all of this value.
 fn read(client: &mut Client, count: usize, byte: u8) {
     for _ in 0..count >> 16 {
         assert!(client.read_bytes(1 << 16).unwrap().iter().all(|found| *found == byte));
     }
 }
 
-/// How many of some pages in the first half of a file are in memory; `None` if that cannot be told.
+/// Number of the given pages in the first half of a file that are in memory; `None` if the kernel does not tell.
 fn in_memory(path: &Path) -> Option<usize> {
     let file = File::open(path).unwrap();
     let mut found = 0;

@@ -1,4 +1,4 @@
-//! Directories of caches that nginx has filled: left alone, or taken over (`loader=nginx`).
+//! Cache directories filled by nginx: left alone, or taken over with `loader=nginx`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const A: (&str, &str) = ("/a", "0639767f3e9eaad729b54037a7e2abf5");
 const B: (&str, &str) = ("/b", "97aa0bb188b55dc66927a8de59418743");
 const C: (&str, &str) = ("/c", "c840eb2586c15e4528e3eef23eabb92d");
 
-/// Until when something is valid that has expired, and something that has not.
+/// Expiry of an expired entry, and of a fresh one.
 const PAST: i64 = 1_000_000_000;
 const FUTURE: i64 = 10_000_000_000;
 

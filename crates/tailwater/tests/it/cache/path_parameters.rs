@@ -1,4 +1,4 @@
-//! What `proxy_cache_path` says besides nginx's parameters: whose threads a cache has, and which entries it gives up.
+//! Parameters of `proxy_cache_path` that nginx does not have: `thread_pool`, `policy`.
 
 use tw_testkit::origin::origin;
 use tw_testkit::{Client, Server, Signal, wait};
@@ -27,7 +27,7 @@ fn cached(parameters: &str, location: &str) -> Server {
     server().start(&conf).unwrap()
 }
 
-/// Operations of a pool.
+/// Number of operations that a pool has done.
 fn jobs(server: &Server, pool: &str, operation: &str) -> u64 {
     // An operation that the pool has never done has no sample.
     let series = format!("disk_jobs_total{{pool=\"{pool}\",operation=\"{operation}\"}}");
@@ -96,7 +96,7 @@ fn undeclared_thread_pool_is_refused() {
     }
 }
 
-/// Asks for some pages often and for many others once, and tells how many of the first are still there.
+/// Requests some pages often and many others once, and returns how many of the first are still cached.
 fn kept(server: &Server) -> u64 {
     let hits = || metric(server, "cache_responses_total{cache=\"one\",status=\"HIT\"}");
     for _ in 0..4 {

@@ -1,4 +1,5 @@
-//! `proxy_cache`: responses of a server behind this one are kept on the disk and answer for it.
+//! `proxy_cache`: lookup, variants, `proxy_cache_lock`, stale responses, revalidation, eviction and
+//! `proxy_cache_purge`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use crate::support::get;
 use crate::support::metrics::{metric, metric_sum};
 use crate::support::{server, start};
 
-/// An origin that counts what it is asked for, and tells the number in its body.
+/// An origin that counts requests, and puts the number into its body.
 struct Counting {
     addr: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -96,7 +97,7 @@ fn second_request_is_a_hit() {
     assert_eq!(server.access_log(3).unwrap(), ["GET /a 200 MISS -", "GET /a 200 HIT -", "GET /b 200 MISS -"]);
 }
 
-/// MD5 in hexadecimal, by the program that everybody has.
+/// MD5 in hexadecimal, by `md5sum`.
 fn md5(text: &str) -> String {
     use std::io::Write;
     let mut child = std::process::Command::new("md5sum")

@@ -1,4 +1,4 @@
-//! `proxy_cache_purge` in the forms of the free purge module, and conditions that cannot be meant.
+//! `proxy_cache_purge` in the forms of the free purge module, and conditions that are always true.
 
 use tw_testkit::origin::origin;
 use tw_testkit::{Server, wait};
@@ -22,7 +22,7 @@ fn cached(purge: &str, more: &str) -> Server {
     )
 }
 
-/// Asks until `target` is a hit.
+/// Sends requests until `target` is a hit.
 fn warm(server: &Server, target: &str) {
     let is_hit = || state(server, target) == "HIT";
     assert!(wait::until(wait::PATIENCE, is_hit), "{target}: {}", server.error_log());

@@ -1,4 +1,4 @@
-//! What operators see of caches, and purges by `api` and `tailwater purge`.
+//! Cache purging by `api` and `tailwater purge`, and the state of caches in the API.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::support::get;
 use crate::support::metrics::metric;
 use crate::support::{ask, server, start, start_as_we_are};
 
-/// An origin that answers with how often it was asked, and the path as a tag.
+/// An origin that answers with the number of the request, and with the path as a tag.
 fn tagging() -> SocketAddr {
     let (addr, _) = counting(|conn, head, nth| {
         let path = head.split(' ').nth(1).unwrap_or_default().replace('/', "");
@@ -39,7 +39,7 @@ fn conf(dir: &str, addr: SocketAddr) -> String {
     )
 }
 
-/// What the cache had, and the number of the answer.
+/// Cache status and the number in the body of a response.
 fn found(server: &Server, path: &str) -> (String, usize) {
     let response = get(server, path);
     let number = response.text().split(' ').next().unwrap().parse().unwrap();
@@ -50,7 +50,7 @@ fn had(server: &Server, path: &str) -> String {
     found(server, path).0
 }
 
-/// Asks for these, until the cache has them.
+/// Requests these paths until all are hits.
 fn keep(server: &Server, paths: &[&str]) {
     let is_settled = || metric(server, "cache_filling{cache=\"one\"}") == 0;
     for path in paths {
@@ -74,7 +74,7 @@ fn purge(server: &Server, body: &str) -> (u16, String) {
     (response.status, response.text())
 }
 
-/// `tailwater purge` with these words: whether it succeeds, and what it says.
+/// Success and output of `tailwater purge` with these arguments.
 fn command(server: &Server, words: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let command = command.arg("purge").arg("-p").arg(server.prefix()).args(words).stdin(Stdio::null());

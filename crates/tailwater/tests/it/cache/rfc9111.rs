@@ -14,7 +14,8 @@ struct Front {
     asked: Arc<AtomicUsize>,
 }
 
-/// A server by these rules in front of an origin that is told the head and the number of each request.
+/// A server with `proxy_cache_rfc9111` in front of an origin whose function gets the head and the number of each
+/// request.
 fn front(more: &str, answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static) -> Front {
     let (addr, asked) = counting(answer);
     let conf = format!(
@@ -38,7 +39,7 @@ impl Front {
         self.ask(&format!("GET {path} HTTP/1.1\r\n{fields}"))
     }
 
-    /// Gets something, and waits until so many responses are stored.
+    /// Sends a `GET`, and waits until so many responses are stored.
     fn store(&self, path: &str, count: usize) -> Response {
         let response = self.get(path, "");
         wait_stored(&self.server, count);

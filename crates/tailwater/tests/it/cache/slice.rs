@@ -13,12 +13,12 @@ use crate::support::cache::wait_stored;
 use crate::support::metrics::metric_sum;
 use crate::support::{ask, get, raw, refusal, server, start, start_server, try_ask};
 
-/// What the origin has: each byte tells where it is.
+/// Content of the origin: each byte tells its position.
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| b'a' + (at % 23) as u8).collect()
 }
 
-/// An origin that has ranges, and notes which it is asked for.
+/// An origin that serves ranges, and records them.
 #[derive(Clone)]
 struct Ranged {
     addr: SocketAddr,
@@ -26,7 +26,7 @@ struct Ranged {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// Where a range begins and the byte behind its end.
+/// First byte of a range and the byte behind its end.
 fn range(head: &str) -> Option<(usize, usize)> {
     let line = head.lines().find_map(|line| line.strip_prefix("Range: bytes="))?;
     let (first, last) = line.split_once('-')?;
@@ -34,7 +34,7 @@ fn range(head: &str) -> Option<(usize, usize)> {
 }
 
 impl Ranged {
-    /// Has `content` under every path, with these field lines beside those of the range.
+    /// Serves `content` under every path, with these field lines beside those of the range.
     fn new(content: Vec<u8>, fields: &'static str) -> Self {
         // Each connection has a copy of what answers, which may be a hundred megabytes.
         let content = Arc::new(content);
@@ -55,12 +55,12 @@ impl Ranged {
         Self { addr, asked }
     }
 
-    /// What it was asked for since this was last asked.
+    /// Requests since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
-    /// A server in front of it that slices without a cache, in `location /`, and by these settings.
+    /// A server in front of it with these settings in `location /`, and no cache.
     fn sliced(&self, more: &str) -> Server {
         let addr = self.addr;
         start_server(
@@ -71,7 +71,7 @@ impl Ranged {
         )
     }
 
-    /// The same with a cache.
+    /// [`Self::sliced`] with a cache.
     fn cached(&self, more: &str) -> Server {
         let addr = self.addr;
         start(
@@ -108,14 +108,14 @@ fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
     conn.say(said);
 }
 
-/// The ranges of these slices of 1000 bytes, as they are asked for.
+/// Requests for these slices of 1000 bytes, as the origin sees them.
 fn slices(path: &str, which: impl IntoIterator<Item = usize>) -> Vec<String> {
     which.into_iter().map(|nth| format!("{path} bytes={}-{}", nth * 1000, nth * 1000 + 999)).collect()
 }
 
 const ETAG: &str = "ETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n";
 
-/// There is nothing in the error log but notices, and turns of a loop that a busy machine made long.
+/// Checks that the error log has only notices, and warnings about turns that a busy machine made long.
 fn no_complaint(server: &Server) {
     let is_usual = |line: &&str| {
         line.contains("[notice]")
@@ -333,7 +333,7 @@ fn wrong_range_from_the_origin_is_an_error() {
     }
 }
 
-/// An origin with two versions of one content, and what tells it to have the second one.
+/// An origin with two versions of one content, and a flag that switches to the second one.
 fn changing() -> (Ranged, Arc<AtomicBool>) {
     let is_new = Arc::new(AtomicBool::new(false));
     let asked = is_new.clone();

@@ -1,5 +1,5 @@
-//! Three disks, as an article about nginx has them and `docs/caching.md` repeats it: three caches with threads of their own, a
-//! hash over the addresses, `sendfile`. The configuration runs as it stands there, with other directories.
+//! Example with three disks in `docs/caching.md`: three caches with thread pools of their own, a hash over the
+//! addresses, `sendfile`. The configuration runs as written, with other directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,11 @@ use crate::cache::doc_examples::example;
 use crate::support::files::files_below;
 use crate::support::get;
 
-/// Enough for a share to be seen.
+/// Enough responses that each disk gets a share.
 const PATHS: usize = 300;
 const LARGE: usize = 3 << 20;
 
-/// Files below a directory that have their place: others have a number behind their name.
+/// Number of cache files below a directory; temporary files have a number behind their name.
 fn files(dir: &Path) -> usize {
     files_below(dir).iter().filter(|path| path.extension().is_none()).count()
 }
@@ -64,7 +64,7 @@ fn example_of_three_disks_runs_as_written() {
     server.stop().unwrap();
 }
 
-/// Sizes of all files of the three disks, by their place.
+/// Sizes of all files on the three disks, by path.
 fn contents(prefix: &Path) -> BTreeMap<String, u64> {
     fn below(dir: &Path, found: &mut BTreeMap<String, u64>) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Conditions of requests for what is kept.
+//! Weak validators of cached responses.
 
 use tw_testkit::origin::counting;
 

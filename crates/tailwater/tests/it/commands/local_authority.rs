@@ -32,7 +32,7 @@ impl User {
         self.command(words).output().unwrap()
     }
 
-    /// Starts a server, and waits until it says that it is there.
+    /// Starts a server, and waits for its first line of output.
     fn start(&self, words: &[&str]) -> Running {
         let port = Port::reserve().unwrap();
         let out = TempDir::new("out").unwrap();
@@ -59,7 +59,7 @@ impl User {
     }
 }
 
-/// A server that was started by its command.
+/// A running command.
 struct Running {
     out: TempDir,
     port: Port,

@@ -18,7 +18,7 @@ use tw_testkit::{Client, Signal, TempDir, wait};
 use crate::support::origin::mirror;
 use tw_testkit::origin::{Conn, origin};
 
-/// A proxy that was started by its command.
+/// A running `tailwater proxy`.
 pub(crate) struct Proxied {
     out: TempDir,
     port: Port,
@@ -26,7 +26,7 @@ pub(crate) struct Proxied {
 }
 
 impl Proxied {
-    /// Starts it, and waits until it says that it is there.
+    /// Starts it, and waits for its first line of output.
     pub(crate) fn start(words: &[&str]) -> Self {
         let port = Port::reserve().expect("a port is free");
         let out = TempDir::new("proxy").expect("a directory can be made");
@@ -50,7 +50,7 @@ impl Proxied {
         fs::read_to_string(self.out.join("stdout")).unwrap_or_default()
     }
 
-    /// What standard error has.
+    /// Standard error so far.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.out.join("stderr")).unwrap_or_default()
     }
@@ -69,7 +69,7 @@ impl Proxied {
     }
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 fn nobody() -> SocketAddr {
     // It lies below the ports that the kernel gives away by itself, and is reserved for as long as the process lives.
     let port = Port::reserve().unwrap();

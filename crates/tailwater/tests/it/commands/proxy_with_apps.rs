@@ -11,10 +11,10 @@ use tw_testkit::{Client, Lacks, TempDir, leave_out, wait};
 
 use crate::commands::proxy::{CLOSE, Proxied, TEXT, frame, open_websocket};
 
-/// A server of somebody else.
+/// A running server program.
 struct App {
     addr: SocketAddr,
-    /// It ends with this.
+    /// Process group, killed when this is dropped.
     _group: Group,
 }
 
@@ -62,7 +62,7 @@ impl App {
     }
 }
 
-/// Node: what comes is sent back, `/stream` says something and the rest when `/go` is asked for.
+/// Program for Node: echoes requests; `/stream` sends a part and the rest after a request for `/go`.
 const NODE: &str = "
 const http = require('http');
 let rest = () => {};
@@ -140,7 +140,7 @@ fn node_http_server_answers() {
     assert_eq!(proxied.end(), "");
 }
 
-/// Frames go there and back, and both sides know of the end.
+/// Checks that frames pass both ways, and that both sides see the close.
 fn echoes(app: &App) {
     let proxied = Proxied::start(&[&app.addr.to_string()]);
     let mut client = open_websocket(proxied.addr());

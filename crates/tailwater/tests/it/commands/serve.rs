@@ -9,7 +9,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Signal, TempDir, wait};
 
-/// A directory that is being served.
+/// A running `tailwater serve`.
 struct Served {
     site: TempDir,
     out: TempDir,
@@ -52,7 +52,7 @@ impl Served {
         fs::read_to_string(self.out.join("stdout")).unwrap_or_default()
     }
 
-    /// A connection that has had an answer and waits for its next request.
+    /// An idle keep-alive connection.
     fn idle(&self) -> Client {
         let mut client = Client::connect(self.addr()).expect("it listens");
         client.send("GET /page.html HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is accepted");

@@ -1,4 +1,4 @@
-//! The command line: what is printed, where, and with which status.
+//! Command line: output, streams and exit status.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -109,7 +109,7 @@ fn missing_configuration_suggests_serve() {
     assert_eq!((code, &*out, err), (Some(1), "", expected));
 }
 
-/// What a test of `conf` says, with the name of the file cut out.
+/// Output of a test of `conf`, without the name of the file.
 fn tested(conf: &str) -> String {
     let dir = prefix(conf);
     fs::create_dir(dir.join("logs")).unwrap();
@@ -641,7 +641,7 @@ fn daemon_obeys_signals_of_the_command_line() {
     assert!(wait::until(wait::PATIENCE, || background.pid().is_none()), "{}", log());
 }
 
-/// A server that is no child of ours, found by its pid file and ended with this value.
+/// A daemon, found by its pid file; dropping it ends it.
 struct Background(PathBuf);
 
 impl Background {

@@ -1,4 +1,4 @@
-//! `-t --explain URL`: what would become of a request
+//! `-t --explain URL`: routing of a request, without sending it.
 
 use crate::support::{get, server, start};
 
@@ -19,7 +19,7 @@ server {
 server { listen 127.0.0.1:{port} default_server; return 404; }
 }";
 
-/// What is written to standard output, its blanks as one; the outcome and standard error.
+/// Standard output with each run of blanks as one, the outcome, and standard error.
 fn explained(url: &str) -> (String, bool, String) {
     let output = server()
         .file("html/new/a", "content")

@@ -1,10 +1,10 @@
-//! Loading of configurations that are large in every direction.
+//! Load time of large configurations.
 
 use std::fmt::Write;
 
 use crate::support::server;
 
-/// Each number is such that a step that looks at all the others takes minutes, not the second that this takes.
+/// Sizes at which a quadratic step would take minutes, and a linear one a second.
 #[test]
 fn load_time_grows_linearly() {
     let (mut map, mut geo, mut ranges, mut servers) =

@@ -1,5 +1,4 @@
-//! A start in a place where nothing is yet: directories are made, files that everybody includes are built in, modules need not
-//! be there.
+//! Start in an empty prefix: missing directories, built-in include files, modules that are not installed.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +8,7 @@ use tw_testkit::{Signal, TempDir, wait};
 use crate::support::files::names_in;
 use crate::support::{get, page, server, start};
 
-/// Standard error of the program with these arguments, and whether all went well.
+/// Success and standard error of the program with these arguments.
 fn run(args: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let run = command.args(args).stdin(Stdio::null()).output().unwrap();

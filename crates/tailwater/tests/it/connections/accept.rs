@@ -1,4 +1,4 @@
-//! How connections come to loops: shared and sharded sockets, and what a reload does to them.
+//! Accepting: shared and `reuseport` sockets, `accept_mutex`, balance between loops, and reloads.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use crate::support::metrics::{metric, metric_values, metrics_text};
 use crate::support::reload::reload;
 use crate::support::server;
 
-/// One connection for one request; the body of the answer.
+/// Body of the response to one request on a connection of its own.
 fn short(addr: SocketAddr) -> std::io::Result<String> {
     let mut client = TcpStream::connect(addr)?;
     client.set_read_timeout(Some(wait::PATIENCE))?;
@@ -60,7 +60,7 @@ fn reloads_of_loops_and_sockets_lose_no_connection() {
     assert!(served.load(Relaxed) > 0);
 }
 
-/// A number of each loop, by its metric.
+/// Values of a metric, one for each loop.
 fn of_loops<T: std::str::FromStr<Err: std::fmt::Debug>>(server: &Server, name: &str) -> Vec<T> {
     metric_values(&metrics_text(server), &format!("event_loop_{name}"))
 }
@@ -117,7 +117,7 @@ fn connections_go_to_less_busy_loops() {
     assert!(server.stop().unwrap().success());
 }
 
-/// Bytes of a file that nobody comes to the end of; it has no blocks.
+/// Size of a sparse file that no client reads to its end.
 const LARGE: u64 = 1 << 40;
 const READERS: usize = 24;
 const CROWD: usize = 200;
@@ -165,7 +165,7 @@ fn busy_loop_accepts_many_connections_in_a_turn() {
     assert!(is_fair, "{fewest}");
 }
 
-/// Many clients that never have enough, until it is over.
+/// Many clients that read without end, until `is_over`.
 fn read_all(addr: SocketAddr, is_over: &AtomicBool) {
     let mut readers: Vec<TcpStream> = (0..READERS)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! Room for new connections when `worker_connections` or descriptors are used up.
+//! Behaviour when `worker_connections` or file descriptors run out: idle connections and unused files are closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn loop_at_its_limit_pauses_accepting() {
     }
 }
 
-/// Clients that have begun a request. Those that are accepted and whose first bytes come a little later may be spared.
+/// Clients that have begun a request. Accepted ones whose first bytes arrive later may be closed.
 fn begun(server: &Server, count: usize) -> Vec<Client> {
     let client = |_| {
         let mut client = server.connect().unwrap();
@@ -82,7 +82,7 @@ fn begun(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(client).collect()
 }
 
-/// Ends the requests, one after the other: how many are answered.
+/// Completes the requests, one after the other, and returns the number of responses.
 fn served(clients: Vec<Client>) -> usize {
     let is_served = |mut client: Client| {
         let answer = client.send("Connection: close\r\n\r\n").and_then(|()| client.read_response());
@@ -201,7 +201,7 @@ fn idle_connections_are_closed_for_listings_and_temporary_files() {
     }
 }
 
-/// Two loops of which the clients of one wait for requests and those of the other cannot be spared.
+/// Two loops, one with idle clients and one with busy clients.
 #[test]
 fn loop_has_other_loops_free_a_descriptor_for_a_file() {
     let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
@@ -234,7 +234,7 @@ fn loop_has_other_loops_free_a_descriptor_for_a_file() {
     server.wait_error_log("another loop has no descriptor left, reusing connections").unwrap();
 }
 
-/// The loop of a client: the thread that logs its beginning.
+/// Loop of a client: the thread that logs its connection.
 fn loop_of(server: &Server, client: &Client) -> String {
     let line = server.wait_error_log(&format!("accept: {}", client.local_addr().unwrap())).unwrap();
     line.split('#').nth(1).unwrap().split(':').next().unwrap().to_owned()
@@ -307,7 +307,7 @@ fn passing(addr: SocketAddr, location: &str) -> Server {
     server().file("html/large", vec![b'x'; LARGE]).start(&conf).unwrap()
 }
 
-/// Clients whose connections cannot be spared: each is in the middle of a download.
+/// Busy clients: each is in the middle of a download.
 fn busy(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(|_| begin_download(server)).collect()
 }

@@ -1,4 +1,4 @@
-//! Sharing of a loop: many large bodies, and a small request beside them.
+//! Fairness within a loop: a small response beside many large bodies.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ use crate::support::{server, start_server};
 
 const BULK_CLIENTS: usize = 100;
 const LARGE: usize = 32 << 20;
-/// Most that the loop gives to a client in one go.
+/// Maximum size of one piece for a client.
 const PIECE: u64 = 256 << 10;
 
-/// Clients that never have enough of a large body, and how many bytes of it they have.
+/// Clients that read large bodies without end, and the number of bytes they have read.
 struct Crowd {
     taken: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Comes to a server and waits until each has something.
+    /// Connects them to a server and waits until each has received something.
     fn come(addr: SocketAddr, target: &str) -> Self {
         let ask = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(100);
         let mut clients: Vec<_> = (0..BULK_CLIENTS)
@@ -66,7 +66,7 @@ impl Drop for Crowd {
     }
 }
 
-/// The bytes that the crowd has taken while a small request was answered: the median of many requests.
+/// Bytes that the crowd reads while a small request is answered: the median of many requests.
 fn taken_meanwhile(crowd: &Crowd, client: &mut Client) -> u64 {
     let mut meanwhile: Vec<_> = (0..41)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! Disks that stand still or fail: who waits for them, what they are told, and who does not notice.
+//! Stalled and failing disks: only requests that need them are delayed or refused.
 
 use std::time::Duration;
 

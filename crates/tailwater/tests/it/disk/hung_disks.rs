@@ -1,4 +1,4 @@
-//! Disks from which nothing comes back: who is told, who does not notice, and what an operator sees.
+//! Hung disks: refusals, threads of other disks, log and metrics.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
@@ -10,11 +10,11 @@ use tw_testkit::{Client, Response, Server, Signal, TempDir, wait};
 use crate::support::metrics::try_metric;
 use crate::support::{get, page, server};
 
-/// Requests for the disk that hangs: more than there are threads.
+/// Number of requests for the hung disk: more than there are threads.
 const REQUESTS: usize = 60;
 /// `device_timeout` of these tests.
 const TIMEOUT: &str = "device_timeout=1s";
-/// Threads that hang are at most half of the 32 of the pool, and a few that try whether the disk answers.
+/// Maximum number of hung threads: half of the 32 of the pool, and a few that probe the disk.
 const HUNG_MAX: f64 = 20.0;
 
 /// A server with a healthy disk at `/`, the other one at `/slow/`, and `more` in the block of the server.
@@ -35,14 +35,14 @@ fn serve(disk: &SlowDisk, healthy: &SlowDisk, more: &str) -> Server {
         .unwrap()
 }
 
-/// Two disks that remember nothing, so that every look at them is a job: one to hang, and a healthy one.
+/// Two disks without caches, so that every lookup is a job: one to hang, and a healthy one.
 fn disks() -> Option<(SlowDisk, SlowDisk)> {
     let disks = (SlowDisk::mount_or_skip()?, SlowDisk::mount_or_skip()?);
     disks.1.write("cold", "fast");
     Some(disks)
 }
 
-/// Sends requests for the disk that hangs, whose answers nobody waits for yet.
+/// Sends requests for the hung disk without waiting for responses.
 fn send_all(server: &Server) -> Vec<Client> {
     let send = |at: usize| {
         let mut client = server.connect().unwrap();
@@ -64,13 +64,13 @@ fn is_refused(response: &Response) -> bool {
     response.status == 503 && response.field("Retry-After").is_some()
 }
 
-/// Waits until the disk answers again for everybody.
+/// Waits until requests for the disk are answered again.
 fn recovered(server: &Server, disk: &SlowDisk) {
     assert!(wait::until(wait::PATIENCE, || hung(server, disk).is_none()), "{}", server.error_log());
     assert!(wait::until(wait::PATIENCE, || page(server, "/slow/f0") == (200, "slow content".to_owned())));
 }
 
-/// Lines of the error log that say that a disk hangs.
+/// Number of lines in the error log about a hung disk.
 fn alarms(server: &Server) -> usize {
     server.error_log().lines().filter(|line| line.contains("[alert]") && line.contains("\" hangs: ")).count()
 }
@@ -182,7 +182,7 @@ fn hung_read_ends_its_responses_and_blocks_no_other_disk() {
     recovered(&server, &disk);
 }
 
-/// Hangs the disk of `server` on opens, until somebody knows.
+/// Hangs the disk of `server` on opens, until the server has noticed.
 fn hang(server: &Server, disk: &SlowDisk) -> Injected {
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let clients = send_all(server);

@@ -8,7 +8,7 @@ use crate::support::{ask, get, raw, refusal_of, server, start};
 const MAPS: &str = "charset_map koi8-r utf-8 { C0 D18E; c1 d0b0; 95 E280A2; } \
                     charset_map koi8-r windows-1251 { C0 FE; C1 E0; }";
 
-/// The bytes of a body as they came, whatever charset they are in.
+/// Bytes of a body as received, in any charset.
 fn bytes(server: &Server, target: &str) -> Vec<u8> {
     let mut client = server.connect().unwrap();
     client.send(format!("GET {target} HTTP/1.0\r\n\r\n")).unwrap();

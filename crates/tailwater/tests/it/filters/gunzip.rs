@@ -1,4 +1,4 @@
-//! `gunzip`: responses that are unpacked on the way
+//! `gunzip`: decompression of responses.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `gzip`, `brotli`, `zstd`: responses that are compressed on the way
+//! `gzip`, `brotli`, `zstd`: compression of responses.
 
 use std::io::Read;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tw_testkit::{Response, Server};
 use crate::support::content::noise;
 use crate::support::{ask, get, raw, refusal, server, start, start_server};
 
-/// What a decoder makes of a body.
+/// Body as a decoder of `coding` reads it.
 pub(crate) fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match coding {

@@ -114,7 +114,7 @@ fn expiring(values: &[&str]) -> Server {
 
 #[test]
 fn expires_takes_times() {
-    /// What `Expires` is counted from.
+    /// Time from which `Expires` is counted.
     enum From {
         Date,
         Modified,
@@ -206,7 +206,7 @@ fn malformed_directives_are_refused() {
     }
 }
 
-/// What comes behind the head of the response to a request of this version.
+/// Bytes behind the head of the response to a request of this version.
 fn behind_head(server: &Server, line: &str) -> String {
     let text = raw(server, format!("{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
     text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned())

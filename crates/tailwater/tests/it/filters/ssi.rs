@@ -9,7 +9,7 @@ use crate::support::{ask, get, page, server, start, start_server};
 
 const ERROR: &str = "[an error occurred while processing the directive]";
 
-/// A server with these pages, and what they are expected to become.
+/// A server with these files, whose pages have the expected text.
 fn check(conf: &str, files: &[(&str, &str)], pages: &[(&str, &str)]) -> Server {
     let names: Vec<String> = (0..pages.len()).map(|n| format!("html/page{n}.html")).collect();
     let mut site = server();
@@ -241,7 +241,7 @@ fn long_values_and_split_commands_are_parsed() {
     assert_eq!(page(&server, "/half.html").1, "x");
 }
 
-/// What nobody writes, but somebody might: here nginx takes memory and time without end.
+/// Pages on which nginx takes memory and time without bound.
 #[test]
 fn malformed_pages_are_harmless() {
     let mut many = String::new();

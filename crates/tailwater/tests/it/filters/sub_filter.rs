@@ -91,7 +91,7 @@ fn many_strings_and_long_replacements_work() {
     assert_eq!((status, text.len()), (200, 10_000 * 2000));
 }
 
-/// A client that takes everything at once, of a body that is in memory: nothing makes its connection wait.
+/// Load that never waits: a client that reads everything at once, and a body in memory.
 #[test]
 fn long_body_does_not_block_the_loop() {
     const SIZE: usize = 64 << 20;

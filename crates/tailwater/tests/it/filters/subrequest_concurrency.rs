@@ -1,4 +1,4 @@
-//! Parts of a response that are fetched side by side: includes of SSI and additions.
+//! Concurrent subrequests of SSI includes and additions.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use tw_testkit::wait;
 
 use crate::support::{get, page, server, start_server};
 
-/// Requests that an origin has got and not answered, and the most there were at once.
+/// Number of unanswered requests at an origin, and its maximum.
 #[derive(Default)]
 struct Requests {
     came: usize,
@@ -22,8 +22,8 @@ struct Requests {
 
 type Counted = Arc<(Mutex<Requests>, Condvar)>;
 
-/// An origin that answers nobody before `wanted` requests have come; each gets the last word of its path, or `alone` if the
-/// others do not come.
+/// An origin that answers once `wanted` requests have arrived; each gets the last word of its path, or `alone` if the
+/// others do not arrive.
 fn meeting(wanted: usize) -> (SocketAddr, Counted) {
     let counted = Counted::default();
     let requests = counted.clone();

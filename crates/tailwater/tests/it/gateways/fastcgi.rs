@@ -1,4 +1,4 @@
-//! `fastcgi_pass` and its kin, in front of applications that are scripted here.
+//! `fastcgi_pass` and its kin, in front of scripted applications.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tw_testkit::{Server, TempDir, wait};
 use crate::support::cache::wait_stored;
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
-/// An application that answers every request so.
+/// An application that answers every request by `answer`.
 fn application(answer: impl Fn(&mut Conn, Asked) + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         while let Some(asked) = conn.fastcgi() {
@@ -26,7 +26,7 @@ fn application(answer: impl Fn(&mut Conn, Asked) + Send + Sync + Clone + 'static
     })
 }
 
-/// One that tells what it was asked.
+/// An application that echoes its parameters and body.
 fn mirror() -> SocketAddr {
     application(|conn, asked| {
         let text =
@@ -35,7 +35,7 @@ fn mirror() -> SocketAddr {
     })
 }
 
-/// One that says these bytes to everybody.
+/// An application that answers every request with these bytes.
 fn saying(bytes: impl Into<Vec<u8>>) -> SocketAddr {
     let bytes = bytes.into();
     application(move |conn, _| conn.say(&bytes))

@@ -1,4 +1,4 @@
-//! `grpc_pass`: requests on shared connections of HTTP/2, both bodies as they come, trailers, and what servers may do wrong.
+//! `grpc_pass`: shared HTTP/2 connections, streaming, trailers, retries and GOAWAY.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) const INTERNAL_ERROR: u32 = 2;
 const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
 
-/// A server that passes everything on, with this in `http` and in its `server` block; one loop, so that connections are found again.
+/// A server with `http` and `content` in its blocks; it has one loop, so that connections are reused.
 pub(crate) fn passing(http: &str, content: &str) -> Server {
     start(
         server(),
@@ -42,7 +42,7 @@ pub(crate) fn to(addr: SocketAddr, more: &str) -> Server {
     passing("", &format!("location / {{ grpc_pass {addr}; {more} }}"))
 }
 
-/// The same through an `upstream`, whose connections are kept.
+/// [`to`] through an `upstream` whose connections are kept.
 fn named(addr: SocketAddr, more: &str) -> Server {
     passing(
         &format!("upstream u {{ server {addr}; keepalive 4; {more} }}"),
@@ -55,7 +55,7 @@ pub(crate) fn call(client: &mut Http2, message: &[u8]) -> Result<Answer, h2::Err
     client.ask("POST", PATH, &[("content-type", "application/grpc"), ("te", "trailers")], message)
 }
 
-/// Answers with what it is sent, and with `grpc-status`.
+/// An origin that echoes messages, and ends with `grpc-status`.
 async fn echo(mut asked: Asked) {
     let Ok((message, _)) = take(asked.body).await else { return };
     let mut body = asked.respond.send_response(http::Response::new(()), false).unwrap();
@@ -170,7 +170,7 @@ fn large_message_passes_both_ways() {
     assert_eq!(answer.1.unwrap()["grpc-status"], "0");
 }
 
-/// Answers with the number of its connection, once so many requests have come in all, or the next number of them.
+/// An origin that answers with the number of its connection once as many requests as the next of `counts` have arrived.
 fn gathering(settings: Settings, counts: &'static [usize]) -> SocketAddr {
     let came = tokio::sync::watch::Sender::new(0);
     http2_origin(settings, move |mut asked| {
@@ -186,7 +186,7 @@ fn gathering(settings: Settings, counts: &'static [usize]) -> SocketAddr {
     })
 }
 
-/// What so many requests at once are answered with.
+/// Bodies of the responses to `count` concurrent requests.
 fn at_once(server: &Server, count: usize) -> Vec<String> {
     let mut client = connect(server);
     client.run(|requests| async move {

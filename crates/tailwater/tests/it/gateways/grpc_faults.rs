@@ -1,5 +1,5 @@
-//! What servers behind `grpc_pass` do wrong: too slow, too much, too little, frames that cannot be. Each is told in the log, and costs
-//! no more than what it concerns.
+//! Faults of servers behind `grpc_pass`: timeouts, floods, invalid frames and lengths. Each is logged, and affects only
+//! its own stream or connection.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -54,7 +54,7 @@ fn grpc_send_timeout_ends_a_closed_window() {
     server.wait_error_log("upstream timed out (110: Connection timed out) while sending request").unwrap();
 }
 
-/// A server that answers the first request of each connection with these bytes, and reads on.
+/// An origin that answers the first request of each connection with these bytes, and reads on.
 fn answering(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
     frames_origin(move |mut frames, _| {
         let Ok(Some(asked)) = frames.wait(kind::HEADERS) else { return };
@@ -64,7 +64,7 @@ fn answering(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAd
     })
 }
 
-/// What is said to the request on a stream.
+/// Bytes that the server sends in response to the request on a stream.
 type Said = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
 
 #[test]

@@ -1,5 +1,5 @@
-//! A client and a server of gRPC that others have made (`grpcio` for Python): calls of all four kinds through `grpc_pass`, a deadline,
-//! and a status that is an error.
+//! Interoperation with `grpcio` for Python as client and server: calls of all four kinds through `grpc_pass`, a
+//! deadline, and an error status.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use tw_testkit::{Lacks, leave_out};
 
 use crate::support::{server, start};
 
-/// Says what it is told, without messages of any kind but bytes.
+/// Server program, with messages of bytes only.
 const SERVER: &str = r#"
 import grpc, sys
 from concurrent import futures

@@ -1,4 +1,4 @@
-//! `memcached_pass` and its kin, in front of servers that are scripted here, and of memcached if that is there.
+//! `memcached_pass` and its kin, in front of scripted servers, and of memcached if it is installed.
 
 use std::io::{BufRead, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use tw_testkit::{Lacks, leave_out, wait};
 
 use crate::support::{ask, get, page, server, start, start_server};
 
-/// A server that answers every line so.
+/// A server that answers every line by `answer`.
 fn memcached(answer: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         let mut line = String::new();
@@ -25,7 +25,7 @@ fn memcached(answer: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static) -
     })
 }
 
-/// What it says when it has a value.
+/// Response of memcached with a value.
 fn value(key: &str, flags: u32, value: &str) -> String {
     format!("VALUE {key} {flags} {}\r\n{value}\r\nEND\r\n", value.len())
 }

@@ -1,5 +1,5 @@
-//! Applications as people run them: PHP behind php-fpm, Python behind uWSGI and behind flup, and the examples of their pages in
-//! `docs/`. What is not on this machine is said.
+//! Real applications: PHP behind php-fpm, Python behind uWSGI and flup, and the examples of their pages in `docs/`.
+//! Tests whose application is not installed are left out.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use tw_testkit::{Client, Lacks, Server, TempDir, leave_out, wait};
 
 use crate::support::{ask, get, page, server};
 
-/// Where distributions put it.
+/// Path of php-fpm, where distributions install it.
 fn php_fpm() -> Option<PathBuf> {
     let places = ["/usr/sbin", "/usr/local/sbin", "/usr/bin"];
     let mut found: Vec<PathBuf> = places
@@ -30,14 +30,14 @@ fn php_fpm() -> Option<PathBuf> {
     found.pop()
 }
 
-/// php-fpm with a site of its own.
+/// Running php-fpm with a site.
 struct Php {
     dir: TempDir,
     _group: Group,
 }
 
 impl Php {
-    /// Starts it; `None` where there is none, which is said.
+    /// Starts php-fpm; `None`, with a message, if it is not installed.
     fn start() -> Option<Self> {
         let Some(program) = php_fpm() else {
             leave_out(Lacks::Machine, "PHP behind fastcgi_pass: there is no php-fpm");
@@ -108,7 +108,7 @@ impl Php {
         format!("unix:{}", self.dir.join("fpm.sock").display())
     }
 
-    /// A server in front of it, with all that the package ships.
+    /// A server in front of it, with the files that the package ships.
     fn behind(&self, more: &str) -> Server {
         let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
         let http = format!(
@@ -238,7 +238,7 @@ fn serve_command_runs_php() {
     }
 }
 
-/// A program of Python that serves `application` of WSGI; `None` where it is not there, which is said.
+/// A Python program that serves the WSGI `application`; `None`, with a message, if it is not installed.
 fn started(program: &str, args: &[&str], addr: std::net::SocketAddr, what: &str) -> Option<Group> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
@@ -359,7 +359,7 @@ fn flask_answers_behind_uwsgi() {
     assert_eq!(post("/file", "multipart/form-data; boundary=b", &file).text(), "700000");
 }
 
-/// flup, which speaks SCGI and FastCGI, in front of which `location` stands.
+/// Checks an application of flup (SCGI or FastCGI) behind `location`.
 fn asks_flup(module: &str, location: impl FnOnce(std::net::SocketAddr) -> String) {
     let dir = TempDir::new("flup").unwrap();
     let port = Port::reserve().unwrap();
@@ -374,7 +374,7 @@ fn asks_flup(module: &str, location: impl FnOnce(std::net::SocketAddr) -> String
     asks_python(&crate::support::start_server(server(), &location(addr)));
 }
 
-/// A file of parameters that the package ships.
+/// Path of a parameter file that the package ships.
 fn params(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("conf").join(name).display().to_string()
 }

@@ -1,4 +1,4 @@
-//! `scgi_pass` and its kin, in front of applications that are scripted here.
+//! `scgi_pass` and its kin, in front of scripted applications.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tw_testkit::origin::origin;
 use crate::support::cache::wait_stored;
 use crate::support::{ask, get, page, server, start, start_server};
 
-/// An application that answers every request so, and closes.
+/// An application that answers every request by `answer`, and closes.
 fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         if let Some(asked) = conn.scgi() {

@@ -1,4 +1,4 @@
-//! `uwsgi_pass` and its kin, in front of applications that are scripted here.
+//! `uwsgi_pass` and its kin, in front of scripted applications.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tw_testkit::tls::Authority;
 
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
-/// An application that answers every request so, and closes.
+/// An application that answers every request by `answer`, and closes.
 fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         if let Some(asked) = conn.uwsgi() {

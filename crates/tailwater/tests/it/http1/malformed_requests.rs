@@ -1,4 +1,4 @@
-//! Requests that are wrong, hostile or odd: each gets nginx's status, and nothing is ever made of two readings of one.
+//! Malformed, hostile and odd requests: each gets the status of nginx, and has one reading only.
 
 use tw_testkit::{Client, wait};
 

@@ -1,4 +1,4 @@
-//! Small things that clients and operators of nginx rely on, each found by comparing with it.
+//! Details that clients and operators of nginx rely on, each found by comparison with nginx.
 
 use crate::support::{ask, get, raw, refusal, server, start, start_server};
 

@@ -1,4 +1,4 @@
-//! Bodies of requests: thrown away, read, written to files, refused.
+//! Request bodies: discarded, buffered, written to files, refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tw_testkit::{Client, Response, Server, wait};
 use crate::support::files::files_below;
 use crate::support::{raw, server, start_server};
 
-/// A server that reads bodies and says what it has got.
+/// A server that reads bodies and echoes them.
 fn echo(directives: &str) -> Server {
     let body = "client_body_early_read 1;";
     start_server(
@@ -331,7 +331,7 @@ fn buffered_body_is_read_from_memory_or_file() {
     }
 }
 
-/// A client that has sent half of a body which goes to a file that has a name, and the directory of that.
+/// A client that has sent half of a body that is written to a named file, and the directory of that.
 fn half_an_upload(server: &Server) -> (Client, PathBuf) {
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n").unwrap();

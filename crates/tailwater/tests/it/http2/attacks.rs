@@ -1,4 +1,4 @@
-//! What clients of HTTP/2 may not do to a server: each has its limit, its line in the log, and neighbours that notice nothing.
+//! Attacks by clients of HTTP/2: each has its limit and its line in the log, and affects no other connection.
 
 use std::sync::mpsc;
 
@@ -14,7 +14,7 @@ use crate::support::{server, start_server};
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// What the server says before it closes, and that its neighbours notice nothing.
+/// Code of the GOAWAY that the server sends before it closes; checks that other connections are not affected.
 fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Result<()>) -> Option<u32> {
     let mut neighbour = connect(server);
     assert_eq!(neighbour.get("/a.txt").unwrap().text(), "hello");

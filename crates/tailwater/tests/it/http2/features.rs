@@ -1,4 +1,4 @@
-//! What a server does for requests, once more over HTTP/2: hints, rates, pages of errors, filters, parts, copies, caches.
+//! Features of the server over HTTP/2: early hints, rates, error pages, filters, subrequests, mirrors, caches.
 
 use std::future::poll_fn;
 use std::sync::mpsc;
@@ -17,7 +17,7 @@ use tw_testkit::wait;
 use crate::support::http2::connect;
 use crate::support::{server, start, start_server};
 
-/// Status and fields of what comes before the response, and of that; and its content.
+/// Status and fields of interim responses and of the final one, and its content.
 fn with_interim(client: &mut Http2, path: &str) -> (Vec<(u16, HeaderMap)>, Vec<u8>) {
     client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();

@@ -1,4 +1,4 @@
-//! Priorities of RFC 9218: whose bytes come first when several streams of a connection have some.
+//! Priorities of RFC 9218: order of data when several streams of a connection have some.
 
 use tw_testkit::Server;
 use tw_testkit::http2::{END_STREAM, Frames, frame, get as get_frame, hpack, kind};
@@ -7,7 +7,7 @@ use crate::support::{server, start_server};
 
 const SIZE: usize = 16 << 20;
 
-/// What each stream has room for at first; their connection has more.
+/// Initial window of each stream; the connection has a larger one.
 const FIRST: usize = 1000;
 
 const PRIORITY_UPDATE: u8 = 0x10;
@@ -20,27 +20,27 @@ fn connect() -> (Server, Frames) {
     (server, frames)
 }
 
-/// A connection whose streams have room for [`FIRST`] at first.
+/// A connection whose streams have an initial window of [`FIRST`].
 fn narrow(server: &Server) -> Frames {
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(room_of_streams(FIRST)).unwrap();
     frames
 }
 
-/// SETTINGS_INITIAL_WINDOW_SIZE, which changes the room of all streams at once.
+/// SETTINGS_INITIAL_WINDOW_SIZE, which changes the windows of all streams at once.
 fn room_of_streams(size: usize) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &[&[0, 4][..], &(size as u32).to_be_bytes()].concat())
 }
 
-/// Gives a connection and its streams room for all that is still to come.
+/// Opens the windows of a connection and its streams for all remaining data.
 fn widen(frames: &mut Frames) {
     let room = 1_u32 << 30;
     let of_all = frame(kind::WINDOW_UPDATE, 0, 0, &room.to_be_bytes());
     frames.send([of_all, room_of_streams(room as usize)].concat()).unwrap();
 }
 
-/// Bytes that came of streams 1 and 3 until one of them had ended, and which. There is room for them when both have sent
-/// something: the disk is waited for before, for however long, and whose file is there first does not run alone.
+/// Bytes received on streams 1 and 3 until one of them had ended, and the number of that one. Windows open when both
+/// have sent something, so that reads of the disk do not decide the order.
 fn race(frames: &mut Frames) -> (u32, [usize; 2]) {
     let mut came = [0; 2];
     loop {

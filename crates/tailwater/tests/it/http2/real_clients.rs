@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that people use, where they are: curl, nghttp and h2load.
+//! Real clients of HTTP/2, if they are installed: curl, nghttp and h2load.
 
 use tw_testkit::tls::Authority;
 use tw_testkit::{Lacks, Server, TempDir, leave_out};

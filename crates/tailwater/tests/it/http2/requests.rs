@@ -1,4 +1,4 @@
-//! HTTP/2 to clients: over TLS and with prior knowledge, and what requests and responses are made of.
+//! HTTP/2 to clients, over TLS and with prior knowledge: requests, responses, connections and settings.
 
 use std::sync::mpsc;
 

@@ -1,5 +1,5 @@
-//! What RFC 9113 asks of a server, section by section: what a client sends that it must not send, and what it is told.
-//! docs/conformance.md lists these rules.
+//! RFC 9113 section by section: invalid bytes from a client and the reaction of the server. docs/conformance.md lists
+//! these rules.
 
 use std::io;
 
@@ -20,14 +20,14 @@ const ACK: u8 = 1;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
 
-/// What becomes of a client.
+/// Reaction of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// Its connection ends.
+    /// GOAWAY with this code.
     GoAway(u32),
-    /// Its stream does.
+    /// RST_STREAM with this code.
     Reset(u32),
-    /// It is answered.
+    /// Response with this status.
     Answer(u16),
 }
 use Told::{Answer, GoAway, Reset};
@@ -39,8 +39,8 @@ fn speaking() -> Server {
     )
 }
 
-/// The first thing that is said of a stream or the connection. Nothing but the first frame of a head is looked at: its status
-/// comes first, from the static table or as it is.
+/// First reaction of the server for a stream or the connection. Only the first frame of a head is looked at: its status
+/// comes first, from the static table or as a literal.
 fn told(frames: &mut Frames) -> io::Result<Option<Told>> {
     while let Some(frame) = frames.next_frame()? {
         match frame.kind {
@@ -69,18 +69,18 @@ fn pseudo(method: &str, path: &str) -> Vec<u8> {
     hpack(&[(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")])
 }
 
-/// A request whose list of fields is this, and which has no content.
+/// A request with this field block and no content.
 fn list(fields: &[(&str, &str)]) -> Vec<u8> {
     frame(kind::HEADERS, END_STREAM | END_HEADERS, 1, &hpack(fields))
 }
 
-/// A request with content to come.
+/// Head of a request whose content follows.
 fn post(fields: &[(&str, &str)]) -> Vec<u8> {
     let block = [pseudo("POST", "/to"), hpack(fields)].concat();
     frame(kind::HEADERS, END_HEADERS, 1, &block)
 }
 
-/// A request whose stream says that it depends on another one.
+/// A request whose stream depends on another one.
 fn depending(stream: u32, on: u32) -> Vec<u8> {
     let block = [&on.to_be_bytes()[..], &[7], &pseudo("GET", "/a.txt")].concat();
     frame(kind::HEADERS, END_STREAM | END_HEADERS | PRIORITY, stream, &block)
@@ -383,7 +383,7 @@ fn request_rules_section_8() {
     ]);
 }
 
-/// Reads the frames of the first stream, up to what `until` looks for.
+/// Reads frames of the first stream until `until` is true of one.
 fn heard(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
     let mut heard = Vec::new();
     while let Some(frame) = frames.next_frame().unwrap() {
@@ -398,7 +398,7 @@ fn heard(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
     heard
 }
 
-/// Asks for something else, and says what came of the first stream until that was answered.
+/// Sends another request, and returns the frames of the first stream up to its response.
 fn until_next_answer(frames: &mut Frames, path: &str) -> Vec<Frame> {
     frames.send(get(3, path, &[])).unwrap();
     heard(frames, |frame| frame.stream == 3 && frame.flags & END_STREAM != 0)

@@ -1,4 +1,4 @@
-//! Another protocol on a stream of HTTP/2 (RFC 8441): a WebSocket that passes through, and what becomes of one that nobody wants.
+//! WebSockets and tunnels on a stream of HTTP/2 (RFC 8441).
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -11,7 +11,7 @@ use tw_testkit::{Server, wait};
 
 use crate::support::{server, start};
 
-/// What a configuration says for WebSockets of HTTP/1.1.
+/// Directives of a location for WebSockets of HTTP/1.1.
 const PASS: &str = "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;
     proxy_set_header Connection $http_connection;";
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -28,21 +28,21 @@ fn passing(origin: std::net::SocketAddr) -> Server {
     )
 }
 
-/// The server has told that it knows what is asked of it.
+/// A connection on which the settings of the server have arrived.
 fn connect(server: &Server) -> Http2 {
     let mut client = Http2::connect(server.addr()).unwrap();
     assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
     client
 }
 
-/// Asks for `protocol` at a path.
+/// An extended CONNECT for `protocol` at a path.
 fn asking(path: &str, protocol: &'static str) -> Request<()> {
     let mut head = Request::builder().uri(format!("http://localhost{path}")).method(Method::CONNECT);
     head = head.extension(Protocol::from_static(protocol)).header("sec-websocket-version", "13");
     head.body(()).unwrap()
 }
 
-/// Status, fields and both ways of what `asking` gets.
+/// Status, fields and both directions of the stream that a request opens.
 async fn switched(
     requests: h2::client::SendRequest<Bytes>,
     head: Request<()>,
@@ -200,7 +200,7 @@ fn upstream_without_101_opens_no_websocket() {
     }));
 }
 
-/// Asks for a tunnel.
+/// A CONNECT request for a tunnel.
 fn tunnel(to: &str) -> Request<()> {
     Request::builder().uri(to).method(Method::CONNECT).body(()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Access logs: formats, levels, escapes, conditions, buffers, and what variables say when a request is over.
+//! Access logs: formats, levels, escapes, conditions, buffers, and variables of the log phase.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,8 @@ use tw_testkit::{Server, Signal, wait};
 
 use crate::support::{raw, server, start};
 
-/// Sends requests to a server with this `http` block, one connection each, then stops it. What its logs hold, by name.
+/// Sends requests to a server with this `http` block, one connection each, then stops it. Returns the contents of its
+/// logs by name.
 fn logs(http: &str, requests: &[&str]) -> BTreeMap<String, String> {
     logs_of(start(server().file("html/a.txt", "hello"), http), requests)
 }
@@ -32,7 +33,7 @@ fn logs_of(mut server: Server, requests: &[&str]) -> BTreeMap<String, String> {
     logs
 }
 
-/// Asks for these targets with HTTP/1.0 and checks what each log then holds.
+/// Requests these targets with HTTP/1.0 and checks the contents of each log.
 fn check(http: &str, targets: &[&str], expected: &[(&str, &str)]) {
     let requests: Vec<_> = targets.iter().map(|target| format!("GET {target} HTTP/1.0\r\n\r\n")).collect();
     let mut logs = logs(http, &requests.iter().map(String::as_str).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! The log of steps: `debug` as a level, and `debug_connection`.
+//! Debug log: the level `debug`, and `debug_connection`.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use tw_testkit::{Client, Server};
 
 use crate::support::{get, refusal_of, server, start_server};
 
-/// The messages of debug lines in a log, without what stands before them.
+/// Messages of the debug lines in a log, without their prefix.
 fn steps(server: &Server, name: &str, last: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let told = tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || {

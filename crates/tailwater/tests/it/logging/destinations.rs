@@ -1,4 +1,4 @@
-//! Logs that are not plain files: compressed ones, syslog servers, memory; and logs that share a file.
+//! Log destinations other than plain files: gzip, syslog, memory; and logs that share a file.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use tw_testkit::{Lacks, Server, leave_out, wait};
 use crate::support::reload::reload;
 use crate::support::{get, page, server, start, start_as_we_are, start_server, start_server_as_we_are};
 
-/// A syslog server of the test.
+/// A syslog server.
 struct Syslog {
     socket: UdpSocket,
 }
@@ -27,7 +27,7 @@ impl Syslog {
         Ok(Self { socket })
     }
 
-    /// Its `syslog:server=…`.
+    /// Parameter `syslog:server=…` of this server.
     fn target(&self) -> String {
         format!("syslog:server={}", self.socket.local_addr().unwrap())
     }
@@ -39,7 +39,7 @@ impl Syslog {
     }
 }
 
-/// What stands around the time of a message: `<190>` and `host nginx: text`.
+/// Parts of a message around its time: `<190>` and `host nginx: text`.
 fn around_time(message: &str) -> (&str, &str) {
     let (priority, rest) = message.split_once('>').unwrap();
     let (time, rest) = rest.split_at("Nov 20 11:00:00 ".len());
@@ -218,7 +218,7 @@ fn missing_or_hung_syslog_server_blocks_nothing() {
     assert!(server.stop().unwrap().success());
 }
 
-/// The text of the members that are there: what was cut is what was not yet written.
+/// Text of the complete gzip members: an incomplete one is still being written.
 fn unpacked(file: &[u8]) -> String {
     let (mut text, mut rest) = (Vec::new(), file);
     loop {
@@ -293,7 +293,7 @@ fn reload_changes_the_buffer_of_a_log() {
     assert!(wait::until(wait::PATIENCE, old));
 }
 
-/// What the descriptors of a server with this name hold.
+/// Lines in the memory log of a server with this name, read from its descriptors.
 fn memory(server: &Server, name: &str) -> Vec<String> {
     let mut texts = Vec::new();
     for entry in fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap() {

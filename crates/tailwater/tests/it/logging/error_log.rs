@@ -1,4 +1,4 @@
-//! Logs as a whole: levels and places of the error log, and a disk that does not take them.
+//! Error log: levels, contexts, forged lines, and full disks.
 
 use std::fs;
 

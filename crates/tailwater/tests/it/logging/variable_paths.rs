@@ -1,4 +1,4 @@
-//! Access logs whose paths hold variables: what they write, what a peer cannot make them write, and bad disks.
+//! Access logs with variables in their paths: files, traversal attempts, and failing disks.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Asks for targets that are logged into files they name.
+/// Requests targets that are logged into files they name.
 fn ask_all(server: &Server, targets: &[&str]) {
     for target in targets {
         assert_eq!(get(server, target).status, 200, "{target}");

@@ -1,4 +1,4 @@
-//! `metrics`
+//! `metrics`: the page in the text format of Prometheus.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! `status_page`, also as a browser shows it.
+//! `status_page`, also in a real browser.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -11,7 +11,7 @@ use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
 use crate::support::reload::reload;
 use crate::support::{ask, get, server, start, start_server};
 
-/// Where distributions put a browser that runs without a display.
+/// Paths at which distributions install a browser that runs without a display.
 const BROWSERS: [&str; 4] = [
     "/usr/bin/chromium",
     "/usr/bin/chromium-browser",
@@ -19,7 +19,7 @@ const BROWSERS: [&str; 4] = [
     "/usr/bin/google-chrome-stable",
 ];
 
-/// The document after a browser has run its script for some seconds of its own time; `None` without a browser.
+/// The document after a browser has run its script for some seconds of virtual time; `None` without a browser.
 fn rendered(server: &Server, target: &str) -> Option<String> {
     let Some(browser) = BROWSERS.iter().find(|browser| Path::new(browser).exists()) else {
         leave_out(Lacks::Machine, format_args!("there is no browser: what {target} looks like"));

@@ -38,7 +38,7 @@ const CONF: &str = "
         location /odd { return 700; } }
     server { listen 127.0.0.1:{port}; server_name same; status_zone site; return 200; }";
 
-/// Asks a server by its name, on a connection of its own.
+/// Status of a request to a server by its name, on a connection of its own.
 fn status(server: &Server, host: &str, target: &str) -> u16 {
     let mut client = server.connect().unwrap();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).unwrap();

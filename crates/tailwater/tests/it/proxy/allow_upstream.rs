@@ -1,4 +1,4 @@
-//! `proxy_allow_upstream`: a server that was chosen is asked only if the request may.
+//! `proxy_allow_upstream`: conditions on the chosen server.
 
 use tw_testkit::origin::origin;
 

@@ -1,5 +1,4 @@
-//! Bodies on their way to an origin and back: what is known of one that is not buffered, how fast one is read, and where
-//! connections come from.
+//! Request and response bodies through the proxy: unbuffered ones, rates, and source addresses of connections.
 
 use std::io::{BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -280,7 +279,7 @@ fn request_body_file_holds_the_whole_body() {
     }
 }
 
-/// A connection that takes little at once, so that a server with a small buffer has to wait for it.
+/// A connection with a small receive buffer, so that the server has to wait for it.
 fn narrow(addr: SocketAddr) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
@@ -320,10 +319,10 @@ fn received_part_of_a_truncated_response_is_passed() {
     }
 }
 
-/// Bytes of a response that comes before the reset of its request.
+/// Size of a response that arrives before the reset of its request.
 const EARLY: usize = 10_000;
 
-/// Locations of every gateway whose servers answer at once, read nothing of the body, and so reset the connection.
+/// Locations of every gateway whose origins answer at once, read nothing of the body, and so reset the connection.
 fn resetting() -> String {
     let text = || "x".repeat(EARLY);
     let http = origin(move |mut conn| {

@@ -1,4 +1,4 @@
-//! What is counted of bytes that go to upstream servers and come from them, however their requests end.
+//! Byte counts of upstream servers, whatever the end of a request.
 
 use std::io::Read;
 use std::sync::mpsc::channel;
@@ -8,7 +8,7 @@ use tw_testkit::{Server, wait};
 
 use crate::support::{get, server, start};
 
-/// What the API says of the servers of group `u`: bytes sent and received.
+/// Bytes sent and received of each server of group `u`, by the API.
 fn counted(server: &Server) -> Vec<(u64, u64)> {
     let text = get(server, "/api/http/upstreams/u").text();
     let number = |peer: &str, name: &str| {

@@ -1,4 +1,4 @@
-//! `tunnel_pass`: tunnels for clients that say CONNECT, and who may reach what through them.
+//! `tunnel_pass`: tunnels for CONNECT requests, and the targets they may reach.
 
 use std::io::{self, BufRead, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use tw_testkit::{Client, Response, Server, wait};
 
 use crate::support::{raw, server, start};
 
-/// A server that says every line again, in brackets, and then goodbye.
+/// An origin that echoes every line in brackets, and says goodbye at the end.
 fn echo() -> SocketAddr {
     origin(|mut conn| {
         let mut line = String::new();
@@ -24,7 +24,7 @@ fn echo() -> SocketAddr {
     })
 }
 
-/// Asks for a tunnel to `to`, with `early` right behind the request.
+/// Sends CONNECT for `to`, with `early` right behind the request.
 fn connect(server: &Server, to: &str, early: &str) -> (Client, Response) {
     let mut client = server.connect().unwrap();
     client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n{early}")).unwrap();
@@ -127,8 +127,8 @@ fn refused_connect_closes_the_connection() {
     server.wait_error_log("invalid host in upstream \"unix:80\"").unwrap();
 }
 
-/// A server that counts who has reached it, and one that anybody may reach: on the same port of two addresses of the loopback
-/// network, so that only the address tells them apart.
+/// A server that counts connections, and an allowed one: on the same port of two loopback addresses, so that only the
+/// address differs.
 fn secret_and_open() -> (SocketAddr, Arc<AtomicUsize>) {
     // A port that is free at one address may be in use at the other.
     let (secret, open) = wait::some(wait::PATIENCE, || {

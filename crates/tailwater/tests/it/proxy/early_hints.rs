@@ -1,4 +1,4 @@
-//! `early_hints`: what an upstream server says before its response, and how much of it the client gets.
+//! `early_hints`: interim responses of upstream servers.
 
 use tw_testkit::origin::origin;
 

@@ -1,4 +1,4 @@
-//! Responses that begin before the request has ended, and what becomes of both connections.
+//! Responses that begin before the end of the request, and reuse of both connections.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use tw_testkit::{Client, Server, wait};
 
 use crate::support::{get, server, start};
 
-/// An origin that answers `POST` as soon as it has its head: one half at once, the other when it is told to. Everything else
-/// is answered with the number of its connection.
+/// An origin that answers `POST` as soon as it has its head: one half at once, the other when the test lets it. Other
+/// requests are answered with the number of their connection.
 fn early() -> (SocketAddr, Sender<()>) {
     let (go_on, may) = channel();
     let may = Arc::new(Mutex::new(may));
@@ -44,7 +44,7 @@ fn passing(addr: SocketAddr) -> Server {
     )
 }
 
-/// A client that has half a response to a request whose body makes no sense from now on.
+/// A client that has half a response and whose request body is malformed from now on.
 fn broken(server: &Server) -> Client {
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").unwrap();

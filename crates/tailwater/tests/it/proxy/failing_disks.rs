@@ -1,4 +1,4 @@
-//! Disks that are full or stand still while responses of upstream servers are buffered on them.
+//! Full and stalled disks under buffered upstream responses.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::support::count_in_error_log;
 use crate::support::metrics::{metric, metric_in, metrics_text};
 use crate::support::{page, server, start};
 
-/// More than the buffers of sockets and the memory of a backlog take.
+/// Size beyond socket buffers and the memory of a backlog.
 const SIZE: usize = 6 << 20;
-/// What a backlog keeps in memory: `proxy_buffers` and `proxy_buffer_size`.
+/// Bytes that `proxy_buffers` and `proxy_buffer_size` hold in memory.
 const MEMORY: usize = 5 * (16 << 10);
 
 fn body() -> Vec<u8> {
@@ -29,7 +29,7 @@ fn large() -> SocketAddr {
     })
 }
 
-/// A server that buffers on `disk` what a client does not take.
+/// A server that buffers responses for slow clients on `disk`.
 fn buffering_on(disk: &SlowDisk) -> Server {
     start(
         server().file("html/static", "static"),
@@ -44,7 +44,7 @@ fn buffering_on(disk: &SlowDisk) -> Server {
     )
 }
 
-/// A client that has asked for the large page and reads only when it is told to.
+/// A client that has requested the large page and reads only when the test reads.
 fn slow_client(server: &Server) -> Client {
     let mut client = server.connect().unwrap();
     client.send("GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();

@@ -1,5 +1,5 @@
-//! `proxy_http_version 2`: servers behind this one are asked in HTTP/2, and everything else is as in HTTP/1.1: buffers, caches,
-//! retries, health checks, trailers.
+//! `proxy_http_version 2`: HTTP/2 to upstream servers, with buffers, caches, retries, health checks and trailers as in
+//! HTTP/1.1.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn passing(addr: SocketAddr, more: &str) -> Server {
     )
 }
 
-/// Says what it was asked.
+/// Answers with the request.
 async fn mirror(mut asked: Asked) {
     let mut said = format!("{} {}\n", asked.head.method(), asked.head.uri());
     for (name, value) in asked.head.headers() {

@@ -1,5 +1,5 @@
-//! Requests that turn out to be malformed, or are taken back, behind their head: no server behind this one sees the end of
-//! one, and nobody else is asked.
+//! Requests that turn out to be malformed, or are aborted, after their head: no upstream server sees a complete
+//! request, and none is retried.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -13,13 +13,14 @@ use tw_testkit::{Client, Server, wait};
 use crate::support::http2::post_frame;
 use crate::support::{server, start};
 
-/// Trailers that make a request malformed, as clients of both versions say them.
+/// Trailers that make a request malformed, as clients of both versions send them.
 const BAD_TRAILERS: [&str; 4] = ["x: a\0b", "x: a\nb", "x\u{7f}: a", "x\0: a"];
 
 /// Report of an upstream server: its language, and what came to it.
 type Told = (&'static str, &'static str);
 
-/// Reads one request after the other: `head` returns how the body of one is read, of which `false` says that it was cut.
+/// An origin that reads one request after the other: `head` returns the framing of the body and reports false if the
+/// body was truncated.
 fn application(
     name: &'static str,
     tell: &Sender<Told>,
@@ -72,7 +73,7 @@ fn http_head(conn: &mut Conn) -> Option<Body> {
     Some(length.map_or(Body::Chunked, |length| Body::Length(length.parse().unwrap())))
 }
 
-/// A server in HTTP/2 that tells the same.
+/// An HTTP/2 origin that reports the same.
 fn carried(tell: &Sender<Told>) -> SocketAddr {
     let tell = tell.clone();
     frames_origin(move |mut frames, _| {
@@ -93,13 +94,13 @@ fn carried(tell: &Sender<Told>) -> SocketAddr {
     })
 }
 
-/// A server in front of one in each language, with and without buffers for bodies.
+/// A server in front of an origin of each gateway, with and without buffered bodies.
 struct Site {
     server: Server,
     told: Receiver<Told>,
 }
 
-/// Paths, whom their requests go to, and whether that one needs to know how long a body is.
+/// Path, origin, and true if the origin needs the length of a body.
 const PLACES: [(&str, &str, bool); 7] = [
     ("plain", "plain", false),
     ("cached", "plain", false),
@@ -166,13 +167,13 @@ fn site() -> Site {
 }
 
 impl Site {
-    /// The next thing that a server tells.
+    /// Next report of an origin.
     fn next(&self, what: &str) -> Told {
         let next = self.told.recv_timeout(wait::PATIENCE);
         next.unwrap_or_else(|error| panic!("{what}: {error}: {}", self.server.error_log()))
     }
 
-    /// Passes on a request with which nothing is wrong: nothing was told before that.
+    /// Sends a valid request, and checks that nothing was reported before it.
     fn is_quiet(&self, path: &str, to: &'static str, what: &str) {
         let mut client = self.server.connect().unwrap();
         client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok")).unwrap();
@@ -182,7 +183,7 @@ impl Site {
         }
     }
 
-    /// Sends a request by `client` to every place: what comes behind its beginning makes it malformed, or takes it back.
+    /// Sends a request by `client` to every path: it becomes malformed, or is aborted, after its beginning.
     fn check<C>(
         &self,
         case: &str,
@@ -213,7 +214,7 @@ impl Site {
         }
     }
 
-    /// Ends it: nobody has told anything since.
+    /// Ends the server and checks that nothing more was reported.
     fn end(self) {
         let Self { server, told } = self;
         assert_eq!(server.error_log().matches("[error]").count(), 0, "{}", server.error_log());

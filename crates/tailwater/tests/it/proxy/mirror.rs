@@ -1,4 +1,4 @@
-//! `mirror`: copies of requests, which run beside them.
+//! `mirror`: copies of requests in the background.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! `proxy_pass`: requests go to a server behind this one, and its response comes back.
+//! `proxy_pass`: forwarding of requests and responses.
 
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr};

@@ -1,4 +1,4 @@
-//! `proxy_store`: a copy of a response becomes a file.
+//! `proxy_store`: copies of responses in files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `proxy_request_dynamic`, `proxy_bind_dynamic` and their kin: what differs between the servers that one request is sent to.
+//! `proxy_request_dynamic`, `proxy_bind_dynamic` and their kin: values that differ between the upstream servers of one
+//! request.
 
 use std::net::SocketAddr;
 
@@ -6,7 +7,7 @@ use tw_testkit::origin::origin;
 
 use crate::support::{page, server, start};
 
-/// A server that cannot answer.
+/// An origin that answers with an error.
 fn failing() -> SocketAddr {
     origin(|mut conn| {
         while conn.head().is_some() {
@@ -15,7 +16,7 @@ fn failing() -> SocketAddr {
     })
 }
 
-/// One that tells what it was asked, and from where.
+/// An origin that echoes `X-To`, the body and the source address.
 fn telling() -> SocketAddr {
     origin(|mut conn| {
         while let Some(head) = conn.head() {

@@ -1,11 +1,11 @@
-//! What is changed of a response on its way: `proxy_redirect`, `proxy_cookie_*`, `X-Accel-Redirect`; `$upstream_cookie_*`.
+//! Rewriting of responses: `proxy_redirect`, `proxy_cookie_*`, `X-Accel-Redirect`; `$upstream_cookie_*`.
 
 use tw_testkit::Server;
 use tw_testkit::origin::origin;
 
 use crate::support::{ask, get, refusal, server, start};
 
-/// A server behind which every request is answered with the field lines in its `X-Say`, `|` between.
+/// A server whose origin answers with the field lines in `X-Say`, separated by `|`.
 fn saying(locations: &str) -> Server {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {

@@ -1,8 +1,8 @@
-//! Parts of a response, and other locations that answer instead, through `proxy_pass`.
+//! Subrequests and internal redirects through `proxy_pass`.
 
 use crate::support::{ask, page, raw, server, start};
 
-/// An origin, which says what it was asked.
+/// An origin that echoes the request.
 const ORIGIN: &str = "server { listen 127.0.0.1:{port1}; default_type text/html; \
     location / { return 200 '[$request_method $request_uri <$content_length><$http_transfer_encoding> $http_x_own]'; } \
     location /page { alias html/page; } location /long { alias html/long; } \

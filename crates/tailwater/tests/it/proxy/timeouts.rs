@@ -1,4 +1,4 @@
-//! `proxy_read_timeout`: when an upstream server is late, and when it is its client who is.
+//! `proxy_read_timeout`: late upstream servers and late clients.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -9,8 +9,8 @@ use tw_testkit::wait;
 
 use crate::support::{get, server, start};
 
-/// Whether a client that reads only when its server has said all gets all; `None` if the server paused for too long meanwhile, as
-/// on a machine that stands still.
+/// True if a client that starts to read after the last byte of its server gets the whole response; `None` if the server
+/// paused for too long meanwhile, as on a stalled machine.
 fn slow_client_gets_all() -> Option<bool> {
     // More than the buffers of sockets take: the client is waited for from the first half on.
     const FIRST: usize = 8 << 20;

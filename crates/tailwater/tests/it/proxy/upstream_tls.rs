@@ -1,5 +1,5 @@
-//! `proxy_pass https://…` and `proxy_ssl_*`: handshakes with upstream servers, who is trusted, which connections and sessions
-//! are used again, and responses that are cut.
+//! `proxy_pass https://…` and `proxy_ssl_*`: handshakes with upstream servers, verification, reuse of connections and
+//! sessions, truncated responses.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::support::cache::wait_stored;
 use crate::support::get;
 use crate::support::{refusal_of, server, start};
 
-/// What an upstream server says of its connection: number, name that was sent, whether the session was taken up again.
+/// Number of a connection, server name sent, and session reuse.
 fn about(conn: &Conn<Secured>) -> String {
     let session = conn.session();
     let kind = match session.handshake_kind() {
@@ -28,7 +28,8 @@ fn about(conn: &Conn<Secured>) -> String {
     format!("{} {} {kind} {shown}", conn.nth, session.server_name().unwrap_or("-"))
 }
 
-/// An upstream server that tells about its connection and the `Host` it was asked for, as long as the connection lasts.
+/// An origin that answers with facts about its connection and the `Host` of the request, as long as the connection
+/// lasts.
 fn telling(config: Arc<ServerConfig>) -> SocketAddr {
     secured(config, |mut conn| {
         while let Some(head) = conn.head() {
@@ -39,7 +40,7 @@ fn telling(config: Arc<ServerConfig>) -> SocketAddr {
     })
 }
 
-/// The same for one request on each connection.
+/// [`telling`] with one request on each connection.
 fn telling_once(config: Arc<ServerConfig>) -> SocketAddr {
     secured(config, |mut conn| {
         if conn.head().is_some() {
@@ -54,7 +55,7 @@ fn with(files: &[(&str, &str)]) -> Builder {
     files.iter().fold(server(), |server, (name, text)| server.file(format!("conf/{name}"), text))
 }
 
-/// One loop, so that what it keeps is found again.
+/// A server with one loop, so that kept connections are reused.
 fn front(builder: Builder, http: &str, locations: &str) -> Server {
     let server = format!("server {{ listen 127.0.0.1:{{port}}; {locations} }}");
     builder.start(&format!("worker_processes 1; http {{ {http} {server} }}")).unwrap()

@@ -1,4 +1,4 @@
-//! `if` and `limit_except`: conditions, and settings that hold for a part of the requests of a location.
+//! `if` and `limit_except`: conditions, and settings for some of the requests of a location.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 

@@ -1,10 +1,10 @@
-//! Which server and which location answers.
+//! Choice of server and location.
 
 use tw_testkit::{Client, Server};
 
 use crate::support::{page, raw, refusal, server, start, start_server};
 
-/// A server whose locations say their own name. A `$` in it would be a variable.
+/// A server whose locations answer with their own names. A `$` in one would be a variable.
 fn named(locations: &[&str]) -> Server {
     let block = |name: &&str| format!("location {name} {{ return 200 '{}'; }}\n", name.replace('$', "!"));
     start_server(server(), &locations.iter().map(block).collect::<String>())

@@ -1,4 +1,4 @@
-//! `post_action`: what happens to a request after its response.
+//! `post_action`: a location that runs after the response.
 
 use crate::support::{get, page, server, start};
 

@@ -1,4 +1,4 @@
-//! Requests that are refused before or after their location was chosen, and their error pages.
+//! Requests refused before or after the choice of their location, and their error pages.
 
 use crate::support::{ask, raw, server, start_server};
 

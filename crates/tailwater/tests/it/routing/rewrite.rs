@@ -2,7 +2,7 @@
 
 use crate::support::{ask, get, page, refusal, refusal_of, server, start, start_server};
 
-/// Answers with what has become of the URI.
+/// Directives that answer with the rewritten URI.
 const SHOW: &str = "default_type text/plain; return 200 '$uri|$args';";
 
 #[test]

@@ -1,4 +1,4 @@
-//! A new binary in the place of the running one: USR2, the way forward and the way back, and what was handed over.
+//! Binary upgrade by USR2: forward, back, and the state that is handed over.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,14 +26,14 @@ const LARGE: usize = 24 << 20;
 /// Every address that a configuration here has.
 const LISTEN: &str =
     "listen 127.0.0.1:{port0}; listen 127.0.0.1:{port1} reuseport; listen unix:{prefix}/socket;";
-/// Every way to ask.
+/// Locations of every server here.
 const LOCATIONS: &str = "location / { return 200 $pid; } location /large { root html; }";
 
-/// A server in the background, whose program file can be replaced. Dropping it kills all that it has started.
+/// A daemon whose program file can be replaced. Dropping it kills all processes that it has started.
 struct Daemon {
     dir: TempDir,
     ports: [Port; 3],
-    /// The session that the first master began: whatever comes of it is in it.
+    /// Session of the first master: all its descendants are in it.
     session: u32,
 }
 
@@ -81,14 +81,14 @@ impl Daemon {
         self.dir.write("conf", text).unwrap();
     }
 
-    /// Puts a program in the place of the one that runs.
+    /// Replaces the binary with another one.
     fn install(&self, program: &Path) {
         let beside = self.dir.join("program.new");
         symlink(program, &beside).unwrap();
         fs::rename(beside, self.dir.join("program")).unwrap();
     }
 
-    /// The same with a script.
+    /// Installs a script in place of the binary.
     fn install_script(&self, text: &str, mode: u32) {
         let beside = self.dir.write_program("program.new", text, mode).unwrap();
         fs::rename(beside, self.dir.join("program")).unwrap();
@@ -179,7 +179,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether it is gone for its children, too: they stay its own until its last thread ends, and the first is often not the last.
+/// True if all threads have ended: children keep their parent until its last thread ends, and the first thread is often
+/// not the last.
 fn has_ended(pid: u32) -> bool {
     stat(pid).is_none_or(|stat| stat.state == b'Z' && stat.threads <= 1)
 }

@@ -1,4 +1,4 @@
-//! Containers: process 1, streams instead of log files, few rights, and a system with parts missing.
+//! Containers: process 1, standard streams as logs, few privileges, and missing parts of the system.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,10 +13,10 @@ use crate::support::process::{all_children, is_gone, kill};
 use crate::support::{page, server};
 
 const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
-/// Process numbers of its own, as a container has.
+/// Command that starts a process in a pid namespace, as a container does.
 const CONTAINER: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
 
-/// Whether these words run; says that the test is left out if they do not.
+/// True if this command runs here; leaves the test out if not.
 fn can(words: &[&str]) -> bool {
     let is_possible =
         Command::new(words[0]).args(&words[1..]).arg("true").output().is_ok_and(|run| run.status.success());
@@ -26,7 +26,7 @@ fn can(words: &[&str]) -> bool {
     is_possible
 }
 
-/// The server that `unshare` has started.
+/// Pid of the server that `unshare` has started.
 fn inside(server: &Server) -> u32 {
     wait::some(wait::PATIENCE, || all_children(server.pid()).first().copied()).unwrap()
 }
@@ -125,7 +125,7 @@ fn root_without_capabilities_serves_as_root_only() {
     }
 }
 
-/// What comes out of one end of a stream.
+/// Bytes read from one end of a stream.
 struct Heard(Arc<Mutex<Vec<u8>>>);
 
 impl Heard {
@@ -151,7 +151,8 @@ impl Heard {
     }
 }
 
-/// Two streams that cannot be opened by another user, and one of them not at all: what is heard of both, and their ends.
+/// Two streams that another user cannot open, one of them not openable at all: the bytes read from both, and their
+/// write ends.
 fn streams(kind: &str) -> ([Heard; 2], [OwnedFd; 2]) {
     let stream = || -> (Heard, OwnedFd) {
         match kind {

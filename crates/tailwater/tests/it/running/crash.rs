@@ -1,4 +1,4 @@
-//! A worker process or a master that is killed or stands still, and signals that come too many at once: nothing else is lost.
+//! Killed and stopped worker processes and masters, and floods of signals: nothing else is lost.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,8 @@ use crate::support::process::{children, is_gone, kill, worker};
 use crate::support::reload::reload;
 use crate::support::reload::reload_until;
 
-/// Asks again and again on connections of their own. How many could not connect, and how many got no answer.
+/// Clients that send requests on connections of their own, until `stop`: they count those that could not connect, and
+/// those that got no response.
 struct Load<'a> {
     addr: std::net::SocketAddr,
     unix: &'a std::path::Path,
@@ -38,7 +39,7 @@ impl Load<'_> {
         }
     }
 
-    /// The error is one of connecting.
+    /// Returns true for errors of `connect`.
     fn ask(&self, is_unix: bool) -> std::io::Result<bool> {
         match is_unix {
             true => UnixStream::connect(self.unix).map(exchange),

@@ -1,4 +1,4 @@
-//! A worker process that has used up its descriptors, and logs on a disk that is full.
+//! Worker process without free descriptors, and logs on a full disk.
 
 use std::fs;
 
@@ -52,7 +52,7 @@ fn reloads_reopens_and_respawns_leak_no_descriptors() {
     assert!(server.stop().unwrap().success());
 }
 
-/// A server whose worker process can open no more files, with as many requests that have only begun.
+/// A server whose worker has no descriptor left, and as many incomplete requests.
 fn full() -> (Server, Vec<Client>) {
     const LIMIT: usize = 60;
     let server = started(&format!("worker_processes 1; worker_rlimit_nofile {LIMIT};"));
@@ -66,7 +66,7 @@ fn full() -> (Server, Vec<Client>) {
     (server, begun)
 }
 
-/// The requests that had begun are answered, whichever process they came to.
+/// Completes the requests and checks the responses, whichever process has them.
 fn end_all(begun: Vec<Client>) {
     for mut client in begun {
         client.send("Host: localhost\r\nConnection: close\r\n\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! A master and its worker process: who they are, what a reload changes, and how they end.
+//! Master and worker process: privileges, reloads and shutdown.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,7 +13,7 @@ use crate::support::reload::reload_until;
 use crate::support::text_on;
 use crate::support::{page, server};
 
-/// What the worker process is called.
+/// Process title of the worker.
 const TITLE: &str = "tailwater: worker process";
 
 pub(crate) fn builder() -> Builder {
@@ -27,7 +27,7 @@ pub(crate) fn conf(main: &str, locations: &str) -> String {
     )
 }
 
-/// A server that has a master, and serves. As root its worker process is `nobody`'s.
+/// A server with a master and a worker that serves. Started by root, its worker runs as `nobody`.
 pub(crate) fn started(main: &str) -> Server {
     start(builder(), &conf(main, ""))
 }
@@ -303,7 +303,7 @@ fn worker_ignores_hup_usr1_and_winch_and_obeys_quit_and_term() {
     assert!(server.stop().unwrap().success());
 }
 
-/// A server in the background, which is ended with this.
+/// A daemon; dropping it ends it.
 struct Daemon {
     site: tw_testkit::TempDir,
     port: ports::Port,

@@ -1,4 +1,4 @@
-//! Compression where the cgroup of the server has little memory: the server lives, and clients get cheaper codings.
+//! Compression in a cgroup with little memory: the server survives, and clients get cheaper codings.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::support::{get, server};
 struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Leaves the test out by name where there can be none.
+    /// Creates it, or leaves the test `name` out if that is not possible.
     fn new(name: &str, limit: u64) -> Option<Self> {
         let lacking = |why: String| {
             leave_out(Lacks::Machine, why);
@@ -46,7 +46,7 @@ impl Cgroup {
         server.unwrap()
     }
 
-    /// Processes that the kernel has ended because memory was used up.
+    /// Number of processes that the kernel killed for lack of memory.
     fn killed(&self) -> u64 {
         let control = fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
         control.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
@@ -66,7 +66,7 @@ impl Drop for Cgroup {
 }
 
 const LIMIT: u64 = 96 << 20;
-/// Slow clients at a time.
+/// Concurrent slow clients.
 const CLIENTS: usize = 400;
 const CONF: &str = "worker_processes 2; worker_memory_lock off; events { worker_connections 2000; }
     http { brotli on; brotli_comp_level 9; brotli_window 16m; zstd on; zstd_comp_level 22; gzip on; gzip_comp_level 9;
@@ -77,7 +77,7 @@ fn builder() -> Builder {
     server().with_master().file("html/a.html", noise(4 << 20)).file("html/short.html", noise(200_000))
 }
 
-/// The worker process serves, and nothing was ended for its memory.
+/// Checks that the worker serves and that no process was killed.
 fn is_alive(server: &Server, group: &Cgroup, what: &str) {
     assert_eq!(get(server, "/metrics").status, 200, "{what}");
     assert_eq!(group.killed(), 0, "{what}: {} KB at most", group.peak() >> 10);

@@ -20,7 +20,7 @@ fn started(main: &str) -> Server {
     server
 }
 
-/// The process that serves, which has done what it can by now.
+/// Worker process, which has locked memory before it answers.
 fn worker(server: &Server) -> u32 {
     assert_eq!(get(server, "/").status, 204);
     process::worker(server)
@@ -39,7 +39,7 @@ struct Mapped {
     rights: String,
     size_kib: u64,
     resident_kib: u64,
-    /// Of that, what belongs to the process and not to the file.
+    /// Part of it that is private to the process and not in the file.
     own_kib: u64,
     is_locked: bool,
 }
@@ -70,7 +70,7 @@ fn program(pid: u32) -> Vec<Mapped> {
     found
 }
 
-/// What the tests' user may do that matters here.
+/// Permission of the tests' user to lock memory.
 #[derive(Clone, Copy)]
 enum Right {
     /// Lock more than the limit (`CAP_IPC_LOCK`).
@@ -85,12 +85,13 @@ fn has(right: Right) -> bool {
     u64::from_str_radix(line, 16).unwrap() >> right as u32 & 1 != 0
 }
 
-/// Whether the server may end up without a limit.
+/// True if the server may end up without a limit.
 fn is_unlimited() -> bool {
     has(Right::Raise) || getrlimit(Resource::Memlock).maximum.is_none()
 }
 
-/// How often a server's log says that it could not do it. The stacks of loops come later, when privileges are gone.
+/// Number of lines in the log about memory that could not be locked. The stacks of loops are locked later, when
+/// privileges are gone.
 fn complaints(server: &Server) -> usize {
     let log = server.error_log();
     log.lines()
@@ -98,7 +99,7 @@ fn complaints(server: &Server) -> usize {
         .count()
 }
 
-/// What the log says of a program that is copied because the limit is too small.
+/// Log text about a program that is copied because the limit is too small.
 const COPIED: &str =
     " KB of the program are kept as a copy, which only swap could take away, because RLIMIT_MEMLOCK is ";
 
@@ -137,7 +138,8 @@ fn program_stays_in_memory_and_a_missing_lock_is_logged() {
     }
 }
 
-/// What starts a program that may lock so much, without a privilege to lock more. `None` where that cannot be; says so.
+/// Command that starts a program with this limit of locked memory and without a privilege to exceed it. `None`, with a
+/// message, if that is not possible.
 fn with_limit(kib: u64) -> Option<Vec<String>> {
     let mut words = vec!["prlimit".to_owned(), format!("--memlock={0}:{0}", kib << 10)];
     if geteuid().is_root() {
@@ -153,8 +155,8 @@ fn with_limit(kib: u64) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// A server with `auto` and with `sendfile on`, which may lock so much, without a privilege to lock more. `None` where no such
-/// server can be started; says so.
+/// A server with `auto` and `sendfile on`, with this limit of locked memory and without a privilege to exceed it.
+/// `None`, with a message, if that is not possible.
 fn limited(kib: u64, loops: usize) -> Option<Server> {
     let words = with_limit(kib)?;
     let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -211,7 +213,7 @@ fn lock_limit_is_shared_and_the_rest_logged() {
     }
 }
 
-/// What a server over TLS locks besides what `worker_memory_lock` says.
+/// Memory that a server with TLS locks besides `worker_memory_lock`.
 #[test]
 fn private_keys_are_locked_even_with_lock_off() {
     if !is_unlimited() && getrlimit(Resource::Memlock).maximum.is_some_and(|most| most < 64 << 10) {

@@ -1,4 +1,4 @@
-//! What clients can make the process hold, and that it comes back.
+//! Memory and open files that clients can make the process hold, and their return.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,7 @@ fn resident(server: &Server) -> Vec<u64> {
 
 #[test]
 fn memory_of_a_burst_is_returned() {
-    /// What threads that have worked may have more than before: their stacks, and pages that something is left in.
+    /// Memory that threads may hold after work in addition to that before: stacks, and partly used pages.
     const MORE: u64 = 24 << 20;
     let conf = "worker_processes 2; thread_pool default threads=4; compression_memory 1024m; http { brotli on; brotli_comp_level 6; gzip on; gzip_comp_level 9;
         server { listen 127.0.0.1:{port} sndbuf=8k; root html; location /metrics { metrics; } } }";
@@ -80,7 +80,7 @@ fn memory_of_a_burst_is_returned() {
     assert!(is_back, "{before:?} before, {after:?} after");
 }
 
-/// How often the process that was started has a file of this name open; removed ones count.
+/// Number of descriptors of the started process for a file of this name; removed files count.
 fn open_files(server: &Server, name: &str) -> usize {
     let links = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     links

@@ -1,4 +1,4 @@
-//! What `packaging/` ships works: units, configurations, scripts and the image's description.
+//! Files of `packaging/`: units, configurations, scripts and the description of the image.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn shipped(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whether a program is here; says that a test is left out if it is not.
+/// True if a program is installed; leaves the test out if not.
 fn has(program: &str) -> bool {
     let is_here = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
     if !is_here {
@@ -130,7 +130,7 @@ fn default_site_is_served_and_compressed() {
     );
 }
 
-/// What a config map has under a name: the indented lines after `NAME: |`.
+/// Text of a config map under a name: the indented lines after `NAME: |`.
 fn block(manifest: &str, name: &str) -> String {
     let (_, rest) = manifest.split_once(&format!("\n  {name}: |\n")).unwrap();
     let lines =

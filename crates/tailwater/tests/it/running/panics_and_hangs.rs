@@ -1,5 +1,5 @@
-//! When our own code fails: a panic, one that holds what all loops share, and a loop that hangs. The `trap` that springs
-//! them exists where debug assertions are on.
+//! Faults of the program itself: panics, panics that hold shared state, and hung loops. The directive `trap`, which
+//! causes them, exists with debug assertions only.
 
 use tw_testkit::server::Builder;
 use tw_testkit::{Lacks, Server, Signal, leave_out, wait};
@@ -7,7 +7,7 @@ use tw_testkit::{Lacks, Server, Signal, leave_out, wait};
 use crate::support::count_in_error_log;
 use crate::support::{get, page, raw, refusal_of, server};
 
-/// Whether the server can be made to fail; says so if not.
+/// True if the server has traps; leaves the test out if not.
 fn has_traps() -> bool {
     let has_traps = cfg!(debug_assertions);
     if !has_traps {

@@ -1,4 +1,4 @@
-//! Reloads, many of them: nothing is left behind, nothing is lost, and the last configuration is the one that serves.
+//! Many reloads: nothing is leaked or lost, and the last configuration is in use.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use crate::support::process::worker;
 use crate::support::reload::reload;
 use crate::support::server;
 
-/// What a reload could leave behind in a process.
+/// Resources that a reload could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
@@ -35,8 +35,8 @@ impl Held {
     }
 }
 
-/// Some of everything that a configuration can hold, and the number of the turn. Every other turn has another pool, address,
-/// zone and log.
+/// Configuration with some of everything, and the number of the turn. Every other turn has another pool, address, zone
+/// and log.
 fn some_of_everything(turn: usize) -> String {
     let [pool, listen, zone, log] = match turn % 2 {
         0 => [
@@ -71,7 +71,7 @@ fn some_of_everything(turn: usize) -> String {
     )
 }
 
-/// Reloads, and waits for an answer that the new configuration makes.
+/// Reloads, and waits for a response of the new configuration.
 fn turn(server: &mut Server, turn: usize) {
     reload(server, &some_of_everything(turn));
     let is_new =
@@ -115,7 +115,7 @@ fn error_log_in_use_has_a_line_for_each_reload() {
 #[test]
 fn thousand_reloads_leak_nothing() {
     const TURNS: usize = 1_000;
-    /// By then every buffer and table that grows to its size has done so.
+    /// Turns after which every buffer and table has reached its size.
     const WARM: usize = 100;
     /// Pages that allocators of a few threads may keep. A configuration of this test has more than a megabyte: one that is
     /// left behind in ten turns would be far more.
@@ -147,8 +147,8 @@ fn thousand_reloads_leak_nothing() {
     assert!(server.stop().unwrap().success());
 }
 
-/// A client that asks again and again on one connection; each answer must be whole. It connects again after an answer that
-/// ends the connection.
+/// A client that sends requests on one connection; each response must be complete. It reconnects after a response that
+/// closes the connection.
 fn ask_on(
     addr: std::net::SocketAddr,
     stop: &AtomicBool,

@@ -1,6 +1,6 @@
-//! `sandbox`: what the process that serves has given up, and what goes on working although it has.
+//! `sandbox`: privileges that a worker process has given up, and features that go on working.
 //!
-//! What code in such a process can do is tried where the rules are made, in `worker::sandbox`.
+//! `worker::sandbox` tests the rules themselves.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -45,7 +45,7 @@ fn worker_of(server: &Server) -> u32 {
     worker(server)
 }
 
-/// Fields of `/proc/PID/task/N/status` for every thread: the values all of them have.
+/// Values of fields of `/proc/PID/task/N/status` that all threads share.
 fn common<const N: usize>(pid: u32, fields: [&str; N]) -> [String; N] {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let statuses: Vec<String> = tasks
@@ -272,7 +272,7 @@ fn configuration_test_lists_writable_paths() {
     assert_eq!(tested("sandbox off;", ""), Vec::<String>::new());
 }
 
-/// Whether the kernel restricts files.
+/// True if the kernel has Landlock; leaves the test out if not.
 fn has_landlock() -> bool {
     let server = started("", "");
     let line = wait::some(wait::PATIENCE, || {

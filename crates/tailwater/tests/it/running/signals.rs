@@ -1,4 +1,4 @@
-//! Signals: stop, quit, reload, reopened logs. What is under way is finished.
+//! Signals: stop, quit, reload and reopened logs.
 
 use tw_testkit::{Client, Server, Signal, ports, wait};
 
@@ -20,7 +20,7 @@ fn started(main: &str) -> Server {
     with_large_file().start(&format!("user root; {main} {}", http(""))).unwrap()
 }
 
-/// A connection that has had an answer and waits for its next request.
+/// An idle keep-alive connection.
 fn idle(server: &Server) -> Client {
     let mut client = server.connect().unwrap();
     assert_eq!(text_on(&mut client, "/small").unwrap(), "small");
@@ -88,8 +88,8 @@ fn keepalive_min_timeout_outlasts_a_graceful_shutdown() {
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
 }
 
-/// What a client gets that asks on an idle connection just after a graceful shutdown has begun; `None` if the test was too
-/// slow for that, or asked before its loop was told.
+/// Response to a client that sends a request on an idle connection just after a graceful shutdown has begun; `None` if
+/// the test was too slow for that, or sent it before its loop knew.
 fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
     let mut server = started("worker_processes 2;");
     let mut kept = idle(&server);
@@ -110,8 +110,8 @@ fn request_at_the_beginning_of_a_graceful_shutdown_is_answered() {
     assert_eq!(answer, Some((200, Some("close".to_owned()))));
 }
 
-/// Whether a client that asks after an idle connection was closed for a graceful shutdown sees it closed and not reset;
-/// `None` if the test was too slow for that.
+/// `Some` if a client that sends a request after its idle connection was closed by a graceful shutdown sees a close and
+/// no reset; `None` if the test was too slow for that.
 fn asked_too_late() -> Option<()> {
     let mut server = started("worker_processes 2;");
     let mut kept = idle(&server);
@@ -263,7 +263,7 @@ fn winch_without_a_daemon_is_ignored() {
     assert!(server.stop().unwrap().success());
 }
 
-/// `-s reload` as somebody else runs it: whether it succeeded, and what it printed.
+/// `-s reload` in a process of its own: its success and output.
 fn order_reload(server: &Server) -> (bool, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let command = command.arg("-p").arg(server.prefix()).args(["-s", "reload"]);

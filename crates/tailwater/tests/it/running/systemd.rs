@@ -1,4 +1,4 @@
-//! What a service manager is told, by a server that somebody like systemd has started.
+//! Notifications to a service manager, and socket activation.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -27,7 +27,7 @@ impl Manager {
         Self { socket, dir }
     }
 
-    /// A server that tells this one.
+    /// A server that notifies this socket.
     fn server(&self) -> Builder {
         server().env("NOTIFY_SOCKET", self.dir.join("notify").to_string_lossy())
     }
@@ -39,7 +39,7 @@ impl Manager {
         Ok(String::from_utf8_lossy(&bytes[..size]).into_owned())
     }
 
-    /// Drops what has come so far.
+    /// Discards the messages so far.
     fn forget(&self) {
         self.socket.set_nonblocking(true).unwrap();
         while self.next().is_ok() {}
@@ -59,7 +59,7 @@ impl Manager {
     }
 }
 
-/// Every way to run a server.
+/// Servers in one process and with a master.
 fn both(manager: &Manager) -> [Builder; 2] {
     [manager.server(), manager.server().with_master()]
 }

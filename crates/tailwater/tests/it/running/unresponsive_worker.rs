@@ -1,4 +1,4 @@
-//! A worker process that gives no sign of life: another one serves in its place.
+//! Worker process without a sign of life: another one serves in its place.
 
 use tw_testkit::{Signal, wait};
 

@@ -1,4 +1,4 @@
-//! Access times: a read that would write one is left to a pool, and what is ours is read without.
+//! Access times: reads that would write one run in a pool, and our own files are opened with `O_NOATIME`.
 
 use std::fs::{self, File, FileTimes};
 use std::os::linux::fs::MetadataExt;
@@ -14,17 +14,17 @@ use crate::support::metrics::metric_sum;
 use crate::support::slow_ext4::SlowExt4;
 use crate::support::{get, page, server};
 
-/// Larger than what is kept in memory, so that each answer reads it.
+/// Size larger than files kept in memory, so that each response reads it.
 const SIZE: usize = 300_000;
 
-/// Makes a file look as if it had been changed after it was last read.
+/// Sets the times of a file as if it had been changed after it was last read.
 fn make_due(path: &Path) {
     let read = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
     let times = FileTimes::new().set_accessed(read).set_modified(read + Duration::from_secs(1));
     File::options().write(true).open(path).unwrap().set_times(times).unwrap();
 }
 
-/// Reads that were left to a pool for it.
+/// Reads that ran in a pool because of access times.
 fn left(server: &Server) -> u64 {
     metric_sum(server, "device_access_time_reads_total")
 }

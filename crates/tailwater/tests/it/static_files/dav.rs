@@ -1,4 +1,4 @@
-//! WebDAV: PUT, DELETE, MKCOL, COPY, MOVE, on good disks and bad ones.
+//! WebDAV: PUT, DELETE, MKCOL, COPY, MOVE, on good and failing disks.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -18,7 +18,7 @@ fn dav(directives: &str) -> Server {
     serve(server().file("html/a.txt", "old"), &format!("root html; {directives}"))
 }
 
-/// Started by root, the server stays root: the files of the test are root's.
+/// A server that stays root if root starts it: root owns the files of the test.
 fn serve(builder: Builder, directives: &str) -> Server {
     builder
         .start(&format!(
@@ -43,7 +43,7 @@ fn status(server: &Server, line: &str, fields: &[&str]) -> u16 {
     ask(server, line, fields).status
 }
 
-/// The status of `COPY` or `MOVE`.
+/// Status of a `COPY` or `MOVE`.
 fn transfer(server: &Server, line: &str, to: &str) -> u16 {
     status(server, line, &[&format!("Destination: {to}")])
 }
@@ -52,7 +52,7 @@ fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// No temporary file of a body is left.
+/// Checks that no temporary file is left.
 fn no_temp_files(server: &Server) {
     let dir = server.prefix().join("client_body_temp");
     assert!(

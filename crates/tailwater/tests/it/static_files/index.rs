@@ -1,4 +1,4 @@
-//! `index`: which file answers for a directory.
+//! `index`: choice of the file for a directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! `index` and `try_files` in every kind of location: one table, in which each line is what nginx answers as well.
+//! `index` and `try_files` in every kind of location, in one table of responses that nginx gives as well.
 
 use crate::support::{get, server, start};
 

@@ -1,4 +1,4 @@
-//! Heads of hot files: their text is kept, and what a request, a location or a reload changes is seen all the same.
+//! Kept response heads of hot files: changes by request, location and reload are applied.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use tw_testkit::{Server, wait};
 use crate::support::reload::reload;
 use crate::support::{ask, get, server};
 
-/// What `with` says comes in the location that the server itself stands for.
+/// Configuration with `with` in the `server` block, beside locations with other settings.
 fn conf(with: &str) -> String {
     let alias = |name: &str, more: &str| format!("location /{name}/ {{ alias html/; {more} }}");
     let locations = [

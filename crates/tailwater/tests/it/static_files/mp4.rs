@@ -1,4 +1,4 @@
-//! Parts of videos: `mp4`, and `flv`.
+//! `mp4` and `flv`: parts of videos.
 
 use std::fs;
 

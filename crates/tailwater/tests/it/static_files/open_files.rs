@@ -1,4 +1,4 @@
-//! What is kept of files: descriptors, looks and the part of a path that `disable_symlinks` trusts.
+//! Open files: descriptors, lookups, and the path prefix that `disable_symlinks` trusts.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Files: statuses, validators, conditions, ranges, and that no change of a file is ever missed.
+//! Responses with files: statuses, validators, conditions, ranges, and changed files.
 
 use std::ffi::CString;
 use std::fs;
@@ -371,7 +371,7 @@ fn missing_files_are_logged_like_nginx() {
     assert!(!server.error_log().contains("quiet"), "{}", server.error_log());
 }
 
-/// Asks often enough for the file to be kept in memory, with what every kind of server keeps of it.
+/// Requests the file often enough for it to be kept in memory.
 fn make_hot(server: &Server, target: &str, text: &str) {
     for _ in 0..5 {
         assert_eq!(page(server, target), (200, text.to_owned()));

@@ -1,4 +1,4 @@
-//! `sendfile on`: files that are asked for often are locked in memory and sent by the kernel, and the disk stops nobody.
+//! `sendfile on`: hot files are locked in memory and sent by the kernel, and no disk blocks a loop.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::support::{ask, get, page, server};
 /// The largest file here. Some of them fit into 8 MiB.
 const LARGE: usize = 2 << 20;
 
-/// A server with a worker process of its own, and this in its `server` block. Its sockets are full soon.
+/// A server with a master and `directives` in its `server` block. Its socket buffers are small.
 fn start(builder: Builder, main: &str, directives: &str) -> Server {
     let conf = format!(
         "{main} http {{ server {{ listen 127.0.0.1:{{port}} sndbuf=64k; root html; location = /metrics {{ metrics; }} {directives} }} }}"
@@ -28,12 +28,12 @@ fn start(builder: Builder, main: &str, directives: &str) -> Server {
     builder.with_master().start(&conf).unwrap()
 }
 
-/// Bytes that loops had the kernel send.
+/// Bytes sent by `sendfile`.
 fn sent(server: &Server) -> u64 {
     metric_sum(server, "sendfile_bytes_total")
 }
 
-/// Asks for a file until it is locked and sent by the kernel: its times have to be of some seconds ago.
+/// Requests a file until it is locked and sent by the kernel: its times have to be some seconds old.
 fn make_hot(server: &Server, target: &str, content: &[u8]) -> bool {
     wait::until(wait::PATIENCE, || {
         let before = sent(server);
@@ -42,7 +42,7 @@ fn make_hot(server: &Server, target: &str, content: &[u8]) -> bool {
     })
 }
 
-/// Whether this machine lets the server lock files; says so if not.
+/// True if this machine lets the server lock files; leaves the test out if not.
 fn may_lock(server: &Server) -> bool {
     let may = metric_sum(server, "locked_files_limit_bytes") > 0;
     if !may {
@@ -207,7 +207,7 @@ fn hot_lock_size_is_kept() {
     );
 }
 
-/// Asks for one file more than fits, one after the other, until the kernel has sent each.
+/// Requests one file more than fits, one after the other, until the kernel has sent each.
 fn are_all_hot_in_turn(server: &Server, size: usize) -> bool {
     (0..6).all(|n| make_hot(server, &format!("/{n}"), &pattern(size)))
 }

@@ -19,7 +19,7 @@ use std::io;
 use tw_testkit::server::Builder;
 use tw_testkit::{Client, Lacks, Response, Server, leave_out};
 
-/// A server to be described and started.
+/// A server that a test describes and starts.
 pub(crate) fn server() -> Builder {
     let other = env::var_os("TAILWATER_TEST_BINARY");
     Server::build(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_tailwater").into()))
@@ -35,18 +35,18 @@ pub(crate) fn start_server(builder: Builder, server: &str) -> Server {
     start(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
 }
 
-/// The same, but the server keeps the user who runs the tests, for what it opens while it runs.
+/// [`start_server`] with root as the user of the worker if root runs the tests, for files that it opens while it runs.
 pub(crate) fn start_server_as_we_are(builder: Builder, server: &str) -> Server {
     start_as_we_are(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
 }
 
-/// The same with the content of its `http` block.
+/// [`start`] with root as the user of the worker if root runs the tests.
 pub(crate) fn start_as_we_are(builder: Builder, http: &str) -> Server {
     let user = if rustix::process::geteuid().is_root() { "user root root;" } else { "" };
     builder.start(&format!("{user} http {{ {http} }}")).unwrap()
 }
 
-/// What a server says that does not start with this content in its `server` block.
+/// Error of a server that must not start with this content in its `server` block.
 pub(crate) fn refusal(server: &str) -> String {
     refusal_of(&format!("http {{ server {{ listen 127.0.0.1:{{port}}; {server} }} }}"))
 }
@@ -58,7 +58,7 @@ pub(crate) fn refusal_of(conf: &str) -> String {
     }
 }
 
-/// Asks on a connection of its own: `line` is method and target, `fields` whole field lines.
+/// Sends a request on a connection of its own: `line` is method and target, `fields` are whole field lines.
 pub(crate) fn ask(server: &Server, line: &str, fields: &[&str]) -> Response {
     try_ask(server, line, fields).unwrap_or_else(|e| panic!("{line} {fields:?}: {e}"))
 }
@@ -98,7 +98,7 @@ pub(crate) fn raw(server: &Server, bytes: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&client.read_until_close().unwrap()).into_owned()
 }
 
-/// Whether permissions mean nothing to this process; says that the test is left out.
+/// True if permissions mean nothing to this process; leaves the test out then.
 pub(crate) fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if root {

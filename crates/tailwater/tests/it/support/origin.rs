@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use tw_testkit::origin::origin;
 
-/// An origin that answers every request with what it was asked.
+/// An origin that echoes the head of every request and the size of its body.
 pub(crate) fn mirror() -> SocketAddr {
     origin(|mut conn| {
         while let Some(head) = conn.head() {

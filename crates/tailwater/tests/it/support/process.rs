@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Pid, kill_process};
 use tw_testkit::{Server, Signal, wait};
 
-/// What `/proc` says of a process.
+/// Fields of `/proc/PID/stat`.
 pub(crate) struct Stat {
     pub(crate) state: u8,
     pub(crate) parent: u32,

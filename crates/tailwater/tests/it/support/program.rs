@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tw_testkit::{Lacks, TempDir, leave_out};
 
-/// All that a program prints that is run in `dir` with this input; `None` if there is no such program, which is said.
+/// Output of a program that runs in `dir` with this input; `None`, with a message, if it is not installed.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, dir: &TempDir, args: &[S], input: &str) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir.path());

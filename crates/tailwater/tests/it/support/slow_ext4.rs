@@ -1,5 +1,4 @@
-//! A file system of this machine on a disk that is slow on demand: what FUSE by itself is not, whose every answer is another
-//! process's.
+//! Real file system on a device that can be stalled: unlike FUSE, it has a journal of the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +7,14 @@ use std::process::{Command, Stdio};
 use tw_testkit::disk::SlowDisk;
 use tw_testkit::{Lacks, TempDir, leave_out};
 
-/// An ext4 of 16 MiB whose device is a file on a disk that can be made to stand still.
+/// An ext4 of 16 MiB whose device is a file on a disk that can be stalled.
 pub(crate) struct SlowExt4 {
     pub(crate) disk: SlowDisk,
     pub(crate) mount: TempDir,
 }
 
 impl SlowExt4 {
-    /// As [`SlowDisk::mount_or_skip`]; only root mounts an ext4.
+    /// Mounts it, or leaves the test out like [`SlowDisk::mount_or_skip`]; only root mounts an ext4.
     pub(crate) fn mount_or_skip() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             leave_out(Lacks::Run, "only root mounts an ext4 whose disk can stand still");

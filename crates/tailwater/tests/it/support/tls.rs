@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use tw_testkit::{Client, Response, Server};
 
-/// `GET /` on a connection of its own, to a host of this name; with the connection, for what was agreed on.
+/// Response to `GET /` on a connection of its own to the host `name`, and the connection.
 pub(crate) fn try_get_tls(
     server: &Server,
     config: &Arc<ClientConfig>,

@@ -1,4 +1,4 @@
-//! Whatever a peer does in a handshake: it gets an alert or nothing, the log has a line, and nobody else notices.
+//! Invalid handshakes: the peer gets an alert or nothing, the log has a line, and no other connection is affected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -30,12 +30,12 @@ fn session(config: &Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap()
 }
 
-/// What a client says first.
+/// First flight of a client.
 fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
     said(&mut session(config))
 }
 
-/// What a client has to say now.
+/// Bytes that a session has to send now.
 fn said(session: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.wants_write() {
@@ -51,7 +51,7 @@ fn connect(addr: SocketAddr) -> TcpStream {
     socket
 }
 
-/// All that comes until the server closes. It has to, sooner than anybody loses patience.
+/// Bytes until the server closes, which it has to do within the patience of the test.
 fn answer(mut socket: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     match socket.read_to_end(&mut all) {
@@ -61,7 +61,7 @@ fn answer(mut socket: TcpStream) -> Vec<u8> {
     all
 }
 
-/// What comes of these bytes, and of nothing behind them.
+/// Response to these bytes and an end of the stream.
 fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut socket = connect(addr);
     // A server that has had enough of it may be gone.
@@ -69,7 +69,7 @@ fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     answer(socket)
 }
 
-/// Nobody has noticed.
+/// Checks that other clients are served.
 fn is_well(server: &Server, config: &Arc<ClientConfig>) {
     assert_eq!(try_get_tls(server, config, "localhost").unwrap().1.status, 200, "{}", server.error_log());
 }

@@ -1,4 +1,4 @@
-//! Certificates whose files variables name, for clients and for upstream servers, and `data:`.
+//! `ssl_certificate` and `proxy_ssl_certificate` with variables, and `data:`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tw_testkit::{Client, Server};
 use crate::support::tls::try_get_tls;
 use crate::support::{refusal_of, server};
 
-/// The pool parses and signs, and no loop opens a file by itself: the guard is on.
+/// A server with these certificates. Files are opened and parsed in a pool: the loop guard is on.
 fn start(http: &str, made: &[(&str, &Certificate)]) -> Server {
     let builder = made.iter().fold(server(), |server, (name, made)| {
         server.file(format!("conf/{name}.crt"), &made.pem).file(format!("conf/{name}.key"), &made.key)

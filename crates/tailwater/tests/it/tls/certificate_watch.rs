@@ -1,4 +1,4 @@
-//! `ssl_certificate_watch`: certificates are followed without a reload.
+//! `ssl_certificate_watch`: changed certificates without a reload.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,7 +15,7 @@ use crate::support::{refusal_of, server};
 
 const BOTH: &str = "ssl_certificate one.crt; ssl_certificate_key one.key;";
 
-/// `main` is what stands in front.
+/// Configuration with `main` in front of `http`.
 fn conf(main: &str, said: &str) -> String {
     format!(
         "{main} worker_processes 2; http {{ ssl_certificate_watch on;
@@ -29,7 +29,7 @@ fn started(builder: Builder, made: &Certificate, main: &str) -> Server {
     builder.start(&conf(main, "before")).unwrap()
 }
 
-/// Puts files in the place of others, as a program does that fetches certificates; of the key only its owner may know.
+/// Replaces files by rename, as programs that fetch certificates do; only the owner may read the key.
 fn put(server: &Server, name: &str, text: &str, mode: u32) {
     let path = server.prefix().join("conf").join(name);
     let new = path.with_extension("new");
@@ -51,7 +51,7 @@ impl World {
         Self { authority, one, two }
     }
 
-    /// Whether every one of some clients is shown this certificate, on the listening address with this number.
+    /// True if several clients in a row get this certificate at the listening address with this number.
     fn is_shown(&self, server: &Server, index: usize, made: &Certificate) -> bool {
         let config = self.authority.client(ALL_VERSIONS);
         (0..6).all(|_| {
@@ -133,7 +133,7 @@ fn next_worker_uses_the_watched_certificate() {
     assert!(world.is_shown(&server, 0, &world.two));
 }
 
-/// As certbot and Kubernetes do it: what is changed is a link, and no file.
+/// Layout of certbot and Kubernetes: a link changes, and no file.
 #[test]
 fn changed_link_target_is_noticed() {
     let world = World::new();

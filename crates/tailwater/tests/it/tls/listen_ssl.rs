@@ -1,4 +1,4 @@
-//! `listen … ssl`: handshakes, certificates, sessions, clients with certificates of their own, and what is no TLS at all.
+//! `listen … ssl`: handshakes, certificates, sessions, client certificates, and plain HTTP on such a port.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use tw_testkit::{Client, Response, Server, wait};
 use crate::support::reload::reload;
 use crate::support::{refusal_of, server, start};
 
-/// A server to be started that has these certificates, each in `NAME.crt` and `NAME.key` beside its configuration.
+/// A server with these certificates, each in `NAME.crt` and `NAME.key` beside its configuration.
 fn with<'a>(certificates: impl IntoIterator<Item = (&'a str, &'a Certificate)>) -> Builder {
     certificates.into_iter().fold(server(), |server, (name, made)| {
         server.file(format!("conf/{name}.crt"), &made.pem).file(format!("conf/{name}.key"), &made.key)
@@ -399,7 +399,7 @@ fn reload_with_a_mismatched_key_changes_nothing() {
     assert!(wait::until(wait::PATIENCE, || text_of(&server, &config, "/") == "after"));
 }
 
-/// What people have: Mozilla's three configurations, and the file that Debian installs.
+/// Configurations of Mozilla's generator, and the one that Debian installs.
 #[test]
 fn common_configurations_work() {
     let authority = Authority::new();
@@ -520,7 +520,7 @@ fn certificates_are_compressed_if_the_client_supports_it() {
     assert_eq!(text_of(&server, &config, "/"), "here");
 }
 
-/// What a client asks before its handshake is over, and what it gets before that.
+/// Client that sends a request as early data.
 struct EarlyClient {
     session: ClientConnection,
     socket: TcpStream,
@@ -534,7 +534,7 @@ impl EarlyClient {
         session
     }
 
-    /// What one would send.
+    /// First flight of such a client.
     fn bytes(config: &Arc<ClientConfig>, request: &str) -> Vec<u8> {
         let (mut session, mut bytes) = (Self::session(config, request), Vec::new());
         while session.wants_write() {
@@ -553,7 +553,7 @@ impl EarlyClient {
         Self { session, socket }
     }
 
-    /// Reads a response whose body ends so. Says nothing, so the server knows nothing more.
+    /// Reads a response up to this end of its body, and sends nothing meanwhile.
     fn read(&mut self, end: &str) -> String {
         let mut text = String::new();
         while !text.ends_with(end) {

@@ -1,4 +1,4 @@
-//! What is agreed on in handshakes, as it is configured.
+//! Negotiation in handshakes: ticket keys, groups and record sizes.
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{ALL_VERSIONS, ClientConfig, HandshakeKind};
@@ -22,7 +22,7 @@ fn ask(server: &Server, config: &Arc<ClientConfig>) -> (Option<HandshakeKind>, S
     (client.session().unwrap().handshake_kind(), response.text())
 }
 
-/// Machines behind one name: the first key seals, all open, and one that has gone opens nothing.
+/// Rotation of keys on machines behind one name: the first key seals, all open, and a removed one opens nothing.
 #[test]
 fn ssl_session_ticket_keys_rotate() {
     let authority = Authority::new();

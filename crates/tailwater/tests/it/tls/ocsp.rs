@@ -1,4 +1,4 @@
-//! What authorities say of certificates (OCSP): shown to clients (`ssl_stapling`), and asked about clients (`ssl_ocsp`).
+//! OCSP: stapling for clients (`ssl_stapling`), and checks of client certificates (`ssl_ocsp`).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,11 +16,11 @@ use tw_testkit::{Client, Server, wait};
 use crate::support::reload::reload;
 use crate::support::{refusal_of, server};
 
-/// An authority that answers questions by HTTP.
+/// An OCSP responder over HTTP.
 struct Responder {
     authority: Arc<Authority>,
     addr: SocketAddr,
-    /// What it says; without a word it closes the connection.
+    /// Status that it returns; without one it closes the connection.
     says: Arc<Mutex<Option<Vouched>>>,
     asked: Arc<AtomicUsize>,
 }
@@ -53,7 +53,7 @@ impl Responder {
     }
 }
 
-/// The question is a part of the path (RFC 6960, appendix A.1).
+/// OCSP request of a `GET`, which has it in its path (RFC 6960, appendix A.1).
 fn question(conn: &mut Conn) -> Option<Vec<u8>> {
     let head = conn.head()?;
     let text = head.strip_prefix("GET /ask/").and_then(|rest| rest.split(' ').next()).unwrap();
@@ -65,7 +65,7 @@ fn question(conn: &mut Conn) -> Option<Vec<u8>> {
 
 const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
 
-/// The certificate with that of its authority behind it.
+/// A server with the certificate followed by that of its authority.
 fn with_chain(made: &Certificate, authority: &Authority) -> Builder {
     server().file("conf/one.crt", made.pem.clone() + &authority.pem()).file("conf/one.key", &made.key)
 }

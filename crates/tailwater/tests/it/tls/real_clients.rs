@@ -1,4 +1,4 @@
-//! Clients that people use: curl and openssl, where they are.
+//! Real clients of TLS, if they are installed: curl and openssl.
 
 use tw_testkit::tls::Authority;
 use tw_testkit::{Server, TempDir};

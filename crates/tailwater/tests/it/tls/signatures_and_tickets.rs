@@ -1,4 +1,4 @@
-//! Signatures and tickets of `listen … ssl`: which certificate is shown, by which scheme, and how many tickets are sent.
+//! Signature schemes and session tickets of `listen … ssl`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -18,7 +18,7 @@ const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 const PSS_256: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
 const PSS_384: SignatureScheme = SignatureScheme::RSA_PSS_SHA384;
 
-/// A client that offers these schemes in this order, and believes everything.
+/// A client that offers these schemes in this order, and accepts every certificate.
 #[derive(Debug)]
 struct Offers(Vec<SignatureScheme>);
 

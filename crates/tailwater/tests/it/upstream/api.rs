@@ -1,4 +1,4 @@
-//! `api` and `state`: groups that change while they serve.
+//! `api` and `state`: changes of groups at run time.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -23,12 +23,12 @@ fn named(name: &'static str) -> SocketAddr {
     })
 }
 
-/// Who writes files: we do.
+/// `user` directive that keeps the tests' user, who owns the files.
 fn user() -> &'static str {
     if rustix::process::geteuid().is_root() { "user root root;" } else { "" }
 }
 
-/// A server with the group `u` of these servers, an API that may change it, one that may not, and numbers.
+/// A server with the group `u` of these servers, a writable API, a read-only one, and metrics.
 fn serving(upstream: &str) -> Server {
     start_as_we_are(server(), &http(upstream))
 }
@@ -55,7 +55,7 @@ fn send(server: &Server, line: &str, body: &str) -> Response {
     client.read_response().unwrap()
 }
 
-/// Sends a change that is made, and gives what the answer says.
+/// Sends a change that must succeed; returns the response.
 fn change(server: &Server, line: &str, body: &str) -> String {
     let response = send(server, line, body);
     assert!(matches!(response.status, 200 | 201), "{line} {body}: {} {}", response.status, response.text());
@@ -64,7 +64,7 @@ fn change(server: &Server, line: &str, body: &str) -> String {
 
 const SERVERS: &str = "/api/9/http/upstreams/u/servers";
 
-/// Adds a server; its number.
+/// Adds a server and returns its number.
 fn add(server: &Server, addr: SocketAddr, more: &str) -> u32 {
     let response = send(server, &format!("POST {SERVERS}"), &format!("{{\"server\":\"{addr}\"{more}}}"));
     assert_eq!(response.status, 201, "{}", response.text());
@@ -72,7 +72,7 @@ fn add(server: &Server, addr: SocketAddr, more: &str) -> u32 {
     location.rsplit_once('/').unwrap().1.parse().unwrap()
 }
 
-/// Who answers as many requests.
+/// Bodies of `count` responses.
 fn answers(server: &Server, count: usize) -> String {
     let mut names: Vec<_> = (0..count).map(|_| get(server, "/").text()).collect();
     names.sort();

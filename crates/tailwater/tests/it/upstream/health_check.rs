@@ -1,4 +1,4 @@
-//! `health_check` and `match`: servers that are not well get no requests.
+//! `health_check` and `match`: unhealthy servers get no requests.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,7 @@ use tw_testkit::origin::{Conn, origin};
 
 /// An answer that passes.
 const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// One that does not.
+/// An answer that fails.
 const ILL: &str = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
 
 /// An origin that answers `/health` with what a test says, and everything else with its name.
@@ -27,9 +27,9 @@ struct Patient {
 }
 
 struct Said {
-    /// What it answers; nothing at all if that is empty.
+    /// Response to checks; no response at all if that is empty.
     answer: Mutex<Vec<u8>>,
-    /// The heads of checks.
+    /// Heads of the checks so far.
     checks: Mutex<Vec<String>>,
     /// Checks that are not answered yet, or whose connection is open.
     open: AtomicUsize,
@@ -72,14 +72,14 @@ impl Patient {
         self.said.checks.lock().unwrap().len()
     }
 
-    /// Waits for that many checks more.
+    /// Waits for so many more checks.
     fn wait_checks(&self, more: usize) {
         let before = self.checks();
         assert!(wait::until(wait::PATIENCE, || self.checks() >= before + more));
     }
 }
 
-/// Server and error log of a group of these; `locations` may say `CHECK` for a `health_check` in a hurry.
+/// Configuration of a group of these servers; `CHECK` in `locations` becomes a frequent `health_check`.
 fn checking(patients: &[&Patient], http: &str, locations: &str) -> Server {
     start(server(), &conf(patients, http, locations))
 }
@@ -93,7 +93,7 @@ fn conf(patients: &[&Patient], http: &str, locations: &str) -> String {
     )
 }
 
-/// The state that the metrics have of a peer.
+/// State of a peer in the metrics.
 fn state(server: &Server, patient: &Patient) -> String {
     let text = get(server, "/metrics").text();
     let of_peer = format!("peer=\"{}\"", patient.addr);
@@ -107,7 +107,7 @@ fn wait_state(server: &Server, patient: &Patient, expected: &str) {
     assert!(wait::until(wait::PATIENCE, is_so), "{expected}: {}", server.error_log());
 }
 
-/// Who answers some requests.
+/// Names of the servers that answer four requests.
 fn who(server: &Server) -> String {
     (0..4).map(|_| get(server, "/").text()).collect()
 }

@@ -9,7 +9,7 @@ use tw_testkit::wait;
 
 use crate::support::{get, page, server, start};
 
-/// An application that is asked in some language, and answers so.
+/// Function that reads a request in the protocol of a gateway and answers it.
 type Serve = fn(Conn, &dyn Fn(&str) -> &'static str);
 
 fn fastcgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
@@ -33,7 +33,7 @@ fn scgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
     }
 }
 
-/// An application that is ill: it says so when it is asked for `/health`.
+/// An unhealthy application: it says so in response to `/health`.
 fn ill(serve: Serve) -> SocketAddr {
     origin(move |conn| {
         serve(conn, &|uri| {

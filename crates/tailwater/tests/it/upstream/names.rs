@@ -1,4 +1,4 @@
-//! Names of `upstream` blocks, and addresses that are refused where they are written.
+//! Names of `upstream` blocks, and invalid addresses.
 
 use tw_testkit::dns::DnsServer;
 
@@ -43,7 +43,7 @@ fn upstream_names_are_case_insensitive() {
     assert!(said.contains("duplicate upstream \"A\""), "{said}");
 }
 
-/// A location with each gateway that leads to `to`.
+/// One location for each gateway, all with the upstream `to`.
 fn gateways(to: &str) -> Vec<String> {
     let mut all: Vec<String> = ["proxy_pass http://", "proxy_pass https://", "fastcgi_pass ", "uwsgi_pass "]
         .iter()

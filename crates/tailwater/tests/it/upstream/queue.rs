@@ -1,4 +1,4 @@
-//! `queue`: requests wait until a server of the group is free.
+//! `queue`: requests wait for a free server of the group.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,7 +9,7 @@ use tw_testkit::{Client, Server, wait};
 use crate::support::{get, server, start};
 use tw_testkit::origin::origin;
 
-/// An origin that tells of each request, and answers when it is told to.
+/// An origin that reports each request, and answers when the test lets it.
 struct Slow {
     addr: SocketAddr,
     came: Receiver<()>,
@@ -20,7 +20,7 @@ fn slow() -> Slow {
     slow_unless("no target")
 }
 
-/// The same, but requests with this in their first line get no answer.
+/// [`slow`] that does not answer requests with `fails` in their first line.
 fn slow_unless(fails: &'static str) -> Slow {
     let ((tell, came), (answer, may)) = (channel(), channel());
     let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));

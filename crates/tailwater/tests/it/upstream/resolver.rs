@@ -1,4 +1,4 @@
-//! `resolver`: upstream servers that have names.
+//! `resolver`: names of upstream servers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -12,12 +12,12 @@ use tw_testkit::{Lacks, leave_out, wait};
 use crate::support::metrics::try_metric;
 use crate::support::{get, server, start};
 
-/// A name server that knows one name, `app.test`, at 127.0.0.1, for a second, and says nothing of `silent.test`.
+/// A name server that knows one name, `app.test`, at 127.0.0.1 for a second, and does not answer for `silent.test`.
 fn name_server() -> SocketAddr {
     name_server_while(Arc::new(AtomicBool::new(true)))
 }
 
-/// The same, as long as `knows`.
+/// [`name_server`] that knows the name while `knows` is set.
 fn name_server_while(knows: Arc<AtomicBool>) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
@@ -46,7 +46,7 @@ fn name_server_while(knows: Arc<AtomicBool>) -> SocketAddr {
     addr
 }
 
-/// An origin that says its name.
+/// An origin that answers with its name.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -226,7 +226,7 @@ fn has_localhost() -> bool {
     is_known
 }
 
-/// A server that accepts and says nothing, until the end of the test.
+/// A server that accepts and never answers, until the end of the test.
 fn deaf() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! `sticky`: requests of one client go to one server.
+//! `sticky`: session affinity.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ fn named(name: &'static str, more: &'static str) -> SocketAddr {
     })
 }
 
-/// Who answers each of `count` requests.
+/// Names of the servers that answer `count` requests.
 fn who(server: &Server, line: &str, fields: &[&str], count: usize) -> String {
     (0..count).map(|_| ask(server, line, fields).text()).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{ask, get, refusal_of, server, start};
 
-/// What `-t` says about this content of an `http` block.
+/// Output of `-t` for this content of an `http` block.
 fn check(http: &str) -> String {
     let output = server().arg("-t").run(&format!("http {{ {http} }}")).unwrap();
     String::from_utf8_lossy(&output.stderr).into_owned()

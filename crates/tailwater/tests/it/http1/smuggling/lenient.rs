@@ -1,8 +1,8 @@
-//! Two lenient readers, each with bad habits that servers have been found to have, and never the same ones where it matters.
+//! Two lenient readers with bad habits that real servers have had, different ones wherever it matters.
 
 use super::{End, Reading, Seen};
 
-/// What a reader does where requests are not what they should be.
+/// Deviation of a reader where requests are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Habit {
     /// The first `Content-Length` counts, read as far as it makes sense, even beside a `Transfer-Encoding`. LF ends a line; a
@@ -132,7 +132,7 @@ impl Lines<'_> {
     }
 }
 
-/// As `strtol` reads it: signs, blanks and `0x` in front, and whatever behind.
+/// Number as `strtol` reads it: signs, blanks and `0x` in front, and anything behind.
 fn first_number(text: &str) -> usize {
     let text = text.trim_start_matches(['+', ' ', '\t']);
     let (text, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));

@@ -1,5 +1,5 @@
-//! Requests built to be read as one by this server and as two by the origin: what goes on is read by a strict reader and by
-//! two lenient ones, and all see the same requests.
+//! Request smuggling: forwarded bytes are read by a strict reader and by two lenient ones, and all find the same
+//! requests.
 
 mod lenient;
 mod recorder;
@@ -18,9 +18,9 @@ use lenient::Habit;
 use recorder::Recorder;
 use tw_testkit::origin::origin;
 
-/// Servers, each with an origin of its own, that are asked at the same time.
+/// Number of servers, each with an origin of its own, that run at the same time.
 const LANES: usize = 8;
-/// Heads and bodies put together at random.
+/// Number of random requests.
 const RANDOM_COUNT: usize = 1000;
 const SEED: u64 = 20_261_122;
 
@@ -33,18 +33,18 @@ struct Seen {
     body: Vec<u8>,
 }
 
-/// What follows the last request that is complete.
+/// End of a connection behind its last complete request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum End {
     #[default]
     Nothing,
     /// The beginning of another one.
     Short,
-    /// What this reader cannot make sense of.
+    /// Text that this reader cannot parse.
     Wrong(String),
 }
 
-/// What a reader makes of a connection.
+/// Requests that a reader finds on a connection, and its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Reading {
     requests: Vec<Seen>,
@@ -58,7 +58,7 @@ impl Seen {
     }
 }
 
-/// One way from a client to a recorder.
+/// Server between a client and a recorder.
 struct Lane<'a> {
     server: &'a Server,
     nth: usize,
@@ -66,7 +66,8 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Sends `bytes` on a connection of their own, and what the origin got then, which all readers read in the same way.
+    /// Sends `bytes` on a connection of their own, and returns the requests that the origin received, on which all
+    /// readers agree.
     fn pass(&self, bytes: &[u8]) -> Result<Vec<Seen>, String> {
         let mut client = tw_testkit::Client::connect(self.server.addr_of(self.nth)).unwrap();
         // Whoever is refused early is not read to the end.
@@ -138,7 +139,7 @@ fn known_smuggling_variants_are_read_alike_by_all_readers() {
     });
 }
 
-/// A server that passes on whatever protocol a client wishes for.
+/// A server that forwards every `Upgrade`.
 fn upgrading(origin: SocketAddr) -> Server {
     start(
         server(),
@@ -209,7 +210,7 @@ fn unrequested_upgrade_opens_no_tunnel() {
     }
 }
 
-/// Pieces of requests, most of them right, so that some of what is put together is accepted.
+/// Pieces of requests, most of them valid, so that some combinations are accepted.
 const STARTS: &[&str] = &[
     "DELETE /1 HTTP/1.1",
     "POST /1 HTTP/1.1",
@@ -256,7 +257,7 @@ const BODIES: &[&str] = &[
     "21\r\nGET /marker HTTP/1.1\r\nHost: a\r\n\r\n\r\n0\r\n\r\n",
 ];
 
-/// Some request with the marker behind it.
+/// A random request followed by the marker.
 fn put_together(random: &mut Random) -> String {
     let mut text = String::new();
     let usual = "\r\n";
@@ -274,7 +275,7 @@ fn put_together(random: &mut Random) -> String {
     text + table::MARKER
 }
 
-/// What all lenient readers find in what the client sent; `None` if they do not agree.
+/// Requests that all lenient readers find in the sent text; `None` if they do not agree.
 fn unambiguous(sent: &str) -> Option<Vec<Seen>> {
     let [one, other] = [Habit::Length, Habit::Coding].map(|habit| lenient::read(sent.as_bytes(), habit));
     (one.requests == other.requests).then_some(one.requests)

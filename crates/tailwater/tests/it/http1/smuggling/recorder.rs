@@ -1,4 +1,4 @@
-//! An origin that keeps every byte it is sent, and answers each request that the strict reader finds in them.
+//! Origin that records every byte, and answers each request that the strict reader finds.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tw_testkit::wait;
 
 use super::{End, strict};
 
-/// What came on each connection since it was last asked for.
+/// Bytes received on each connection since the last [`Recorder::take`].
 #[derive(Clone, Default)]
 pub(super) struct Recorder {
     connections: Arc<Mutex<Vec<Record>>>,
@@ -18,12 +18,12 @@ pub(super) struct Recorder {
 #[derive(Default)]
 struct Record {
     bytes: Vec<u8>,
-    /// Whether every request that has begun is complete, or the connection has ended.
+    /// True if every request that has begun is complete, or the connection has ended.
     is_whole: bool,
 }
 
 impl Recorder {
-    /// Starts one.
+    /// Starts a recorder.
     pub(super) fn start() -> (Self, SocketAddr) {
         let recorder = Self::default();
         let of_conn = recorder.clone();
@@ -64,8 +64,8 @@ impl Recorder {
         }
     }
 
-    /// What was sent since the last time, by connection. What has begun is waited for: of two pieces the second one alone would be
-    /// nonsense.
+    /// Bytes received since the last call, by connection. Waits for the end of requests that have begun: a second piece
+    /// alone would be malformed.
     pub(super) fn take(&self) -> Vec<Vec<u8>> {
         let are_whole = || self.connections.lock().unwrap().iter().all(|record| record.is_whole);
         assert!(wait::until(wait::PATIENCE, are_whole), "a request goes on that its client has left");

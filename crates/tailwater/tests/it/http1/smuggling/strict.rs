@@ -1,4 +1,4 @@
-//! The strict reader: RFC 9112 to the letter, and what it leaves open is wrong.
+//! Strict reader: RFC 9112 to the letter, and anything that it leaves open is an error.
 
 use super::{End, Reading, Seen};
 

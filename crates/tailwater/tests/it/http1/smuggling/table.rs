@@ -1,11 +1,11 @@
-//! The known variants: what a client sends, and which requests there are in it for the origin.
+//! Known variants of request smuggling: the bytes that a client sends, and the requests in them for the origin.
 
-/// What a smuggler wants to be read as a request of its own.
+/// Request that the attack tries to smuggle.
 pub(super) const MARKER: &str = "GET /marker HTTP/1.1\r\nHost: a\r\n\r\n";
-/// The same, where it has been asked for in so many words.
+/// Beginning of the marker in a valid request of its own.
 const SECOND: &str = "GET /marker ";
 
-/// Field lines that leave open how long a body is, or would for somebody: each is refused, whatever follows it.
+/// Field lines with ambiguous framing for some reader: each is refused, whatever follows it.
 const FRAMINGS: &[&str] = &[
     // Both, in any order and spelling.
     "Content-Length: 6\r\nTransfer-Encoding: chunked",
@@ -105,7 +105,7 @@ const FRAMINGS: &[&str] = &[
     "Content-Length: 5\r\nhost: a",
 ];
 
-/// Bodies in chunks that somebody could read in another way: none is ever complete for the origin.
+/// Chunked bodies that some reader could parse differently: none is ever complete for the origin.
 const CHUNKS: &[&str] = &[
     "x\r\n",
     "\r\n5\r\nhello\r\n0\r\n\r\n",
@@ -148,7 +148,7 @@ const CHUNKS: &[&str] = &[
     "5\r\nhel",
 ];
 
-/// Heads that are odd, and what the origin gets: `METHOD target host body`, a line each.
+/// Odd heads, and the requests that the origin gets: `METHOD target host body`, a line each.
 const WHOLE: &[(&str, &[&str])] = &[
     // Two requests are two.
     (
@@ -316,7 +316,7 @@ const WHOLE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Everything: a name, what is sent, and what the origin gets.
+/// All variants: name, bytes sent, and requests that the origin gets.
 pub(super) fn rows() -> Vec<(String, String, Vec<String>)> {
     let row = |sent: &str, expected: &[&str]| {
         let sent = sent.replace('@', MARKER);

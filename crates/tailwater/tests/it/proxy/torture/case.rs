@@ -1,4 +1,4 @@
-//! One request, made of its seed: what the client does, what the origin does, and so what may come of it.
+//! One request, derived from its seed: behaviour of the client and of the origin, and the admissible outcomes.
 
 use tw_testkit::Random;
 
@@ -7,18 +7,18 @@ use tw_testkit::Random;
 pub(super) struct Case {
     pub(super) seed: u64,
     pub(super) method: &'static str,
-    /// The location that passes it on.
+    /// Location that forwards it.
     pub(super) place: &'static str,
     pub(super) upload: Upload,
     pub(super) answer: Answer,
     /// Bytes of the response's body.
     pub(super) size: usize,
     pub(super) manner: Manner,
-    /// Whether the client opens a connection for it.
+    /// True if the client opens a new connection for it.
     pub(super) is_fresh: bool,
 }
 
-/// The body of the request: how many bytes, and what marks its end.
+/// Body of the request: its size, and its framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upload {
     Nothing,
@@ -26,7 +26,7 @@ pub(super) enum Upload {
     Chunked(usize),
 }
 
-/// How the client goes about it.
+/// Behaviour of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
     Plain,
@@ -35,7 +35,7 @@ pub(super) enum Manner {
     Vanishes(Step),
 }
 
-/// How far a client comes that goes away; it sees nothing of what the origin does.
+/// Step at which a client disconnects; it sees nothing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Connected,
@@ -45,7 +45,7 @@ pub(super) enum Step {
     HalfAnAnswer,
 }
 
-/// What the origin does.
+/// Behaviour of the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     // What a server may do.
@@ -85,7 +85,7 @@ pub(super) enum Answer {
     FallsSilent,
 }
 
-/// What may come of a request.
+/// Admissible outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum May {
     /// All of its response.
@@ -144,9 +144,9 @@ const STEPS: &[Step] =
 /// The locations; in the last one an origin that says nothing is given up soon.
 const PLACES: &[&str] = &["buffered", "memory", "direct"];
 const HASTY: &str = "hasty";
-/// A client that reads slowly has something to read.
+/// Minimum size for a client that reads slowly.
 const SLOW_SIZE: usize = 300_000;
-/// What comes too much, comes with the rest.
+/// Size up to which surplus bytes arrive together with the rest.
 const SMALL: usize = 2000;
 
 impl Case {
@@ -187,7 +187,7 @@ impl Case {
         Self { seed, method, place, upload, answer, size, manner, is_fresh: random.happens(20) }
     }
 
-    /// The body of the response: nobody else's.
+    /// Body of the response, unique to the seed.
     pub(super) fn content(&self) -> Vec<u8> {
         Random::new(!self.seed).bytes(self.size)
     }
@@ -207,7 +207,7 @@ impl Case {
         if self.answer == Answer::BodyOf304 { 304 } else { 200 }
     }
 
-    /// What may come of it for a client that stays.
+    /// Admissible outcome for a client that stays connected.
     pub(super) fn may(&self) -> May {
         match self.answer {
             Answer::Unread => May::Any,
@@ -231,8 +231,8 @@ impl Case {
         }
     }
 
-    /// Whether nobody asks again when a kept connection was closed meanwhile: that would be to do something twice, or the
-    /// body is gone.
+    /// True if no request is repeated when a kept connection was closed meanwhile: it is not idempotent, or its body is
+    /// gone.
     pub(super) fn is_asked_once(&self) -> bool {
         self.method == "POST" || self.upload != Upload::Nothing && self.place == "direct"
     }

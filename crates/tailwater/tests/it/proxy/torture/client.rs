@@ -1,4 +1,4 @@
-//! A client that asks for one case after another, in each one's manner, and looks at what it gets.
+//! Client that sends one case after another in the manner of each, and checks the response.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,13 +8,13 @@ use tw_testkit::wait;
 
 use super::case::{Answer, Case, Manner, May, Step};
 
-/// After so long without a byte a request hangs.
+/// Time without a byte after which a request counts as hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that a slow reader takes between two pauses.
 const SIP: usize = 16 << 10;
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Came {
     /// All of its response.
@@ -27,29 +27,29 @@ pub(super) enum Came {
     Left,
 }
 
-/// One after the other, on as few connections as possible.
+/// A client that sends requests one after the other, on as few connections as possible.
 pub(super) struct Client {
     addr: SocketAddr,
     conn: Option<BufReader<TcpStream>>,
 }
 
-/// A response as it came.
+/// A received response.
 struct Got {
     status: u16,
     seed: Option<String>,
     body: Vec<u8>,
     is_whole: bool,
-    /// Whether another request may follow.
+    /// True if another request may follow.
     is_kept: bool,
 }
 
-/// Why there is none.
+/// Reason why there is no response.
 enum Failed {
     /// The connection was closed before a byte of the response.
     Closed(io::Error),
     /// Something else.
     Wrong(String),
-    /// The client has gone as it was meant to.
+    /// The client has disconnected as planned.
     Left,
 }
 
@@ -64,7 +64,7 @@ impl Client {
         Self { addr, conn: None }
     }
 
-    /// Asks for `case`; the error says what is wrong with the response.
+    /// Sends `case`; the error says what is wrong with the response.
     pub(super) fn ask(&mut self, case: &Case) -> Result<Came, String> {
         if case.is_fresh {
             self.conn = None;
@@ -139,7 +139,7 @@ fn send(stream: &mut TcpStream, case: &Case) -> Result<(), Failed> {
     }
 }
 
-/// Goes away, in one of the two ways there are.
+/// Disconnects, by FIN or RST.
 fn leave(stream: &TcpStream, case: &Case) {
     if case.seed.is_multiple_of(2) {
         let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
@@ -267,7 +267,7 @@ fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What came, if it may be what comes of `case`.
+/// Outcome of a response, if `case` admits it.
 fn judge(case: &Case, got: &Got) -> Result<Came, String> {
     let Got { status, body, is_whole, .. } = got;
     let may = case.may();

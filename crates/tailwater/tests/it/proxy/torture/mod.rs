@@ -1,8 +1,8 @@
-//! Many requests at once to an origin that does everything wrong, from clients that do so, too. Each request is made of its
-//! seed: nobody hangs, nobody gets another's bytes, and afterwards everything is as it was before.
+//! Many concurrent requests between faulty clients and a faulty origin. Each request is derived from a seed: none
+//! hangs, none gets the bytes of another, and nothing is leaked.
 //!
-//! `cargo xtask torture` asks for more of them, with another seed every time; `TAILWATER_TORTURE` is how many, and
-//! `TAILWATER_TORTURE_SEED` of which seed.
+//! `cargo xtask torture` sends more of them, with another seed every time; `TAILWATER_TORTURE` is their number and
+//! `TAILWATER_TORTURE_SEED` the seed.
 
 mod case;
 mod client;
@@ -24,13 +24,13 @@ use client::{Came, Client};
 
 const COUNT: u64 = 3000;
 const SEED: u64 = 1;
-/// Clients at the same time.
+/// Concurrent clients.
 const CLIENTS: u64 = 16;
 /// Requests before anything is measured: threads have their stacks then, and loops their buffers.
 const FIRST: u64 = 300;
-/// What threads that have worked may have more than before.
+/// Memory that threads may hold after work in addition to that before.
 const MORE_MEMORY: u64 = 32 << 20;
-/// How many things that are wrong are told.
+/// Number of failures that are printed.
 const TOLD: usize = 10;
 
 fn start(wrong: &server::Wrong) -> Server {
@@ -54,14 +54,14 @@ fn start(wrong: &server::Wrong) -> Server {
         .unwrap()
 }
 
-/// What came of all requests, and what is wrong with some.
+/// Outcomes of all requests, and failures.
 #[derive(Default)]
 struct Tally {
     came: BTreeMap<Came, u64>,
     wrong: Vec<String>,
 }
 
-/// Asks for the cases with these numbers.
+/// Sends the cases with these numbers.
 fn run(server: &Server, seed: u64, numbers: std::ops::Range<u64>) -> Tally {
     let (next, tally) = (AtomicU64::new(numbers.start), Mutex::new(Tally::default()));
     thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn run(server: &Server, seed: u64, numbers: std::ops::Range<u64>) -> Tally {
     tally.into_inner().unwrap()
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug)]
 struct Holds {
     descriptors: usize,

@@ -1,4 +1,4 @@
-//! The origin: for each request it does what the seed of that request says.
+//! Origin that treats each request as its seed says.
 
 use std::io::{BufRead, Read};
 use std::net::{Shutdown, SocketAddr};
@@ -10,13 +10,13 @@ use tw_testkit::wait;
 
 use super::case::{Answer, Case, Upload};
 
-/// Between two pieces of what is said slowly.
+/// Pause between two pieces of a slow response.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What was wrong with the requests that came.
+/// Faults of the requests that arrived.
 pub(super) type Wrong = Arc<Mutex<Vec<String>>>;
 
-/// Starts one.
+/// Starts an origin.
 pub(super) fn start(wrong: &Wrong) -> SocketAddr {
     let wrong = wrong.clone();
     origin(move |mut conn| while serve(&mut conn, &wrong) == After::Goes {})
@@ -206,7 +206,7 @@ fn chunked(content: &[u8], case: &Case, end: &str) -> Vec<u8> {
     all
 }
 
-/// Says no more.
+/// Sends nothing more until the connection closes.
 fn until_closed(conn: &mut Conn) -> After {
     let _ = std::io::copy(&mut conn.reader, &mut std::io::sink());
     After::Ends
@@ -219,7 +219,7 @@ fn reset(conn: &mut Conn) -> After {
 }
 
 impl Upload {
-    /// What announces it, and the whole of it as it is sent.
+    /// Fields that frame the body, and the body as it is sent.
     pub(super) fn framed(self, body: &[u8], case: &Case) -> (String, Vec<u8>) {
         match self {
             Self::Nothing => (String::new(), Vec::new()),
