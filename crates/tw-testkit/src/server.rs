@@ -31,6 +31,7 @@ use crate::client::Client;
 use crate::ports::{self, Port};
 use crate::process::Group;
 use crate::temp::TempDir;
+use crate::tls::Certificate;
 use crate::wait;
 
 /// If this variable of the environment is not empty, every server gets a master and a worker process.
@@ -101,6 +102,12 @@ impl Builder {
     pub fn file(mut self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Self {
         self.files.push((name.as_ref().to_owned(), content.as_ref().to_owned()));
         self
+    }
+
+    /// Puts a certificate and its key into the prefix, as `conf/NAME.crt` and `conf/NAME.key`.
+    #[must_use]
+    pub fn certificate(self, name: &str, made: &Certificate) -> Self {
+        self.file(format!("conf/{name}.crt"), &made.pem).file(format!("conf/{name}.key"), &made.key)
     }
 
     /// Adds an argument after `-p PREFIX -c CONF`.

@@ -50,17 +50,21 @@ fn longest_idle_connection_is_closed_when_descriptors_run_out() {
     }
 }
 
+/// Clients that have begun a request, each on an accepted or queued connection.
+fn begin_requests(server: &Server, count: usize) -> Vec<Client> {
+    let client = |_| {
+        let mut client = server.connect().unwrap();
+        client.send(BEGUN).unwrap();
+        client
+    };
+    (0..count).map(client).collect()
+}
+
 #[test]
 fn loop_at_its_limit_pauses_accepting() {
     // Nobody waits for a request, so that nobody can be spared.
     let server = ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
-    let mut busy: Vec<Client> = (0..150)
-        .map(|_| {
-            let mut client = server.connect().unwrap();
-            client.send(BEGUN).unwrap();
-            client
-        })
-        .collect();
+    let mut busy = begin_requests(&server, 150);
     server.wait_error_log("[crit]").unwrap();
     // Those that have been accepted are served, and the others when they have gone.
     while !busy.is_empty() {
@@ -143,13 +147,7 @@ fn unused_open_files_are_closed_for_connections() {
     for n in 0..300 {
         assert_eq!(get(&server, &format!("/{n}")).text(), "x");
     }
-    let mut busy: Vec<Client> = (0..40)
-        .map(|_| {
-            let mut client = server.connect().unwrap();
-            client.send(BEGUN).unwrap();
-            client
-        })
-        .collect();
+    let mut busy = begin_requests(&server, 40);
     for client in &mut busy {
         is_answered(client, "\r\n");
     }

@@ -14,8 +14,7 @@ fn speaking() -> (Server, TempDir) {
     dir.write("body", vec![b'x'; 300_000]).unwrap();
     let server = start(
         server()
-            .file("conf/one.crt", &own.pem)
-            .file("conf/one.key", &own.key)
+            .certificate("one", &own)
             .file("html/a.txt", "hello")
             .file("html/page.html", "<link rel=\"stylesheet\" href=\"/a.css\">")
             .file("html/a.css", "p { color: red }")

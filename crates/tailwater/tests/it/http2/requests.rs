@@ -69,7 +69,7 @@ fn server_with_file() -> tw_testkit::server::Builder {
 fn tls_negotiates_h2_by_alpn() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost", "other"]);
-    let files = server_with_file().file("conf/one.crt", &made.pem).file("conf/one.key", &made.key);
+    let files = server_with_file().certificate("one", &made);
     let server = start(
         files,
         "ssl_certificate one.crt; ssl_certificate_key one.key; root html;

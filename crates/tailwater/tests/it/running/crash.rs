@@ -2,38 +2,45 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::process::{Pid, kill_process};
-use tw_testkit::{Client, Signal, wait};
+use tw_testkit::{Client, Server, Signal, wait};
 
 use crate::running::master::{builder, conf, new, start, started};
 use crate::support::download::{LARGE, begin_download};
 use crate::support::page;
 use crate::support::process::{children, is_gone, kill, worker};
-use crate::support::reload::reload;
-use crate::support::reload::reload_until;
+use crate::support::reload::{reload, reload_until};
 
 /// Clients that send requests on connections of their own, until `stop`: they count those that could not connect, and
 /// those that got no response.
-struct Load<'a> {
-    addr: std::net::SocketAddr,
-    unix: &'a std::path::Path,
-    stop: &'a AtomicBool,
-    refused: &'a AtomicU32,
-    broken: &'a AtomicU32,
-    answered: &'a AtomicU32,
+struct Load {
+    addr: SocketAddr,
+    unix: PathBuf,
+    stop: AtomicBool,
+    refused: AtomicU32,
+    broken: AtomicU32,
+    answered: AtomicU32,
 }
 
-impl Load<'_> {
+impl Load {
+    /// Load of the first address of a server, and of the socket `socket` in its prefix.
+    fn of(server: &Server) -> Self {
+        let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
+        let (unix, stop) = (server.prefix().join("socket"), AtomicBool::new(false));
+        Self { addr: server.addr(), unix, stop, refused, broken, answered }
+    }
+
     fn run(&self, is_unix: bool) {
         while !self.stop.load(Ordering::Relaxed) {
             let count = match self.ask(is_unix) {
-                Ok(true) => self.answered,
-                Ok(false) => self.broken,
-                Err(_) => self.refused,
+                Ok(true) => &self.answered,
+                Ok(false) => &self.broken,
+                Err(_) => &self.refused,
             };
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -42,7 +49,7 @@ impl Load<'_> {
     /// Returns true for errors of `connect`.
     fn ask(&self, is_unix: bool) -> std::io::Result<bool> {
         match is_unix {
-            true => UnixStream::connect(self.unix).map(exchange),
+            true => UnixStream::connect(&self.unix).map(exchange),
             false => TcpStream::connect(self.addr).map(exchange),
         }
     }
@@ -63,33 +70,25 @@ fn killed_worker_loses_its_connections_only() {
              listen unix:{{prefix}}/socket; location /old {{ return 200 old; }} }} }}"
         );
         let mut server = start(builder(), &text);
-        let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
-        let (unix, stop) = (server.prefix().join("socket"), AtomicBool::new(false));
-        let load = Load {
-            addr: server.addr(),
-            unix: &unix,
-            stop: &stop,
-            refused: &refused,
-            broken: &broken,
-            answered: &answered,
-        };
+        let load = Load::of(&server);
         let before = worker(&server);
         std::thread::scope(|scope| {
             for number in 0..CONNECTIONS {
                 let load = &load;
                 scope.spawn(move || load.run(number % 4 == 0));
             }
-            let more = |than: u32| wait::until(wait::PATIENCE, || answered.load(Ordering::Relaxed) > than);
+            let more =
+                |than: u32| wait::until(wait::PATIENCE, || load.answered.load(Ordering::Relaxed) > than);
             let is_busy = more(500);
             kill(before, Signal::KILL);
             let respawned =
                 wait::until(wait::PATIENCE, || children(server.pid()).iter().any(|pid| *pid != before));
-            let goes_on = more(answered.load(Ordering::Relaxed) + 500);
-            stop.store(true, Ordering::Relaxed);
+            let goes_on = more(load.answered.load(Ordering::Relaxed) + 500);
+            load.stop.store(true, Ordering::Relaxed);
             assert!(is_busy && respawned && goes_on, "{}", server.error_log());
         });
-        assert_eq!(refused.load(Ordering::Relaxed), 0, "{options}");
-        let broken = broken.load(Ordering::Relaxed);
+        assert_eq!(load.refused.load(Ordering::Relaxed), 0, "{options}");
+        let broken = load.broken.load(Ordering::Relaxed);
         assert!(broken <= CONNECTIONS, "{options}: {broken} of {CONNECTIONS}");
         let line = server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
         assert!(line.contains("[alert]"), "{line}");
@@ -188,16 +187,7 @@ fn worker_of_a_killed_master_finishes_and_exits() {
 #[test]
 fn many_signals_lose_nothing() {
     let mut server = started("worker_processes 2;");
-    let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
-    let (unix, stop) = (server.prefix().join("none"), AtomicBool::new(false));
-    let load = Load {
-        addr: server.addr(),
-        unix: &unix,
-        stop: &stop,
-        refused: &refused,
-        broken: &broken,
-        answered: &answered,
-    };
+    let load = Load::of(&server);
     let mut download = begin_download(&server);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -207,12 +197,12 @@ fn many_signals_lose_nothing() {
             for signal in [Signal::HUP, Signal::USR1, Signal::CHILD] {
                 server.signal(signal).unwrap();
             }
-            let goal = answered.load(Ordering::Relaxed) + number % 5;
-            assert!(wait::until(wait::PATIENCE, || answered.load(Ordering::Relaxed) >= goal));
+            let goal = load.answered.load(Ordering::Relaxed) + number % 5;
+            assert!(wait::until(wait::PATIENCE, || load.answered.load(Ordering::Relaxed) >= goal));
         }
-        stop.store(true, Ordering::Relaxed);
+        load.stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!((refused.into_inner(), broken.into_inner()), (0, 0), "{}", server.error_log());
+    assert_eq!((load.refused.into_inner(), load.broken.into_inner()), (0, 0), "{}", server.error_log());
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     for _ in 0..100 {
         server.signal(Signal::HUP).unwrap();

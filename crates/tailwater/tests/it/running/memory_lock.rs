@@ -222,7 +222,7 @@ fn private_keys_are_locked_even_with_lock_off() {
     let made = Authority::new().certify_rsa(&["localhost"]);
     let conf = "worker_memory_lock off; http { server { listen 127.0.0.1:{port}; return 204; }
         server { listen 127.0.0.1:{port1} ssl; ssl_certificate one.crt; ssl_certificate_key one.key; } }";
-    let builder = server().with_master().file("conf/one.crt", made.pem).file("conf/one.key", made.key);
+    let builder = server().with_master().certificate("one", &made);
     let server = builder.start(conf).unwrap();
     // The parsed key, and nothing else of note: the texts of files are gone.
     assert_eq!(status(worker(&server), "VmLck"), 64);
@@ -232,7 +232,7 @@ fn private_keys_are_locked_even_with_lock_off() {
 #[test]
 fn single_process_locks_its_program_on_reload() {
     let made = Authority::new().certify(&["localhost"]);
-    let builder = server().in_one_process().file("conf/one.crt", made.pem).file("conf/one.key", made.key);
+    let builder = server().in_one_process().certificate("one", &made);
     let conf = |word: &str| {
         format!(
             "worker_memory_lock {word}; http {{ server {{ listen 127.0.0.1:{{port}}; return 200 {word}; }}

@@ -35,9 +35,12 @@ pub(crate) fn try_metric<T: FromStr<Err: Debug>>(server: &Server, series: &str) 
     values.pop()
 }
 
-/// Sum over the labels of a family; 0 if it has no sample.
+/// Sum over the labels of a family. Panics if it has no sample.
 pub(crate) fn metric_sum(server: &Server, name: &str) -> u64 {
-    metric_values::<u64>(&metrics_text(server), name).iter().sum()
+    let text = metrics_text(server);
+    let values = metric_values::<u64>(&text, name);
+    assert!(!values.is_empty(), "{name} has no sample: {text}");
+    values.iter().sum()
 }
 
 /// Values of all samples on a page that are called `series` or have labels behind that, in their order.

@@ -20,8 +20,7 @@ const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_
 fn start(made: &Certificate, more: &str) -> Server {
     let http = format!("server {{ {LISTEN} {more} location / {{ return 200 $ssl_client_verify; }} }}");
     server()
-        .file("conf/one.crt", &made.pem)
-        .file("conf/one.key", &made.key)
+        .certificate("one", made)
         .start(&format!("worker_processes 1; thread_pool tls threads=1; http {{ {http} }}"))
         .unwrap()
 }
@@ -208,7 +207,7 @@ fn bad_client_certificates_are_refused() {
         "server {{ {LISTEN} ssl_client_certificate ca.crt; ssl_verify_client optional; error_page 495 =200 /bad;
            location / {{ return 200 $ssl_client_verify; }} location = /bad {{ return 200 $ssl_client_verify; }} }}"
     );
-    let builder = server().file("conf/one.crt", &own.pem).file("conf/one.key", &own.key);
+    let builder = server().certificate("one", &own);
     let server = builder
         .file("conf/ca.crt", authority.pem())
         .start(&format!("worker_processes 1; http {{ {http} }}"))
@@ -285,8 +284,7 @@ fn handshakes_work_with_each_ssl_sign_pool() {
     for signer in ["off", "signers", "tls"] {
         let http = format!("server {{ {LISTEN} ssl_sign_pool {signer}; location / {{ return 200 here; }} }}");
         let server = server()
-            .file("conf/one.crt", &made.pem)
-            .file("conf/one.key", &made.key)
+            .certificate("one", &made)
             .start(&format!("worker_processes 2; thread_pool signers threads=2; http {{ {http} }}"))
             .unwrap();
         thread::scope(|scope| {

@@ -12,9 +12,7 @@ use crate::support::{refusal_of, server};
 
 /// A server with these certificates. Files are opened and parsed in a pool: the loop guard is on.
 fn start(http: &str, made: &[(&str, &Certificate)]) -> Server {
-    let builder = made.iter().fold(server(), |server, (name, made)| {
-        server.file(format!("conf/{name}.crt"), &made.pem).file(format!("conf/{name}.key"), &made.key)
-    });
+    let builder = made.iter().fold(server(), |server, (name, made)| server.certificate(name, made));
     builder.start(&format!("worker_processes 1; http {{ {http} }}")).unwrap()
 }
 

@@ -25,7 +25,7 @@ fn conf(main: &str, said: &str) -> String {
 }
 
 fn started(builder: Builder, made: &Certificate, main: &str) -> Server {
-    let builder = builder.file("conf/one.crt", &made.pem).file("conf/one.key", &made.key);
+    let builder = builder.certificate("one", made);
     builder.start(&conf(main, "before")).unwrap()
 }
 
@@ -143,8 +143,7 @@ fn changed_link_target_is_noticed() {
         .file("conf/1/tls.key", &world.one.key)
         .file("conf/2/tls.crt", &world.two.pem)
         .file("conf/2/tls.key", &world.two.key)
-        .file("conf/one.crt", &world.one.pem)
-        .file("conf/one.key", &world.one.key);
+        .certificate("one", &world.one);
     let server = builder.start(&conf("", "before")).unwrap();
     let dir = server.prefix().join("conf");
     let point_to = |target: &str| {
@@ -169,10 +168,7 @@ fn malformed_directives_are_refused() {
     assert!(said.contains("invalid value \"maybe\" in \"ssl_certificate_watch\" directive"), "{said}");
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
-    let builder = server()
-        .file("conf/one.crt", made.pem)
-        .file("conf/one.key", made.key)
-        .file("conf/response", b"whatever it says");
+    let builder = server().certificate("one", &made).file("conf/response", b"whatever it says");
     let conf = format!(
         "http {{ server {{ listen 127.0.0.1:{{port}} ssl; {BOTH} ssl_certificate_watch on; ssl_stapling on; ssl_stapling_file response; }} }}"
     );

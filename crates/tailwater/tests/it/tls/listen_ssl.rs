@@ -17,9 +17,7 @@ use crate::support::{refusal_of, server, start};
 
 /// A server with these certificates, each in `NAME.crt` and `NAME.key` beside its configuration.
 fn with<'a>(certificates: impl IntoIterator<Item = (&'a str, &'a Certificate)>) -> Builder {
-    certificates.into_iter().fold(server(), |server, (name, made)| {
-        server.file(format!("conf/{name}.crt"), &made.pem).file(format!("conf/{name}.key"), &made.key)
-    })
+    certificates.into_iter().fold(server(), |server, (name, made)| server.certificate(name, made))
 }
 
 fn get(client: &mut Client, target: &str) -> Response {

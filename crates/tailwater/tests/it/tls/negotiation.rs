@@ -12,7 +12,7 @@ use crate::support::tls::try_get_tls;
 const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
 
 fn started(made: &Certificate, files: &[(&str, &[u8])], more: &str) -> Server {
-    let builder = server().file("conf/one.crt", &made.pem).file("conf/one.key", &made.key);
+    let builder = server().certificate("one", made);
     let builder = files.iter().fold(builder, |builder, (name, bytes)| builder.file(name, bytes));
     builder.start(&format!("http {{ server {{ {LISTEN} {more} }} }}")).unwrap()
 }

@@ -18,8 +18,7 @@ fn start() -> (Server, TempDir) {
     dir.write("client.key", &client.key).unwrap();
     let both = "ssl_certificate one.crt; ssl_certificate_key one.key;";
     let server = server()
-        .file("conf/one.crt", &own.pem)
-        .file("conf/one.key", &own.key)
+        .certificate("one", &own)
         .file("conf/ca.crt", authority.pem())
         .start(&format!(
             "http {{
@@ -91,8 +90,7 @@ fn short_client_keys_end_no_handshake() {
     let (weak, unknown) = ("66:EE certificate key too weak", "21:unable to verify the first certificate");
     for (demand, of_stranger) in [("on", 400), ("optional", 400), ("optional_no_ca", 200)] {
         let server = server()
-            .file("conf/one.crt", &own.pem)
-            .file("conf/one.key", &own.key)
+            .certificate("one", &own)
             .file("conf/known.crt", std::fs::read(dir.join("known.crt")).unwrap())
             .start(&format!(
                 "http {{ server {{ listen 127.0.0.1:{{port}} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;

@@ -94,11 +94,7 @@ fn client(authority: &Authority, offered: &[SignatureScheme], tickets: &Arc<Tick
 
 fn start(authority: &Authority, conf: &str) -> Server {
     let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
-    let site = server()
-        .file("conf/ecdsa.crt", &ecdsa.pem)
-        .file("conf/ecdsa.key", &ecdsa.key)
-        .file("conf/rsa.crt", &rsa.pem)
-        .file("conf/rsa.key", &rsa.key);
+    let site = server().certificate("ecdsa", &ecdsa).certificate("rsa", &rsa);
     crate::support::start(
         site,
         &format!(
