@@ -1,7 +1,9 @@
 //! End-to-end tests: the binary, real sockets, the loop guard on; one folder for each feature.
 //!
-//! What is expected is what nginx does. `TAILWATER_TEST_BINARY` names another program to test, for example a script that
-//! takes `loop_guard` out of the configuration and starts nginx: where a test fails then, its expectation is not nginx's.
+//! The expected behaviour is that of nginx. `TAILWATER_TEST_BINARY` names another program to test, for example a script that
+//! takes `loop_guard` out of the configuration and starts nginx: a test that fails then expects what nginx does not do.
+//!
+//! `cargo test -p tailwater --test it cache::` runs one folder. Helpers that folders share are in `support`.
 
 #![allow(
     clippy::unwrap_used,

@@ -36,11 +36,11 @@ fn examples() -> Vec<(String, String)> {
 }
 
 /// A server with the example below this heading in front of this origin, with directories of its own.
-pub(crate) fn example(heading: &str, origin: SocketAddr) -> Server {
+pub(super) fn example(heading: &str, origin: SocketAddr) -> Server {
     example_with(heading, origin, "")
 }
 
-/// The same with another block in `http`.
+/// [`example`] with another block in `http`.
 fn example_with(heading: &str, origin: SocketAddr, more: &str) -> Server {
     let (_, conf) = examples().into_iter().find(|(found, _)| found == heading).unwrap();
     let conf = conf

@@ -1,7 +1,7 @@
 //! The response cache: `proxy_cache` and its kin, purges, `slice`, and what disks and crashes do to it.
 
 mod directories;
-pub(crate) mod doc_examples;
+mod doc_examples;
 mod failing_disks;
 mod fill_continuation;
 mod kill_and_restart;
@@ -9,7 +9,7 @@ mod lost_files;
 mod memory;
 mod nginx_directories;
 mod path_parameters;
-pub(crate) mod proxy_cache;
+mod proxy_cache;
 mod proxy_cache_purge;
 mod purge;
 mod rfc9111;

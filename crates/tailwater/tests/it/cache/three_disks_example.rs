@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use tw_testkit::origin::counting;
 use tw_testkit::{Random, Server, wait};
 
-use crate::cache::doc_examples::example;
+use super::doc_examples::example;
 use crate::support::files::files_below;
 use crate::support::get;
 

@@ -19,15 +19,15 @@ use crate::support::origin::mirror;
 use tw_testkit::origin::{Conn, origin};
 
 /// A running `tailwater proxy`.
-pub(crate) struct Proxied {
+pub(super) struct Proxied {
     out: TempDir,
     port: Port,
-    pub(crate) group: Group,
+    pub(super) group: Group,
 }
 
 impl Proxied {
     /// Starts it, and waits for its first line of output.
-    pub(crate) fn start(words: &[&str]) -> Self {
+    pub(super) fn start(words: &[&str]) -> Self {
         let port = Port::reserve().expect("a port is free");
         let out = TempDir::new("proxy").expect("a directory can be made");
         let file = |name| File::create(out.join(name)).expect("a file can be written");
@@ -42,7 +42,7 @@ impl Proxied {
         proxied
     }
 
-    pub(crate) fn addr(&self) -> SocketAddr {
+    pub(super) fn addr(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port.number()).into()
     }
 
@@ -51,7 +51,7 @@ impl Proxied {
     }
 
     /// Standard error so far.
-    pub(crate) fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         fs::read_to_string(self.out.join("stderr")).unwrap_or_default()
     }
 
@@ -62,7 +62,7 @@ impl Proxied {
     }
 
     /// Ends it as Ctrl-C does.
-    pub(crate) fn end(mut self) -> String {
+    pub(super) fn end(mut self) -> String {
         self.group.signal(Signal::INT).unwrap();
         assert_eq!(self.group.wait(wait::PATIENCE).unwrap().code(), Some(0), "{}", self.said());
         self.said()
@@ -189,7 +189,7 @@ fn upstream_faults_are_printed_in_one_line() {
 }
 
 /// A frame as RFC 6455 has it, up to 125 bytes; clients mask theirs.
-pub(crate) fn frame(opcode: u8, data: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
+pub(super) fn frame(opcode: u8, data: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let len = u8::try_from(data.len()).unwrap();
     let mut frame = vec![0x80 | opcode, len | if mask.is_some() { 0x80 } else { 0 }];
     frame.extend_from_slice(mask.as_ref().map_or(&[], |mask| &mask[..]));
@@ -212,11 +212,11 @@ fn read_frame(from: &mut impl Read) -> Option<(u8, Vec<u8>)> {
 /// Key and answer of section 1.3 of RFC 6455.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-pub(crate) const TEXT: u8 = 1;
-pub(crate) const CLOSE: u8 = 8;
+pub(super) const TEXT: u8 = 1;
+pub(super) const CLOSE: u8 = 8;
 
 /// Opens a WebSocket through the proxy.
-pub(crate) fn open_websocket(addr: SocketAddr) -> Client {
+pub(super) fn open_websocket(addr: SocketAddr) -> Client {
     let mut client = Client::connect(addr).unwrap();
     client
         .send(format!(

@@ -9,7 +9,7 @@ use std::thread;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Lacks, TempDir, leave_out, wait};
 
-use crate::commands::proxy::{CLOSE, Proxied, TEXT, frame, open_websocket};
+use super::proxy::{CLOSE, Proxied, TEXT, frame, open_websocket};
 
 /// A running server program.
 struct App {

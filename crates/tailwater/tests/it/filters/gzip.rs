@@ -9,7 +9,7 @@ use crate::support::content::noise;
 use crate::support::{ask, get, raw, refusal, server, start, start_server};
 
 /// Body as a decoder of `coding` reads it.
-pub(crate) fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
+fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match coding {
         "gzip" => {

@@ -21,13 +21,13 @@ use tw_testkit::{Client, Server, wait};
 use crate::support::http2::connect;
 use crate::support::{refusal_of, server, start};
 
-pub(crate) const PATH: &str = "/echo.Echo/Say";
-pub(crate) const INTERNAL_ERROR: u32 = 2;
+pub(super) const PATH: &str = "/echo.Echo/Say";
+pub(super) const INTERNAL_ERROR: u32 = 2;
 const REFUSED_STREAM: u32 = 7;
-pub(crate) const CANCEL: u32 = 8;
+pub(super) const CANCEL: u32 = 8;
 
 /// A server with `http` and `content` in its blocks; it has one loop, so that connections are reused.
-pub(crate) fn passing(http: &str, content: &str) -> Server {
+pub(super) fn passing(http: &str, content: &str) -> Server {
     start(
         server(),
         &format!(
@@ -38,7 +38,7 @@ pub(crate) fn passing(http: &str, content: &str) -> Server {
     )
 }
 
-pub(crate) fn to(addr: SocketAddr, more: &str) -> Server {
+pub(super) fn to(addr: SocketAddr, more: &str) -> Server {
     passing("", &format!("location / {{ grpc_pass {addr}; {more} }}"))
 }
 
@@ -51,7 +51,7 @@ fn named(addr: SocketAddr, more: &str) -> Server {
 }
 
 /// A call with this message.
-pub(crate) fn call(client: &mut Http2, message: &[u8]) -> Result<Answer, h2::Error> {
+pub(super) fn call(client: &mut Http2, message: &[u8]) -> Result<Answer, h2::Error> {
     client.ask("POST", PATH, &[("content-type", "application/grpc"), ("te", "trailers")], message)
 }
 

@@ -10,7 +10,7 @@ use tw_testkit::http2::{END_HEADERS, END_STREAM, frame, head, hpack, kind};
 use tw_testkit::http2_origin::{frames_origin, http2_origin};
 use tw_testkit::wait;
 
-use crate::gateways::grpc::{CANCEL, INTERNAL_ERROR, PATH, call, passing, to};
+use super::grpc::{CANCEL, INTERNAL_ERROR, PATH, call, passing, to};
 use crate::support::http2::connect;
 
 const PUSH_PROMISE: u8 = 5;

@@ -1,7 +1,7 @@
 //! Gateways to applications: FastCGI, uwsgi, SCGI, gRPC, memcached.
 
 mod fastcgi;
-pub(crate) mod grpc;
+mod grpc;
 mod grpc_faults;
 mod grpc_interop;
 mod memcached;

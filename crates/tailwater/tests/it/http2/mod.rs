@@ -4,6 +4,6 @@ mod attacks;
 mod features;
 mod priority;
 mod real_clients;
-pub(crate) mod requests;
+mod requests;
 mod rfc9113;
 mod websocket;

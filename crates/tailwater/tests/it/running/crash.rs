@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::process::{Pid, kill_process};
 use tw_testkit::{Client, Server, Signal, wait};
 
-use crate::running::master::{builder, conf, new, start, started};
+use super::master::{builder, conf, new, start, started};
 use crate::support::download::{LARGE, begin_download};
 use crate::support::page;
 use crate::support::process::{children, is_gone, kill, worker};

@@ -4,7 +4,7 @@ use std::fs;
 
 use tw_testkit::{Client, Server, Signal, wait};
 
-use crate::running::master::{builder, conf, new, start, started};
+use super::master::{builder, conf, new, start, started};
 use crate::support::page;
 use crate::support::process::{children, is_gone, kill, worker};
 use crate::support::reload::reload_until;

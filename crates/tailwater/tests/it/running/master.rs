@@ -16,11 +16,11 @@ use crate::support::{page, server};
 /// Process title of the worker.
 const TITLE: &str = "tailwater: worker process";
 
-pub(crate) fn builder() -> Builder {
+pub(super) fn builder() -> Builder {
     with_large_file().with_master()
 }
 
-pub(crate) fn conf(main: &str, locations: &str) -> String {
+pub(super) fn conf(main: &str, locations: &str) -> String {
     format!(
         "{main} http {{ server {{ listen 127.0.0.1:{{port}}; location /old {{ return 200 old; }} {locations} \
          location / {{ root html; }} }} }}"
@@ -28,11 +28,11 @@ pub(crate) fn conf(main: &str, locations: &str) -> String {
 }
 
 /// A server with a master and a worker that serves. Started by root, its worker runs as `nobody`.
-pub(crate) fn started(main: &str) -> Server {
+pub(super) fn started(main: &str) -> Server {
     start(builder(), &conf(main, ""))
 }
 
-pub(crate) fn start(builder: Builder, conf: &str) -> Server {
+pub(super) fn start(builder: Builder, conf: &str) -> Server {
     let server = builder.start(conf).unwrap();
     // The master listens before there is a worker process, and hears signals as soon as that serves.
     server.signal(Signal::CHILD).unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn start(builder: Builder, conf: &str) -> Server {
     server
 }
 
-pub(crate) fn new(text: &str) -> String {
+pub(super) fn new(text: &str) -> String {
     format!("location /new {{ return 200 {text}; }}")
 }
 

@@ -2,7 +2,7 @@
 
 use tw_testkit::{Signal, wait};
 
-use crate::running::master::{conf, started};
+use super::master::{conf, started};
 use crate::support::download::{LARGE, begin_download};
 use crate::support::process::{children, is_gone, kill, worker};
 use crate::support::reload::reload;

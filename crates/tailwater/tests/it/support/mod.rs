@@ -1,4 +1,4 @@
-//! Helpers that several folders of tests share.
+//! Helpers that several folders of tests share. A test uses these, and those of its own folder.
 
 pub(crate) mod cache;
 pub(crate) mod content;
