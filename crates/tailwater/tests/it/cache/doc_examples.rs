@@ -64,7 +64,7 @@ fn cache(response: &Response) -> &str {
 }
 
 /// Sends requests until one is a hit and no fill is in progress that could replace it.
-fn hit(server: &Server, path: &str) -> Response {
+fn wait_for_hit(server: &Server, path: &str) -> Response {
     let is_filling = || metric_sum(server, "cache_filling") > 0;
     let found = wait::some(wait::PATIENCE, || {
         let response = ask(server, &format!("GET {path}"), &[]);
@@ -140,7 +140,7 @@ fn example_for_wordpress_caches() {
     let server = example("WordPress", origin);
     let kept = {
         ask(&server, "GET /post/", &[]);
-        hit(&server, "/post/").text()
+        wait_for_hit(&server, "/post/").text()
     };
     for cookie in ["Cookie: a=b; wordpress_logged_in_0123=x", "Cookie: woocommerce_items_in_cart=1"] {
         for _ in 0..2 {
@@ -154,7 +154,7 @@ fn example_for_wordpress_caches() {
         assert_eq!(cache(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
         assert_eq!(cache(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
     }
-    assert_eq!(hit(&server, "/post/").text(), kept);
+    assert_eq!(wait_for_hit(&server, "/post/").text(), kept);
     assert_eq!(cache(&ask(&server, "POST /post/", &[])), "");
 }
 
@@ -165,7 +165,7 @@ fn example_of_purging_purges() {
     let purge = |path: &str, fields: &[&str]| ask(&server, &format!("PURGE {path}"), fields).status;
     let fill = |path: &str| {
         ask(&server, &format!("GET {path}"), &[]);
-        hit(&server, path).text()
+        wait_for_hit(&server, path).text()
     };
     fill("/news/1");
     assert_eq!(purge("/news/1", &[]), 204);
@@ -189,7 +189,7 @@ fn example_of_purging_purges() {
     });
     let (before, stale) = soft.unwrap();
     assert_eq!(stale, before);
-    assert_ne!(hit(&server, "/soft").text(), before);
+    assert_ne!(wait_for_hit(&server, "/soft").text(), before);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn example_of_purging_refuses_other_addresses() {
         .replace("/var/cache/", "kept-");
     let server = server().with_master().start(&conf).unwrap();
     ask(&server, "GET /a", &[]);
-    hit(&server, "/a");
+    wait_for_hit(&server, "/a");
     for method in ["PURGE", "PUT", "DELETE"] {
         assert_eq!(ask(&server, &format!("{method} /a"), &[]).status, 403, "{method}");
     }
@@ -230,7 +230,7 @@ fn example_of_tags_purges_by_tag() {
     let fill = || {
         for path in paths {
             ask(&server, &format!("GET {path}"), &[]);
-            assert_eq!(hit(&server, path).field("Surrogate-Key"), None);
+            assert_eq!(wait_for_hit(&server, path).field("Surrogate-Key"), None);
         }
     };
     for (tag, expected) in [
@@ -267,11 +267,11 @@ fn example_of_purging_by_api_purges() {
     let bodies: Vec<_> = bodies.collect();
     assert_eq!(bodies.len(), 3);
     ask(&server, "GET /news/1", &[]);
-    hit(&server, "/news/1");
+    wait_for_hit(&server, "/news/1");
     for (body, expected) in bodies.iter().zip(["MISS", "MISS", "HIT"]) {
         assert_eq!(purge(body), 200, "{body}");
         assert_eq!(cache(&ask(&server, "GET /news/1", &[])), expected, "{body}");
-        hit(&server, "/news/1");
+        wait_for_hit(&server, "/news/1");
     }
     let page = tw_testkit::Client::get(server.addr_of(1), "/api/http/caches").unwrap().text();
     assert!(page.starts_with("{\"site\":{\"size\":"), "{page}");
@@ -352,11 +352,11 @@ fn example_of_webdav_invalidates() {
     let server = example("WebDAV", origin);
     ask(&server, "GET /file", &[]);
     ask(&server, "GET /other", &[]);
-    let (file, other) = (hit(&server, "/file").text(), hit(&server, "/other").text());
+    let (file, other) = (wait_for_hit(&server, "/file").text(), wait_for_hit(&server, "/other").text());
     assert_eq!(ask(&server, "PUT /file", &["Content-Length: 0"]).status, 200);
     let is_new = || ask(&server, "GET /file", &[]).text() != file;
     assert!(wait::until(wait::PATIENCE, is_new), "{}", server.error_log());
-    assert_eq!(hit(&server, "/other").text(), other);
+    assert_eq!(wait_for_hit(&server, "/other").text(), other);
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn example_of_logging_logs_cache_decisions() {
         lines[1].contains("cache=MISS age=- why=- ") && lines[1].ends_with("key=\"localhost/a\""),
         "{lines:?}"
     );
-    hit(&server, "/a");
+    wait_for_hit(&server, "/a");
     let page = ask(&server, "GET /metrics", &[]).text();
     let told = "\ntailwater_cache_responses_total{cache=\"seen\",status=\"HIT\"} ";
     assert!(page.contains(told), "{page}");

@@ -15,7 +15,7 @@ use crate::support::metrics::try_metric;
 use crate::support::{server, start};
 
 /// An origin that answers with the number of the request, and a long tail if the path says so.
-fn numbers() -> (SocketAddr, Arc<AtomicUsize>) {
+fn numbering_origin() -> (SocketAddr, Arc<AtomicUsize>) {
     counting(|conn, head, nth| {
         let tail = if head.contains("/large") { 2 << 20 } else { 0 };
         conn.answer("", format!("{nth} {}", "x".repeat(tail)));
@@ -50,16 +50,16 @@ fn number(response: &Response) -> usize {
 }
 
 /// Waits until no fill is in progress.
-fn settled(server: &Server) {
+fn wait_for_fills(server: &Server) {
     assert!(wait::until(wait::PATIENCE, || metric(server, "cache_filling") == 0), "{}", server.error_log());
 }
 
 #[test]
 fn full_disk_loses_entries_only() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = numbers();
+    let (addr, asked) = numbering_origin();
     let server = cached_on(&disk, addr);
-    settled(&server);
+    wait_for_fills(&server);
     for path in ["/small", "/large"] {
         for op in [Op::Create, Op::Write, Op::Rename] {
             for errno in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
@@ -67,11 +67,11 @@ fn full_disk_loses_entries_only() {
                 let fault = disk.on(op).inject(Fault::Error(errno));
                 let first = get(&server, path);
                 assert_eq!((first.status, number(&first)), (200, before), "{path} {op:?} {errno}");
-                settled(&server);
+                wait_for_fills(&server);
                 assert!(fault.hits() > 0, "{path} {op:?} {errno}");
                 // It was not kept.
                 assert_eq!(number(&get(&server, path)), before + 1, "{path} {op:?} {errno}");
-                settled(&server);
+                wait_for_fills(&server);
                 fault.lift();
             }
         }
@@ -81,18 +81,18 @@ fn full_disk_loses_entries_only() {
     assert!((1..=3).contains(&lines), "one a minute: {lines}");
     // Nothing is left of them, and what is free again is used again.
     let last = number(&get(&server, "/small"));
-    settled(&server);
+    wait_for_fills(&server);
     assert_eq!(number(&get(&server, "/small")), last);
     assert_eq!(metric(&server, "cache_stored_total"), 1);
 }
 
 /// A restarted server that has not loaded its cache (`/a`, the number 0) and looks on the disk, until the fault is
 /// lifted.
-fn started_anew(disk: &SlowDisk) -> (Server, Injected) {
-    let (addr, _) = numbers();
+fn start_again(disk: &SlowDisk) -> (Server, Injected) {
+    let (addr, _) = numbering_origin();
     let mut server = cached_on(disk, addr);
     assert_eq!(number(&get(&server, "/a")), 0);
-    settled(&server);
+    wait_for_fills(&server);
     server.stop().unwrap();
     let list = disk.on(Op::Readdir).inject(Fault::Stall);
     (cached_on(disk, addr), list)
@@ -101,7 +101,7 @@ fn started_anew(disk: &SlowDisk) -> (Server, Injected) {
 #[test]
 fn entry_found_during_its_purge_stays_purged() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (server, list) = started_anew(&disk);
+    let (server, list) = start_again(&disk);
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
     let mut purge = ask(&server, "PURGE");
     assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
@@ -120,14 +120,14 @@ fn entry_found_during_its_purge_stays_purged() {
 #[test]
 fn successor_of_a_purged_entry_does_not_restore_it() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (server, list) = started_anew(&disk);
+    let (server, list) = start_again(&disk);
     // Has opened the first one, and reads it until two are purged.
     let read = disk.on(Op::Read).inject(Fault::Stall);
     let mut late = ask(&server, "GET");
     assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
     assert_eq!(ask(&server, "PURGE").read_response().unwrap().status, 204);
     assert_eq!(number(&get(&server, "/a")), 1);
-    settled(&server);
+    wait_for_fills(&server);
     // The second one has left the index, and its file is still there.
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
     let mut purge = ask(&server, "PURGE");
@@ -204,13 +204,13 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
 #[test]
 fn unreadable_entry_is_fetched_again() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = numbers();
+    let (addr, asked) = numbering_origin();
     let server = cached_on(&disk, addr);
-    settled(&server);
+    wait_for_fills(&server);
     for op in [Op::Open, Op::Read] {
         for errno in [Errno::IO, Errno::MFILE, Errno::ACCESS] {
             get(&server, "/a");
-            settled(&server);
+            wait_for_fills(&server);
             // It is opened anew.
             server.signal(Signal::USR1).unwrap();
             let fault = disk.on(op).inject(Fault::Error(errno));
@@ -222,7 +222,7 @@ fn unreadable_entry_is_fetched_again() {
             };
             assert!(wait::until(wait::PATIENCE, is_asked), "{op:?} {errno}");
             fault.lift();
-            settled(&server);
+            wait_for_fills(&server);
         }
     }
 }
@@ -230,10 +230,10 @@ fn unreadable_entry_is_fetched_again() {
 #[test]
 fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, _) = numbers();
+    let (addr, _) = numbering_origin();
     let server = cached_on(&disk, addr);
     let hot = number(&get(&server, "/hot"));
-    settled(&server);
+    wait_for_fills(&server);
     for op in [Op::Create, Op::Write, Op::Rename, Op::Open, Op::Read] {
         let stall = disk.on(op).inject(Fault::Stall);
         // It comes as fast as the origin sends it, whatever the disk does. Who falls behind reads what was written.
@@ -251,7 +251,7 @@ fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
         // Nor does it who asks for the same again: it is still in memory, or the origin is asked.
         assert_eq!(get(&server, &format!("/new/{op:?}")).status, 200, "{op:?}");
         stall.lift();
-        settled(&server);
+        wait_for_fills(&server);
     }
     let text = get(&server, "/metrics").text();
     let turns = |bound: &str| -> u64 {

@@ -35,14 +35,14 @@ fn head(conn: &mut Conn, fields: &str, len: usize) {
 }
 
 /// Answers a request for the range from byte 3 to the end.
-fn rest(conn: &mut Conn, head: &str, fields: &str) {
+fn send_rest(conn: &mut Conn, head: &str, fields: &str) {
     assert!(head.contains("\r\nRange: bytes=3-\r\n") && head.contains("\r\nIf-Range: \"a\"\r\n"), "{head}");
     conn.say(format!("HTTP/1.1 206 Partial Content\r\n{fields}Content-Length: 7\r\n\r\n"));
     conn.say(&CONTENT[3..]);
 }
 
 /// Clients that have read the first three bytes, and read on when all have.
-fn crowd(server: &Server, count: usize) -> Vec<thread::JoinHandle<Option<Vec<u8>>>> {
+fn waiting_clients(server: &Server, count: usize) -> Vec<thread::JoinHandle<Option<Vec<u8>>>> {
     let ready = Arc::new(Barrier::new(count + 1));
     let clients = (0..count).map(|_| {
         let (addr, ready) = (server.addr(), ready.clone());
@@ -72,7 +72,7 @@ fn is_stored(server: &Server) {
 
 /// An origin whose first response stops after three bytes; the test decides how it goes on and how later requests are
 /// answered.
-fn stops_after_three(
+fn stalling_origin(
     fields: &'static str,
     then: impl Fn(&mut Conn) + Send + Sync + Clone + 'static,
     later: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static,
@@ -101,16 +101,16 @@ fn cut(conn: &mut Conn) {
 #[test]
 fn broken_fill_is_continued_by_one_range_request() {
     let (open, wait_open) = gate();
-    let (addr, asked) = stops_after_three(
+    let (addr, asked) = stalling_origin(
         TAG,
         move |conn| {
             wait_open();
             cut(conn);
         },
-        |conn, head| rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
+        |conn, head| send_rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
     );
     let server = cached(addr, LOCK);
-    let clients = crowd(&server, 20);
+    let clients = waiting_clients(&server, 20);
     open.store(true, SeqCst);
     for client in clients {
         assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{}", server.error_log());
@@ -185,7 +185,7 @@ fn broken_fill_is_continued_behind_each_kind_of_application() {
                          {name}_cache_lock on; add_header X-Cache $upstream_cache_status; }} }}"
             ),
         );
-        let clients = crowd(&server, 5);
+        let clients = waiting_clients(&server, 5);
         open.store(true, SeqCst);
         for client in clients {
             assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{name}: {}", server.error_log());
@@ -198,10 +198,10 @@ fn broken_fill_is_continued_behind_each_kind_of_application() {
 #[test]
 fn clients_of_both_protocols_get_what_continues_a_stalled_fill() {
     let (open, wait_open) = gate();
-    let (addr, asked) = stops_after_three(
+    let (addr, asked) = stalling_origin(
         TAG,
         move |_| wait_open(),
-        |conn, head| rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
+        |conn, head| send_rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
     );
     let server = cached(addr, LOCK);
     let clients: Vec<_> = (0..6)
@@ -229,19 +229,19 @@ fn continuation_of_another_version_is_refused() {
         ("", true),
     ] {
         let (open, wait_open) = gate();
-        let (addr, asked) = stops_after_three(
+        let (addr, asked) = stalling_origin(
             if is_weak { "ETag: W/\"a\"\r\n" } else { TAG },
             move |conn| {
                 wait_open();
                 cut(conn);
             },
             move |conn, head| match head.contains("\r\nRange:") {
-                true => rest(conn, head, fields),
+                true => send_rest(conn, head, fields),
                 false => conn.answer(TAG, CONTENT),
             },
         );
         let server = cached(addr, LOCK);
-        let clients = crowd(&server, 3);
+        let clients = waiting_clients(&server, 3);
         open.store(true, SeqCst);
         for client in clients {
             assert_eq!(client.join().unwrap(), None, "{fields}");
@@ -256,13 +256,13 @@ fn continuation_of_another_version_is_refused() {
 #[test]
 fn stalled_fill_is_continued_after_the_lock_age() {
     let (open, wait_open) = gate();
-    let (addr, asked) = stops_after_three(
+    let (addr, asked) = stalling_origin(
         TAG,
         move |_| wait_open(),
-        |conn, head| rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
+        |conn, head| send_rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
     );
     let server = cached(addr, LOCK);
-    for client in crowd(&server, 20) {
+    for client in waiting_clients(&server, 20) {
         assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{}", server.error_log());
     }
     is_stored(&server);
@@ -344,7 +344,7 @@ fn clients_without_a_byte_leave_a_stalled_fill() {
 
 #[test]
 fn origin_without_ranges_continues_with_the_whole_response() {
-    let (addr, asked) = stops_after_three(TAG, cut, |conn, _| conn.answer(TAG, CONTENT));
+    let (addr, asked) = stalling_origin(TAG, cut, |conn, _| conn.answer(TAG, CONTENT));
     let server = cached(addr, "");
     assert_eq!(Client::get(server.addr(), "/a").unwrap().text().as_bytes(), CONTENT);
     is_stored(&server);

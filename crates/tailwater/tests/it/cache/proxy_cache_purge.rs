@@ -23,7 +23,7 @@ fn cached(purge: &str, more: &str) -> Server {
 }
 
 /// Sends requests until `target` is a hit.
-fn warm(server: &Server, target: &str) {
+fn wait_for_hit(server: &Server, target: &str) {
     let is_hit = || state(server, target) == "HIT";
     assert!(wait::until(wait::PATIENCE, is_hit), "{target}: {}", server.error_log());
 }
@@ -42,15 +42,15 @@ fn method_form_purges_by_method_and_address_only() {
         ["PURGE from 127.0.0.1", "PURGE from 192.0.2.0/24 127.0.0.0/8", "PURGE from all", "PURGE", "on"]
     {
         let server = cached(&format!("proxy_cache_purge {words};"), "");
-        warm(&server, "/a");
-        warm(&server, "/b");
+        wait_for_hit(&server, "/a");
+        wait_for_hit(&server, "/b");
         assert_eq!(state(&server, "/a"), "HIT", "{words}");
         assert_eq!(status(&server, "PURGE /a"), 200, "{words}");
         assert_eq!(status(&server, "PURGE /a"), 404, "{words}");
         assert_eq!((&*state(&server, "/a"), &*state(&server, "/b")), ("MISS", "HIT"), "{words}");
     }
     let server = cached("proxy_cache_purge PURGE from 192.0.2.1;", "");
-    warm(&server, "/a");
+    wait_for_hit(&server, "/a");
     assert_eq!(status(&server, "PURGE /a"), 403);
     assert_eq!(state(&server, "/a"), "HIT");
 }
@@ -58,8 +58,8 @@ fn method_form_purges_by_method_and_address_only() {
 #[test]
 fn purge_all_empties_the_cache() {
     let server = cached("proxy_cache_purge DELETE purge_all from 127.0.0.1;", "");
-    warm(&server, "/a");
-    warm(&server, "/b");
+    wait_for_hit(&server, "/a");
+    wait_for_hit(&server, "/b");
     assert_eq!(status(&server, "DELETE /a"), 200);
     assert_eq!((&*state(&server, "/a"), &*state(&server, "/b")), ("MISS", "MISS"));
 }
@@ -82,7 +82,7 @@ fn location_form_purges_the_key_it_names() {
             ),
         };
         if module == "proxy" {
-            warm(&server, "/a");
+            wait_for_hit(&server, "/a");
             let purged = ask(&server, "GET /purge/a", &[]);
             assert_eq!((purged.status, &*purged.text()), (200, "Successful purge\n"));
             assert_eq!(state(&server, "/a"), "MISS");

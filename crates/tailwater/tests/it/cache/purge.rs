@@ -13,7 +13,7 @@ use crate::support::metrics::metric;
 use crate::support::{ask, server, start, start_as_we_are};
 
 /// An origin that answers with the number of the request, and with the path as a tag.
-fn tagging() -> SocketAddr {
+fn tagging_origin() -> SocketAddr {
     let (addr, _) = counting(|conn, head, nth| {
         let path = head.split(' ').nth(1).unwrap_or_default().replace('/', "");
         let tail = if head.contains("/large") { 2 << 20 } else { 0 };
@@ -40,18 +40,18 @@ fn conf(dir: &str, addr: SocketAddr) -> String {
 }
 
 /// Cache status and the number in the body of a response.
-fn found(server: &Server, path: &str) -> (String, usize) {
+fn status_and_number(server: &Server, path: &str) -> (String, usize) {
     let response = get(server, path);
     let number = response.text().split(' ').next().unwrap().parse().unwrap();
     (response.field("X-Cache").unwrap_or_default().to_owned(), number)
 }
 
 fn had(server: &Server, path: &str) -> String {
-    found(server, path).0
+    status_and_number(server, path).0
 }
 
 /// Requests these paths until all are hits.
-fn keep(server: &Server, paths: &[&str]) {
+fn store_all(server: &Server, paths: &[&str]) {
     let is_settled = || metric(server, "cache_filling{cache=\"one\"}") == 0;
     for path in paths {
         let is_hit = || {
@@ -85,12 +85,12 @@ fn command(server: &Server, words: &[&str]) -> (bool, String) {
 
 #[test]
 fn api_shows_caches() {
-    let addr = tagging();
+    let addr = tagging_origin();
     let server = start(server(), &conf("cache", addr));
     let json = |path: &str| get(&server, path).text();
     assert_eq!(json("/read/http"), "[\"caches\",\"upstreams\"]");
     assert!(wait::until(wait::PATIENCE, || json("/read/http/caches/one").contains("\"cold\":false")));
-    keep(&server, &["/a"]);
+    store_all(&server, &["/a"]);
     assert_eq!((had(&server, "/a"), had(&server, "/a?bypass=1")), ("HIT".to_owned(), "BYPASS".to_owned()));
     let is_settled = || json("/read/http/caches/one").contains("\"filling\":0,\"stored\":2");
     assert!(wait::until(wait::PATIENCE, is_settled), "{}", json("/read/http/caches/one"));
@@ -124,9 +124,9 @@ fn api_shows_caches() {
 
 #[test]
 fn api_purges() {
-    let addr = tagging();
+    let addr = tagging_origin();
     let server = start(server(), &conf("cache", addr));
-    keep(&server, &["/a/1", "/a/2", "/b"]);
+    store_all(&server, &["/a/1", "/a/2", "/b"]);
     let done = (200, "{\"purged\":true}".to_owned());
     let key = |path: &str| format!("{{\"key\":\"localhost{path}\"}}");
     assert_eq!(purge(&server, &key("/a/1")), done, "{}", server.error_log());
@@ -135,13 +135,13 @@ fn api_purges() {
     assert!(nothing.0 == 404 && nothing.1.contains("\"code\":\"CacheKeyNotFound\""), "{nothing:?}");
     // A key is a key, whatever it ends in.
     assert_eq!(purge(&server, &key("/a/*")).0, 404);
-    keep(&server, &["/a/1"]);
+    store_all(&server, &["/a/1"]);
     assert_eq!(purge(&server, "{\"prefix\":\"localhost/a/\"}"), done);
     assert_eq!(["/a/1", "/a/2", "/b"].map(|path| had(&server, path)), ["MISS", "MISS", "HIT"]);
-    keep(&server, &["/a/1"]);
+    store_all(&server, &["/a/1"]);
     assert_eq!(purge(&server, "{\"tag\":\"of-b\",\"soft\":true}"), done);
     assert_eq!(["/b", "/a/1"].map(|path| had(&server, path)), ["STALE", "HIT"]);
-    keep(&server, &["/b"]);
+    store_all(&server, &["/b"]);
     assert_eq!(purge(&server, "{\"tag\":\"all\"}"), done);
     assert_eq!(["/a/1", "/b"].map(|path| had(&server, path)), ["MISS", "MISS"]);
     for (body, status, code) in [
@@ -156,16 +156,16 @@ fn api_purges() {
 
 #[test]
 fn purge_command_purges_in_a_running_server() {
-    let addr = tagging();
+    let addr = tagging_origin();
     for builder in [server(), server().with_master()] {
         let mut server = start(builder, &conf("cache", addr));
         let quiet = (true, String::new());
-        keep(&server, &["/a/1", "/a/2", "/b"]);
+        store_all(&server, &["/a/1", "/a/2", "/b"]);
         assert_eq!(command(&server, &["--cache", "one", "localhost/a/1"]), quiet, "{}", server.error_log());
         assert_eq!(["/a/1", "/a/2"].map(|path| had(&server, path)), ["MISS", "HIT"]);
         let nothing = (true, "tailwater: nothing in cache \"one\" has this key\n".to_owned());
         assert_eq!(command(&server, &["--cache", "one", "localhost/nothing"]), nothing);
-        keep(&server, &["/a/1"]);
+        store_all(&server, &["/a/1"]);
         assert_eq!(command(&server, &["localhost/a/*", "--cache=one"]), quiet);
         assert_eq!(["/a/1", "/a/2", "/b"].map(|path| had(&server, path)), ["MISS", "MISS", "HIT"]);
         assert_eq!(command(&server, &["--cache", "one", "--soft", "--tag", "of-b"]), quiet);
@@ -175,7 +175,7 @@ fn purge_command_purges_in_a_running_server() {
         assert_eq!(refused, (false, expected.to_owned()));
         server.wait_error_log("purge in cache \"one\" ordered by process ").unwrap();
         // Many at once.
-        keep(&server, &["/b"]);
+        store_all(&server, &["/b"]);
         thread::scope(|scope| {
             for client in 0..4 {
                 let server = &server;
@@ -200,13 +200,13 @@ fn purge_command_purges_in_a_running_server() {
 #[test]
 fn stalled_disk_delays_the_purge_only() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let addr = tagging();
+    let addr = tagging_origin();
     for builder in [server(), server().with_master()] {
         let dir = disk.path().join("cache");
         let server = start_as_we_are(builder, &conf(dir.to_str().unwrap(), addr));
         let is_warm = || get(&server, "/read/http/caches/one").text().contains("\"cold\":false");
         assert!(wait::until(wait::PATIENCE, is_warm), "{}", server.error_log());
-        keep(&server, &["/a"]);
+        store_all(&server, &["/a"]);
         let fault = disk.on(Op::Unlink).inject(Fault::Stall);
         thread::scope(|scope| {
             let ordered = scope.spawn(|| command(&server, &["--cache", "one", "localhost/a"]));
@@ -232,13 +232,13 @@ fn stalled_disk_delays_the_purge_only() {
 #[test]
 fn hit_times_are_counted_by_source() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let addr = tagging();
+    let addr = tagging_origin();
     let dir = disk.path().join("cache");
     let server = start_as_we_are(server(), &conf(dir.to_str().unwrap(), addr));
     let count =
         |from: &str| metric(&server, &format!("cache_hit_seconds_count{{cache=\"one\",from=\"{from}\"}}"));
     let hits = || metric(&server, "cache_responses_total{cache=\"one\",status=\"HIT\"}");
-    keep(&server, &["/a"]);
+    store_all(&server, &["/a"]);
     assert_eq!(had(&server, "/a"), "HIT");
     // The entry is open now, and its body in memory.
     let (inline, all) = (count("inline"), hits());
@@ -251,7 +251,7 @@ fn hit_times_are_counted_by_source() {
     assert_eq!(count("inline"), inline + 6);
     // Files of this disk are never read without waiting for it.
     let before = count("disk");
-    keep(&server, &["/large"]);
+    store_all(&server, &["/large"]);
     let large = hits();
     assert_eq!(had(&server, "/large"), "HIT");
     assert_eq!(hits(), large + 1);

@@ -116,7 +116,7 @@ fn slices(path: &str, which: impl IntoIterator<Item = usize>) -> Vec<String> {
 const ETAG: &str = "ETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n";
 
 /// Checks that the error log has only notices, and warnings about turns that a busy machine made long.
-fn no_complaint(server: &Server) {
+fn assert_no_errors(server: &Server) {
     let is_usual = |line: &&str| {
         line.contains("[notice]")
             || line.contains("[info]")
@@ -143,7 +143,7 @@ fn response_is_assembled_from_slices() {
         client.send("GET /file HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert!(client.read_response().unwrap().body == content(4500));
     }
-    no_complaint(&server);
+    assert_no_errors(&server);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn slices_are_cached_one_by_one() {
     let all = get(&server, "/a");
     assert_eq!((cache_status(&all), all.body == content(4500)), ("HIT", true));
     assert!(origin.asked().is_empty());
-    no_complaint(&server);
+    assert_no_errors(&server);
     // One, two beside three that were fetched, and five: each slice is a hit of its own, whose time is told.
     let timed = || metric_sum(&server, "cache_hit_seconds_count");
     assert!(wait::until(wait::PATIENCE, || timed() == 8), "{}", timed());
@@ -334,7 +334,7 @@ fn wrong_range_from_the_origin_is_an_error() {
 }
 
 /// An origin with two versions of one content, and a flag that switches to the second one.
-fn changing() -> (Ranged, Arc<AtomicBool>) {
+fn changing_origin() -> (Ranged, Arc<AtomicBool>) {
     let is_new = Arc::new(AtomicBool::new(false));
     let asked = is_new.clone();
     let origin = Ranged::answering(move |conn, head| match asked.load(SeqCst) {
@@ -346,7 +346,7 @@ fn changing() -> (Ranged, Arc<AtomicBool>) {
 
 #[test]
 fn stored_slices_of_an_older_version_are_fetched_anew() {
-    let (origin, is_new) = changing();
+    let (origin, is_new) = changing_origin();
     let server = origin.cached("slice 1000;");
     assert!(ask(&server, "GET /a", &["Range: bytes=1000-2999"]).body == [b'o'; 2000]);
     wait_stored(&server, 2);
@@ -360,7 +360,7 @@ fn stored_slices_of_an_older_version_are_fetched_anew() {
 
 #[test]
 fn changed_slice_behind_stored_ones_ends_one_response_only() {
-    let (origin, is_new) = changing();
+    let (origin, is_new) = changing_origin();
     let server = origin.cached("slice 1000;");
     assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
     wait_stored(&server, 2);

@@ -70,7 +70,7 @@ impl Proxied {
 }
 
 /// An address without a listener.
-fn nobody() -> SocketAddr {
+fn unused_addr() -> SocketAddr {
     // It lies below the ports that the kernel gives away by itself, and is reserved for as long as the process lives.
     let port = Port::reserve().unwrap();
     let addr = ([127, 0, 0, 1], port.number()).into();
@@ -133,7 +133,7 @@ fn requests_are_balanced_and_a_dead_server_is_skipped() {
             }
         })
     };
-    let (a, b, none) = (named("a"), named("b"), nobody());
+    let (a, b, none) = (named("a"), named("b"), unused_addr());
     let [first, second, third] = [a, b, none].map(|addr| addr.to_string());
     let proxied = Proxied::start(&[&first, &second, &third]);
     proxied.says(&format!("tailwater: [warn] http://{none} does not answer yet: connection refused"));
@@ -178,7 +178,7 @@ fn upstream_faults_are_printed_in_one_line() {
     assert!(wait::until(wait::PATIENCE, || proxied.said().lines().any(garbage)), "{}", proxied.said());
     assert_eq!(proxied.end().lines().count(), 3);
 
-    let none = nobody();
+    let none = unused_addr();
     let proxied = Proxied::start(&[&format!("http://{none}")]);
     assert_eq!(Client::get(proxied.addr(), "/x?y").unwrap().status, 502);
     let expected = format!(
@@ -415,7 +415,7 @@ fn ctrl_c_finishes_requests() {
 #[test]
 fn unusable_arguments_are_refused_with_their_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (taken, none) = (taken.local_addr().unwrap().to_string(), nobody().to_string());
+    let (taken, none) = (taken.local_addr().unwrap().to_string(), unused_addr().to_string());
     for (words, expected) in [
         (vec![], "tailwater: no URL: where are the requests to go?".to_owned()),
         (

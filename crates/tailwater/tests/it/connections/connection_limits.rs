@@ -23,7 +23,7 @@ fn is_answered(client: &mut Client, rest: &str) {
     assert_eq!(client.read_response().unwrap().text(), "ok");
 }
 
-fn ok(events: &str, http: &str) -> Server {
+fn start_ok(events: &str, http: &str) -> Server {
     let conf = format!(
         "worker_rlimit_nofile 128; {events}
          http {{ keepalive_timeout 1h; client_header_timeout 1h; {http}
@@ -37,7 +37,7 @@ fn longest_idle_connection_is_closed_when_descriptors_run_out() {
     for multi_accept in ["off", "on"] {
         let events =
             format!("worker_processes 1; events {{ worker_connections 4096; multi_accept {multi_accept}; }}");
-        let server = ok(&events, "");
+        let server = start_ok(&events, "");
         let mut clients = Vec::new();
         for _ in 0..200 {
             let mut client = server.connect().unwrap();
@@ -63,7 +63,7 @@ fn begin_requests(server: &Server, count: usize) -> Vec<Client> {
 #[test]
 fn loop_at_its_limit_pauses_accepting() {
     // Nobody waits for a request, so that nobody can be spared.
-    let server = ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
+    let server = start_ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
     let mut busy = begin_requests(&server, 150);
     server.wait_error_log("[crit]").unwrap();
     // Those that have been accepted are served, and the others when they have gone.
@@ -87,7 +87,7 @@ fn begun(server: &Server, count: usize) -> Vec<Client> {
 }
 
 /// Completes the requests, one after the other, and returns the number of responses.
-fn served(clients: Vec<Client>) -> usize {
+fn complete_requests(clients: Vec<Client>) -> usize {
     let is_served = |mut client: Client| {
         let answer = client.send("Connection: close\r\n\r\n").and_then(|()| client.read_response());
         answer.is_ok_and(|response| response.text() == "ok")
@@ -113,7 +113,7 @@ fn queued_connections_are_accepted_when_descriptors_are_free() {
             let clients = begun(&server, CLIENTS);
             assert!(wait::until(wait::PATIENCE, || refusals() > before), "{round}: {}", server.error_log());
             // Nobody else comes of whom the loop could be told: those that wait are accepted when others have gone.
-            let served = served(clients);
+            let served = complete_requests(clients);
             assert!(served > DESCRIPTORS, "{round}: {served} {}", server.error_log());
         }
         assert_eq!(get(&server, "/").text(), "ok");
@@ -125,12 +125,12 @@ fn loop_accepts_again_when_connections_close() {
     const CONNECTIONS: usize = 16;
     for multi_accept in ["off", "on"] {
         let events = format!("worker_connections {CONNECTIONS}; multi_accept {multi_accept};");
-        let server = ok(&format!("worker_processes 1; events {{ {events} }}"), "");
+        let server = start_ok(&format!("worker_processes 1; events {{ {events} }}"), "");
         for round in 0..3 {
             let clients = begun(&server, 2 * CONNECTIONS);
             // Those for whom there is no room are refused without a word.
             server.wait_error_log("worker_connections are not enough").unwrap();
-            assert!(served(clients) > 0, "{round}: {}", server.error_log());
+            assert!(complete_requests(clients) > 0, "{round}: {}", server.error_log());
             // The last of them may still be on its way out.
             let answers = || Client::get(server.addr(), "/").is_ok_and(|response| response.text() == "ok");
             assert!(wait::until(wait::PATIENCE, answers), "{round}: {}", server.error_log());
@@ -140,7 +140,7 @@ fn loop_accepts_again_when_connections_close() {
 
 #[test]
 fn unused_open_files_are_closed_for_connections() {
-    let server = ok(
+    let server = start_ok(
         "worker_processes 1; events { worker_connections 4096; }",
         "open_file_cache max=10000 inactive=1h; open_file_cache_valid 1h;",
     );
@@ -158,7 +158,7 @@ fn unused_open_files_are_closed_for_connections() {
 #[test]
 fn idle_connections_are_closed_for_files() {
     // Each request opens its file, which nobody keeps.
-    let server = ok("worker_processes 1; events { worker_connections 4096; }", "disable_symlinks on;");
+    let server = start_ok("worker_processes 1; events { worker_connections 4096; }", "disable_symlinks on;");
     let mut asking = server.connect().unwrap();
     let mut waiting = Vec::new();
     for n in 0..150 {
@@ -266,7 +266,7 @@ fn loop_has_other_loops_free_a_descriptor_for_a_connection() {
 
 #[test]
 fn lingering_connections_are_closed_for_new_ones() {
-    let server = ok(
+    let server = start_ok(
         "worker_processes 1; events { worker_connections 16; }",
         "lingering_close always; lingering_time 1h; lingering_timeout 1h;",
     );
@@ -295,7 +295,7 @@ fn connection_without_a_proxy_protocol_header_is_closed_for_new_ones() {
 }
 
 /// A server with 16 connections that passes requests for `/up` to `addr`.
-fn passing(addr: SocketAddr, location: &str) -> Server {
+fn start_proxy(addr: SocketAddr, location: &str) -> Server {
     let conf = format!(
         "worker_processes 1; events {{ worker_connections 16; }}
          http {{ keepalive_timeout 1h; client_header_timeout 1h; upstream up {{ server {addr}; keepalive 16; }}
@@ -339,7 +339,7 @@ fn upstream_connections_count_as_worker_connections() {
             conn.answer("", "ok");
         }
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut client = Http2::connect(server.addr()).unwrap();
     const REFUSED: &str = "16 worker_connections are not enough while connecting to upstream";
     // One is the client's.
@@ -361,7 +361,7 @@ fn upstream_connections_count_as_worker_connections() {
 #[test]
 fn idle_clients_are_closed_for_an_upstream_connection() {
     let (addr, _) = counting(|conn, _, _| conn.answer("", "ok"));
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut clients: Vec<Client> = (0..16).map(|_| server.connect().unwrap()).collect();
     clients.iter_mut().for_each(|client| is_answered(client, ASK));
     is_answered(clients.last_mut().unwrap(), ASK_UP);
@@ -383,7 +383,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
         }
         ended.fetch_add(1, SeqCst);
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut asking: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
     asking.iter_mut().for_each(|client| client.send(ASK_UP).unwrap());
     asking.iter_mut().for_each(|client| assert_eq!(client.read_response().unwrap().text(), "ok"));
@@ -401,7 +401,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
 #[test]
 fn http2_upstream_connection_counts_once_for_all_requests() {
     let addr = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "ok") });
-    let server = passing(addr, "proxy_http_version 2;");
+    let server = start_proxy(addr, "proxy_http_version 2;");
     let mut client = Http2::connect(server.addr()).unwrap();
     let mut others = busy(&server, 14);
     assert_eq!(statuses(&mut client, 8), [200; 8]);

@@ -27,7 +27,7 @@ fn application(answer: impl Fn(&mut Conn, Asked) + Send + Sync + Clone + 'static
 }
 
 /// An application that echoes its parameters and body.
-fn mirror() -> SocketAddr {
+fn echo_application() -> SocketAddr {
     application(|conn, asked| {
         let text =
             format!("Content-Type: text/plain\r\n\r\n{}[{}]", asked.lines(), asked.body.escape_ascii());
@@ -36,14 +36,14 @@ fn mirror() -> SocketAddr {
 }
 
 /// An application that answers every request with these bytes.
-fn saying(bytes: impl Into<Vec<u8>>) -> SocketAddr {
+fn application_sending(bytes: impl Into<Vec<u8>>) -> SocketAddr {
     let bytes = bytes.into();
     application(move |conn, _| conn.say(&bytes))
 }
 
 #[test]
 fn configured_parameters_are_sent() {
-    let addr = mirror();
+    let addr = echo_application();
     let server = start(
         server(),
         &format!(
@@ -100,7 +100,7 @@ fn many_or_long_fields_are_sent() {
         &format!(
             "large_client_header_buffers 8 64k; client_header_buffer_size 200k;
              server {{ listen 127.0.0.1:{{port}}; location / {{ fastcgi_pass {}; }} }}",
-            mirror()
+            echo_application()
         ),
     );
     let field = format!("X-Long: {}", "x".repeat(50_000));
@@ -181,7 +181,7 @@ fn malformed_response_is_502() {
         (record(STDOUT, "A: b\r\n"), "upstream prematurely closed connection while reading response header"),
         (vec![], "upstream prematurely closed connection while reading response header"),
     ] {
-        let addr = saying(bytes);
+        let addr = application_sending(bytes);
         let server = start_server(server(), &format!("location / {{ fastcgi_pass {addr}; }}"));
         assert_eq!(get(&server, "/").status, 502, "{line}");
         let log = server.wait_error_log(line).unwrap();
@@ -193,7 +193,7 @@ fn malformed_response_is_502() {
         [head, record(STDOUT, "half")].concat(),
         [record(STDOUT, "A: b\r\n\r\n"), record(STDOUT, "half")].concat(),
     ] {
-        let addr = saying(bytes);
+        let addr = application_sending(bytes);
         let server = start_server(server(), &format!("location / {{ fastcgi_pass {addr}; }}"));
         let text = raw(&server, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(text.contains("half") && !text.contains("\r\n0\r\n"), "{text}");
@@ -218,10 +218,11 @@ fn stderr_flood_neither_fills_the_log_nor_blocks_the_loop() {
 
 #[test]
 fn failed_server_is_retried_on_the_next() {
-    let complains =
-        saying([record(STDERR, "PHP Fatal error: no"), response("Status: 200 OK\r\n\r\nno")].concat());
-    let missing = saying(response("Status: 404 Not Found\r\n\r\nnone"));
-    let good = saying(response("\r\ngood"));
+    let complains = application_sending(
+        [record(STDERR, "PHP Fatal error: no"), response("Status: 200 OK\r\n\r\nno")].concat(),
+    );
+    let missing = application_sending(response("Status: 404 Not Found\r\n\r\nnone"));
+    let good = application_sending(response("\r\ngood"));
     let server = start(
         server(),
         &format!(
@@ -457,7 +458,7 @@ fn expired_entry_is_revalidated() {
 
 #[test]
 fn x_accel_redirect_serves_an_internal_file() {
-    let addr = saying(response(
+    let addr = application_sending(response(
         "X-Accel-Redirect: /protected/file\r\nContent-Type: a/b\r\nX-Not: passed\r\n\r\nnothing",
     ));
     let server = start_server(
@@ -472,7 +473,7 @@ fn x_accel_redirect_serves_an_internal_file() {
 
 #[test]
 fn fastcgi_store_writes_copies() {
-    let addr = saying(response("Content-Type: a/b\r\n\r\nto be kept"));
+    let addr = application_sending(response("Content-Type: a/b\r\n\r\nto be kept"));
     let dir = TempDir::new("store").unwrap();
     let server = crate::support::start_as_we_are(
         server(),
@@ -501,7 +502,7 @@ fn fastcgi_pass_takes_paths_and_variables() {
     });
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&path, mode).unwrap();
-    let addr = saying(response("\r\nby address"));
+    let addr = application_sending(response("\r\nby address"));
     let path = path.display();
     let server = crate::support::start_as_we_are(
         server(),
@@ -589,7 +590,7 @@ fn closed_client_connection_ends_the_request() {
 
 #[test]
 fn date_and_server_are_added_if_missing() {
-    let addr = mirror();
+    let addr = echo_application();
     let server = start(
         server(),
         &format!(

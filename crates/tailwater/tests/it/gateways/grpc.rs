@@ -27,7 +27,7 @@ const REFUSED_STREAM: u32 = 7;
 pub(super) const CANCEL: u32 = 8;
 
 /// A server with `http` and `content` in its blocks; it has one loop, so that connections are reused.
-pub(super) fn passing(http: &str, content: &str) -> Server {
+pub(super) fn start_grpc(http: &str, content: &str) -> Server {
     start(
         server(),
         &format!(
@@ -38,13 +38,13 @@ pub(super) fn passing(http: &str, content: &str) -> Server {
     )
 }
 
-pub(super) fn to(addr: SocketAddr, more: &str) -> Server {
-    passing("", &format!("location / {{ grpc_pass {addr}; {more} }}"))
+pub(super) fn start_grpc_to(addr: SocketAddr, more: &str) -> Server {
+    start_grpc("", &format!("location / {{ grpc_pass {addr}; {more} }}"))
 }
 
-/// [`to`] through an `upstream` whose connections are kept.
-fn named(addr: SocketAddr, more: &str) -> Server {
-    passing(
+/// [`start_grpc_to`] through an `upstream` whose connections are kept.
+fn start_grpc_upstream(addr: SocketAddr, more: &str) -> Server {
+    start_grpc(
         &format!("upstream u {{ server {addr}; keepalive 4; {more} }}"),
         "location / { grpc_pass grpc://u; }",
     )
@@ -82,7 +82,7 @@ fn call_is_passed_and_its_status_returned() {
         body.send_trailers(trailers(&[("grpc-status", "0"), ("date", "x"), ("content-length", "7")]))
             .unwrap();
     });
-    let server = to(addr, "grpc_set_header X-Set $request_method; grpc_set_header X-None '';");
+    let server = start_grpc_to(addr, "grpc_set_header X-Set $request_method; grpc_set_header X-None '';");
     let mut client = connect(&server);
     let fields = [("te", "trailers"), ("x-none", "1"), ("x-one", "1"), ("grpc-timeout", "1S")];
     let answer = client.ask("POST", "/echo.Echo/Say?x=%20", &fields, &[7; 9]).unwrap();
@@ -101,7 +101,7 @@ fn trailers_only_response_is_a_head() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         asked.empty(200, &[("content-type", "application/grpc"), ("grpc-status", "12"), ("date", "x")]);
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     let answer = call(&mut connect(&server), b"").unwrap();
     assert_eq!((answer.status, answer.field("grpc-status")), (200, Some("12")));
     assert_eq!((answer.body.len(), answer.trailers.clone()), (0, None));
@@ -110,7 +110,7 @@ fn trailers_only_response_is_a_head() {
 
 #[test]
 fn http1_client_gets_trailers_after_chunks() {
-    let server = to(http2_origin(Settings::new(), echo), "");
+    let server = start_grpc_to(http2_origin(Settings::new(), echo), "");
     let mut client = Client::connect(server.addr()).unwrap();
     client
         .send(format!(
@@ -132,7 +132,7 @@ fn streaming_is_bidirectional() {
         }
         body.send_trailers(trailers(&[("grpc-status", "0")])).unwrap();
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     let mut client = connect(&server);
     let status = client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
@@ -157,7 +157,7 @@ fn streaming_is_bidirectional() {
 
 #[test]
 fn large_message_passes_both_ways() {
-    let server = to(http2_origin(Settings::new(), echo), "client_max_body_size 0;");
+    let server = start_grpc_to(http2_origin(Settings::new(), echo), "client_max_body_size 0;");
     let message: Vec<u8> = (0..3 << 20).map(|n: u32| (n >> 3) as u8).collect();
     let mut client = connect(&server);
     let answer = client.run(|requests| async {
@@ -171,7 +171,7 @@ fn large_message_passes_both_ways() {
 }
 
 /// An origin that answers with the number of its connection once as many requests as the next of `counts` have arrived.
-fn gathering(settings: Settings, counts: &'static [usize]) -> SocketAddr {
+fn gathering_origin(settings: Settings, counts: &'static [usize]) -> SocketAddr {
     let came = tokio::sync::watch::Sender::new(0);
     http2_origin(settings, move |mut asked| {
         came.send_modify(|came| *came += 1);
@@ -187,7 +187,7 @@ fn gathering(settings: Settings, counts: &'static [usize]) -> SocketAddr {
 }
 
 /// Bodies of the responses to `count` concurrent requests.
-fn at_once(server: &Server, count: usize) -> Vec<String> {
+fn concurrent_calls(server: &Server, count: usize) -> Vec<String> {
     let mut client = connect(server);
     client.run(|requests| async move {
         let asked = (0..count).map(|_| {
@@ -208,20 +208,20 @@ fn at_once(server: &Server, count: usize) -> Vec<String> {
 
 #[test]
 fn requests_share_a_connection() {
-    let server = named(gathering(Settings::new(), &[20, 40]), "");
-    assert_eq!(at_once(&server, 20), vec!["0"; 20]);
-    assert_eq!(at_once(&server, 20), vec!["0"; 20], "it is kept");
+    let server = start_grpc_upstream(gathering_origin(Settings::new(), &[20, 40]), "");
+    assert_eq!(concurrent_calls(&server, 20), vec!["0"; 20]);
+    assert_eq!(concurrent_calls(&server, 20), vec!["0"; 20], "it is kept");
 }
 
 #[test]
 fn max_concurrent_streams_of_the_server_is_kept() {
     let mut settings = Settings::new();
     settings.max_concurrent_streams(4);
-    let addr = gathering(settings, &[1, 6]);
-    let server = named(addr, "");
+    let addr = gathering_origin(settings, &[1, 6]);
+    let server = start_grpc_upstream(addr, "");
     // Once its settings are known; what is too much before that waits in the crate.
-    assert_eq!(at_once(&server, 1), ["0"]);
-    let mut answers = at_once(&server, 5);
+    assert_eq!(concurrent_calls(&server, 1), ["0"]);
+    let mut answers = concurrent_calls(&server, 5);
     answers.sort();
     assert_eq!(answers, ["0", "0", "0", "0", "1"]);
 }
@@ -231,8 +231,8 @@ fn requests_before_settings_are_moved_to_another_connection() {
     let mut settings = Settings::new();
     settings.max_concurrent_streams(1);
     let addr = http2_origin(settings, |mut asked| async move { asked.answer(&[], "fine") });
-    let server = named(addr, "");
-    assert_eq!(at_once(&server, 4), ["fine"; 4], "{}", server.error_log());
+    let server = start_grpc_upstream(addr, "");
+    assert_eq!(concurrent_calls(&server, 4), ["fine"; 4], "{}", server.error_log());
 }
 
 #[test]
@@ -252,22 +252,22 @@ fn lowered_max_concurrent_streams_is_kept() {
             frames.send(frame(kind::DATA, END_STREAM, asked.stream, nth.to_string().as_bytes())).unwrap();
         }
     });
-    let server = named(addr, "");
-    assert_eq!(at_once(&server, 1), ["0"]);
-    let mut answers = at_once(&server, 2);
+    let server = start_grpc_upstream(addr, "");
+    assert_eq!(concurrent_calls(&server, 1), ["0"]);
+    let mut answers = concurrent_calls(&server, 2);
     answers.sort();
     assert_eq!(answers, ["0", "1"]);
 }
 
 #[test]
 fn connection_without_keepalive_closes_after_its_last_request() {
-    let addr = gathering(Settings::new(), &[]);
+    let addr = gathering_origin(Settings::new(), &[]);
     let without = format!("upstream u {{ server {addr}; keepalive 0; }}");
     let mut nth = 0..;
     for (http, address) in [("", addr.to_string()), (&without, "u".to_owned())] {
-        let server = passing(http, &format!("location / {{ grpc_pass {address}; }}"));
+        let server = start_grpc(http, &format!("location / {{ grpc_pass {address}; }}"));
         for nth in nth.by_ref().take(3) {
-            assert_eq!(at_once(&server, 1), [nth.to_string()]);
+            assert_eq!(concurrent_calls(&server, 1), [nth.to_string()]);
         }
     }
 }
@@ -281,16 +281,16 @@ fn refused_stream_is_retried() {
                 frames.send(frame(kind::RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes())).unwrap();
                 continue;
             }
-            answer(&mut frames, asked.stream, "200");
+            send_head(&mut frames, asked.stream, "200");
         }
     });
-    let server = named(addr, "");
+    let server = start_grpc_upstream(addr, "");
     assert_eq!(call(&mut connect(&server), b"message").unwrap().status, 200);
     server.wait_error_log("upstream rejected request with error 7").unwrap();
 }
 
 /// HEADERS of a response without content.
-fn answer(frames: &mut Frames, stream: u32, status: &str) {
+fn send_head(frames: &mut Frames, stream: u32, status: &str) {
     let block = hpack(&[(":status", status), ("grpc-status", "0")]);
     frames.send(frame(kind::HEADERS, END_STREAM | END_HEADERS, stream, &block)).unwrap();
 }
@@ -302,7 +302,7 @@ fn retries_of_refused_streams_are_bounded() {
             frames.send(frame(kind::RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes())).unwrap();
         }
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     assert_eq!(call(&mut connect(&server), b"message").unwrap().status, 502);
     let refusals = || server.error_log().matches("with error 7").count();
     assert!(wait::until(wait::PATIENCE, || refusals() == 4), "{}", server.error_log());
@@ -315,11 +315,11 @@ fn stream_beyond_goaway_is_retried() {
             match nth {
                 // The last stream that it has seen is none.
                 0 => frames.send(frame(kind::GOAWAY, 0, 0, &[0; 8])).unwrap(),
-                _ => answer(&mut frames, asked.stream, "200"),
+                _ => send_head(&mut frames, asked.stream, "200"),
             }
         }
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     assert_eq!(call(&mut connect(&server), b"message").unwrap().status, 200);
     server.wait_error_log("upstream sent goaway with error 0").unwrap();
 }
@@ -332,7 +332,7 @@ fn streams_before_goaway_are_finished() {
         let mut body = asked.begin(200, &[]);
         body.send_data(conn.into(), true).unwrap();
     });
-    let server = named(addr, "");
+    let server = start_grpc_upstream(addr, "");
     let mut client = connect(&server);
     assert_eq!(call(&mut client, b"a").unwrap().text(), "0");
     assert_eq!(call(&mut client, b"a").unwrap().text(), "1");
@@ -360,7 +360,7 @@ fn reset_stream_leaves_the_others() {
             }
         }
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     let mut client = connect(&server);
     let (slow, reset, late) = client.run(|requests| async move {
         let ask = |path: &str| {
@@ -400,9 +400,9 @@ fn closed_connection_ends_its_streams() {
             }
         }
     });
-    let server = to(addr, "");
-    assert_eq!(at_once(&server, 3), ["502"; 3]);
-    assert_eq!(at_once(&server, 1), ["fine"]);
+    let server = start_grpc_to(addr, "");
+    assert_eq!(concurrent_calls(&server, 3), ["502"; 3]);
+    assert_eq!(concurrent_calls(&server, 1), ["fine"]);
     // Whether its end or a reset comes first, depends on what it had not read.
     let lines = ["upstream prematurely closed connection", "recv() failed (104: Connection reset by peer)"]
         .map(|what| format!("{what} while reading response header from upstream"));
@@ -421,7 +421,7 @@ fn closed_client_connection_resets_the_stream() {
             told.send(u32::from(reason)).unwrap();
         }
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     let mut client = connect(&server);
     client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
@@ -442,7 +442,7 @@ fn request_is_built_once_or_for_each_server() {
         let to = asked.head.headers().get("x-to").map_or("nobody", |to| to.to_str().unwrap()).to_owned();
         asked.answer(&[], to);
     });
-    let server = passing(
+    let server = start_grpc(
         &format!("upstream both {{ server {failing}; server {telling} backup; }}"),
         "grpc_next_upstream http_503 non_idempotent; grpc_set_header X-To $upstream_last_addr;
          location /once { grpc_pass both; }
@@ -461,7 +461,7 @@ fn request_is_built_once_or_for_each_server() {
 fn failed_server_is_retried_on_the_next() {
     let failing = http2_origin(Settings::new(), |mut asked| async move { asked.empty(503, &[]) });
     let fine = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "fine") });
-    let server = passing(
+    let server = start_grpc(
         &format!("upstream u {{ server {failing}; server {fine} backup; }}"),
         "grpc_next_upstream http_503 non_idempotent;
          location / { grpc_pass u; }
@@ -479,7 +479,7 @@ fn failed_server_is_retried_on_the_next() {
 fn buffered_message_is_sent_to_the_next_server() {
     let port = Port::reserve().unwrap();
     let dead = format!("127.0.0.1:{}", port.number());
-    let server = passing(
+    let server = start_grpc(
         &format!("upstream u {{ server {dead}; server {} backup; }}", http2_origin(Settings::new(), echo)),
         "location / { grpc_pass u; }",
     );
@@ -523,7 +523,7 @@ fn grpc_pass_takes_variables_and_unix_sockets() {
         let said = asked.head.uri().to_string();
         asked.answer(&[], said);
     });
-    let server = passing(
+    let server = start_grpc(
         &format!("upstream u {{ server {addr}; }}"),
         &format!(
             "location / {{ grpc_pass $arg_to; }} location /host {{ grpc_pass u; grpc_set_header Host a.example; }}

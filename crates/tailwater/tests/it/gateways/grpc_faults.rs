@@ -10,7 +10,7 @@ use tw_testkit::http2::{END_HEADERS, END_STREAM, frame, head, hpack, kind};
 use tw_testkit::http2_origin::{frames_origin, http2_origin};
 use tw_testkit::wait;
 
-use super::grpc::{CANCEL, INTERNAL_ERROR, PATH, call, passing, to};
+use super::grpc::{CANCEL, INTERNAL_ERROR, PATH, call, start_grpc, start_grpc_to};
 use crate::support::http2::connect;
 
 const PUSH_PROMISE: u8 = 5;
@@ -24,7 +24,7 @@ fn grpc_timeouts_are_kept() {
         let Ok(Some(reset)) = frames.wait(kind::RST_STREAM) else { return };
         let _ = told.send((reset.stream == asked.stream, reset.code()));
     });
-    let server = to(addr, "grpc_read_timeout 100ms;");
+    let server = start_grpc_to(addr, "grpc_read_timeout 100ms;");
     let mut client = connect(&server);
     assert_eq!(call(&mut client, b"a").unwrap().status, 504);
     server
@@ -41,7 +41,7 @@ fn grpc_send_timeout_ends_a_closed_window() {
         let _kept = asked;
         std::future::pending::<()>().await;
     });
-    let server = to(addr, "grpc_send_timeout 100ms;");
+    let server = start_grpc_to(addr, "grpc_send_timeout 100ms;");
     let mut client = connect(&server);
     let message = vec![0; 100_000];
     let status = client.run(|requests| async move {
@@ -189,7 +189,7 @@ fn protocol_errors_are_502() {
         ),
     ];
     for (what, bytes, line) in cases {
-        let server = to(answering(bytes), "grpc_buffer_size 4k;");
+        let server = start_grpc_to(answering(bytes), "grpc_buffer_size 4k;");
         assert_eq!(call(&mut connect(&server), b"a").unwrap().status, 502, "{what}: {}", server.error_log());
         let log = server.wait_error_log(&format!("{line} {reading}"));
         assert!(log.is_ok(), "{what}: {}", server.error_log());
@@ -222,7 +222,7 @@ fn complete_response_is_kept_despite_later_errors() {
             ),
         ];
         for (said, expected) in cases {
-            let server = to(answering(said), "");
+            let server = start_grpc_to(answering(said), "");
             let answer = call(&mut connect(&server), b"a").unwrap();
             assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{code}");
             assert!(!server.error_log().contains("[error]"), "{}", server.error_log());
@@ -234,7 +234,7 @@ fn complete_response_is_kept_despite_later_errors() {
 fn frame_as_large_as_the_window_is_accepted() {
     let content: Vec<u8> = (0..100_000_u32).map(|n| (n >> 3) as u8).collect();
     let said = content.clone();
-    let server = to(
+    let server = start_grpc_to(
         answering(move |stream| {
             let head = frame(kind::HEADERS, END_HEADERS, stream, &hpack(&[(":status", "200")]));
             [head, frame(kind::DATA, END_STREAM, stream, &said)].concat()
@@ -273,7 +273,7 @@ fn wrong_content_length_is_an_error() {
         ),
     ];
     for (said, line) in cases {
-        let server = to(answering(said), "");
+        let server = start_grpc_to(answering(said), "");
         // The head was fine, and has left.
         assert!(call(&mut connect(&server), b"a").is_err(), "{line}");
         server.wait_error_log(&format!("{line} while reading upstream")).unwrap();
@@ -293,7 +293,7 @@ fn late_frames_of_reset_streams_are_not_a_flood() {
             frames.send(content.repeat(7)).unwrap();
         }
     });
-    let server = passing(
+    let server = start_grpc(
         &format!("upstream u {{ server {addr}; }}"),
         "location / { grpc_pass u; grpc_intercept_errors on; error_page 404 =200 @page; }
          location @page { return 200 $upstream_http_x_conn; }",
@@ -316,7 +316,7 @@ fn closed_window_stops_reading_the_client() {
         // Nothing is read of what there is room for, until nobody wants to send it any more.
         let _ = going.lock().unwrap().recv();
     });
-    let server = to(addr, "grpc_send_timeout 200ms; client_max_body_size 0;");
+    let server = start_grpc_to(addr, "grpc_send_timeout 200ms; client_max_body_size 0;");
     let mut client = connect(&server);
     let (sent, status) = client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
@@ -350,6 +350,6 @@ fn server_without_http2_is_502() {
         let _ = conn.head();
         conn.say("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     });
-    let server = to(addr, "");
+    let server = start_grpc_to(addr, "");
     assert_eq!(call(&mut connect(&server), b"a").unwrap().status, 502);
 }

@@ -17,7 +17,7 @@ fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static)
     })
 }
 
-fn mirror() -> SocketAddr {
+fn echo_application() -> SocketAddr {
     application(|asked| {
         let [one, two] = asked.modifiers;
         format!("Status: 200 OK\r\n\r\n{one} {two}\n{}[{}]", asked.lines(), asked.body.escape_ascii())
@@ -26,7 +26,7 @@ fn mirror() -> SocketAddr {
 
 #[test]
 fn configured_parameters_are_sent() {
-    let addr = mirror();
+    let addr = echo_application();
     let server = start(
         server(),
         &format!(
@@ -96,7 +96,7 @@ fn too_many_parameters_are_refused() {
         &format!(
             "large_client_header_buffers 8 64k;
              server {{ listen 127.0.0.1:{{port}}; location / {{ uwsgi_pass {}; }} }}",
-            mirror()
+            echo_application()
         ),
     );
     let (one, two) = (format!("A: {}", "x".repeat(40_000)), format!("B: {}", "x".repeat(40_000)));

@@ -15,7 +15,7 @@ use crate::support::{server, start_server};
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Code of the GOAWAY that the server sends before it closes; checks that other connections are not affected.
-fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Result<()>) -> Option<u32> {
+fn goaway_code(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Result<()>) -> Option<u32> {
     let mut neighbour = connect(server);
     assert_eq!(neighbour.get("/a.txt").unwrap().text(), "hello");
     let mut frames = Frames::connect(server.addr()).unwrap();
@@ -35,7 +35,7 @@ fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Resul
 #[test]
 fn rapid_reset_is_bounded() {
     let server = start_http2("keepalive_requests 100000;");
-    let code = sent_away(&server, |frames| {
+    let code = goaway_code(&server, |frames| {
         let mut burst = Vec::new();
         for stream in (1..201).step_by(2) {
             burst.extend(get_frame(stream, "/a.txt", &[]));
@@ -57,7 +57,7 @@ fn delayed_resets_are_bounded() {
     });
     let server =
         start_http2(&format!("keepalive_requests 100000; location /to {{ proxy_pass http://{origin}; }}"));
-    let code = sent_away(&server, |frames| {
+    let code = goaway_code(&server, |frames| {
         for at in 0..200 {
             let stream = 1 + 2 * at;
             frames.send(get_frame(stream, "/to", &[]))?;
@@ -74,7 +74,7 @@ fn delayed_resets_are_bounded() {
 #[test]
 fn stream_errors_are_bounded() {
     let server = start_http2("keepalive_requests 100000; location /to { proxy_pass http://127.0.0.1:1; }");
-    let code = sent_away(&server, |frames| {
+    let code = goaway_code(&server, |frames| {
         for at in 0..200 {
             let stream = 1 + 2 * at;
             frames.send(post_frame(stream, "/to", &[]))?;
@@ -102,7 +102,7 @@ fn floods_of_control_frames_are_bounded() {
         ("update", update),
         ("empty pieces of a body", empty),
     ] {
-        let code = sent_away(&server, |frames| {
+        let code = goaway_code(&server, |frames| {
             frames.send(post_frame(1, "/a.txt", &[]))?;
             let many = one.repeat(4096);
             // 17 bytes and more each, of which 8 MiB are borne.
@@ -141,7 +141,7 @@ fn heads_are_bounded() {
 #[test]
 fn continuation_flood_is_cut_off() {
     let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
-    let code = sent_away(&server, |frames| {
+    let code = goaway_code(&server, |frames| {
         frames.send(frame(kind::HEADERS, 0, 1, &hpack(&[(":method", "GET")])))?;
         let field = hpack(&[("x", "y")]);
         for _ in 0..10_000 {

@@ -16,32 +16,32 @@ const PRIORITY_UPDATE: u8 = 0x10;
 fn connect() -> (Server, Frames) {
     let large = vec![b'x'; SIZE];
     let server = start_server(server().file("html/one", &large).file("html/two", &large), "http2 on;");
-    let frames = narrow(&server);
+    let frames = connect_narrow(&server);
     (server, frames)
 }
 
 /// A connection whose streams have an initial window of [`FIRST`].
-fn narrow(server: &Server) -> Frames {
+fn connect_narrow(server: &Server) -> Frames {
     let mut frames = Frames::connect(server.addr()).unwrap();
-    frames.send(room_of_streams(FIRST)).unwrap();
+    frames.send(initial_window_size(FIRST)).unwrap();
     frames
 }
 
 /// SETTINGS_INITIAL_WINDOW_SIZE, which changes the windows of all streams at once.
-fn room_of_streams(size: usize) -> Vec<u8> {
+fn initial_window_size(size: usize) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &[&[0, 4][..], &(size as u32).to_be_bytes()].concat())
 }
 
 /// Opens the windows of a connection and its streams for all remaining data.
-fn widen(frames: &mut Frames) {
+fn open_windows(frames: &mut Frames) {
     let room = 1_u32 << 30;
     let of_all = frame(kind::WINDOW_UPDATE, 0, 0, &room.to_be_bytes());
-    frames.send([of_all, room_of_streams(room as usize)].concat()).unwrap();
+    frames.send([of_all, initial_window_size(room as usize)].concat()).unwrap();
 }
 
 /// Bytes received on streams 1 and 3 until one of them had ended, and the number of that one. Windows open when both
 /// have sent something, so that reads of the disk do not decide the order.
-fn race(frames: &mut Frames) -> (u32, [usize; 2]) {
+fn first_to_end(frames: &mut Frames) -> (u32, [usize; 2]) {
     let mut came = [0; 2];
     loop {
         let frame = frames.next_frame().unwrap().expect("both are answered");
@@ -51,7 +51,7 @@ fn race(frames: &mut Frames) -> (u32, [usize; 2]) {
                 return (frame.stream, came);
             }
             if came == [FIRST; 2] {
-                widen(frames);
+                open_windows(frames);
             }
         }
     }
@@ -67,17 +67,17 @@ fn more_urgent_stream_overtakes() {
     let mut both = get_frame(1, "/one", &[("priority", "u=6")]);
     both.extend(get_frame(3, "/two", &[("priority", "u=1")]));
     frames.send(both).unwrap();
-    let (first, came) = race(&mut frames);
+    let (first, came) = first_to_end(&mut frames);
     assert_eq!((first, came[1]), (3, SIZE));
     assert!(came[0] < SIZE / 2, "{came:?}");
-    assert_eq!(race(&mut frames).0, 1);
+    assert_eq!(first_to_end(&mut frames).0, 1);
 }
 
 #[test]
 fn streams_without_priority_share() {
     let (_server, mut frames) = connect();
     frames.send([get_frame(1, "/one", &[]), get_frame(3, "/two", &[])].concat()).unwrap();
-    let (_, came) = race(&mut frames);
+    let (_, came) = first_to_end(&mut frames);
     assert!(came.iter().all(|came| *came > SIZE / 2), "{came:?}");
 }
 
@@ -86,7 +86,7 @@ fn non_incremental_streams_of_one_urgency_are_sequential() {
     let (_server, mut frames) = connect();
     let said = [("priority", "u=3")];
     frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
-    let (first, came) = race(&mut frames);
+    let (first, came) = first_to_end(&mut frames);
     assert_eq!((first, came[0]), (1, SIZE));
     assert!(came[1] < SIZE / 2, "{came:?}");
 }
@@ -98,7 +98,7 @@ fn priority_update_works_before_and_after_the_request() {
     frames
         .send([update(3, "u=0"), get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat())
         .unwrap();
-    let (first, came) = race(&mut frames);
+    let (first, came) = first_to_end(&mut frames);
     assert_eq!(first, 3);
     assert!(came[0] < SIZE / 2, "{came:?}");
 
@@ -106,7 +106,7 @@ fn priority_update_works_before_and_after_the_request() {
     frames
         .send([get_frame(1, "/one", &said), get_frame(3, "/two", &said), update(1, "u=7")].concat())
         .unwrap();
-    let (first, came) = race(&mut frames);
+    let (first, came) = first_to_end(&mut frames);
     assert_eq!(first, 3);
     assert!(came[0] < SIZE / 2, "{came:?}");
 }
@@ -118,10 +118,10 @@ fn priority_of_the_response_has_precedence() {
         server().file("html/one", &large).file("html/two", &large),
         "http2 on; location /two { add_header Priority u=0; }",
     );
-    let mut frames = narrow(&server);
+    let mut frames = connect_narrow(&server);
     let said = [("priority", "u=3")];
     frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
-    let (first, came) = race(&mut frames);
+    let (first, came) = first_to_end(&mut frames);
     assert_eq!((first, came[1]), (3, SIZE));
     assert!(came[0] < SIZE / 2, "{came:?}");
 }
@@ -137,7 +137,7 @@ fn small_response_interleaves_with_large_ones() {
     // The large one has begun and waits for room, which there is when the small one is ready: it may have one more turn at most.
     frames.send(get_frame(3, "/none", &[("priority", "u=0")])).unwrap();
     assert_eq!(frames.wait(kind::HEADERS).unwrap().unwrap().stream, 3);
-    widen(&mut frames);
+    open_windows(&mut frames);
     let mut ahead = 0;
     loop {
         let frame = frames.wait(kind::DATA).unwrap().unwrap();

@@ -6,7 +6,7 @@ use tw_testkit::{Lacks, Server, TempDir, leave_out};
 use crate::support::program::run;
 use crate::support::{server, start};
 
-fn speaking() -> (Server, TempDir) {
+fn start_servers() -> (Server, TempDir) {
     let authority = Authority::new();
     let own = authority.certify(&["localhost"]);
     let dir = TempDir::new("http2-clients").unwrap();
@@ -30,7 +30,7 @@ fn speaking() -> (Server, TempDir) {
 
 #[test]
 fn curl_speaks_http2() {
-    let (server, dir) = speaking();
+    let (server, dir) = start_servers();
     let Some(features) = run("curl", &dir, &["--version"], "") else { return };
     if !features.contains("HTTP2") {
         return leave_out(Lacks::Machine, "this curl has no HTTP/2");
@@ -61,7 +61,7 @@ fn curl_speaks_http2() {
 
 #[test]
 fn nghttp_speaks_http2() {
-    let (server, dir) = speaking();
+    let (server, dir) = start_servers();
     let url = format!("http://127.0.0.1:{}/page.html", server.addr().port());
     let Some(said) = run("nghttp", &dir, &["--get-assets", "--stat", "--null-out", &url], "") else { return };
     // The status, the size and the path of each are its last words.
@@ -78,7 +78,7 @@ fn nghttp_speaks_http2() {
 
 #[test]
 fn h2load_speaks_http2() {
-    let (server, dir) = speaking();
+    let (server, dir) = start_servers();
     for (scheme, index, path) in [("http", 0, "/a.txt"), ("https", 1, "/a.txt"), ("https", 1, "/large")] {
         let url = format!("{scheme}://localhost:{}{path}", server.addr_of(index).port());
         let Some(said) = run("h2load", &dir, &["-n", "400", "-c", "4", "-m", "10", &url], "") else { return };

@@ -22,7 +22,7 @@ const PRIORITY: u8 = 32;
 
 /// Reaction of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Reaction {
     /// GOAWAY with this code.
     GoAway(u32),
     /// RST_STREAM with this code.
@@ -30,9 +30,9 @@ enum Told {
     /// Response with this status.
     Answer(u16),
 }
-use Told::{Answer, GoAway, Reset};
+use Reaction::{Answer, GoAway, Reset};
 
-fn speaking() -> Server {
+fn start_http2() -> Server {
     start_server(
         server().file("html/a.txt", "hello"),
         "http2 on; location /to { proxy_pass http://127.0.0.1:1; } location /403 { return 403; }",
@@ -41,7 +41,7 @@ fn speaking() -> Server {
 
 /// First reaction of the server for a stream or the connection. Only the first frame of a head is looked at: its status
 /// comes first, from the static table or as a literal.
-fn told(frames: &mut Frames) -> io::Result<Option<Told>> {
+fn reaction(frames: &mut Frames) -> io::Result<Option<Reaction>> {
     while let Some(frame) = frames.next_frame()? {
         match frame.kind {
             kind::GOAWAY => return Ok(frame.code().map(GoAway)),
@@ -70,7 +70,7 @@ fn pseudo(method: &str, path: &str) -> Vec<u8> {
 }
 
 /// A request with this field block and no content.
-fn list(fields: &[(&str, &str)]) -> Vec<u8> {
+fn head_of(fields: &[(&str, &str)]) -> Vec<u8> {
     frame(kind::HEADERS, END_STREAM | END_HEADERS, 1, &hpack(fields))
 }
 
@@ -81,7 +81,7 @@ fn post(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A request whose stream depends on another one.
-fn depending(stream: u32, on: u32) -> Vec<u8> {
+fn head_with_dependency(stream: u32, on: u32) -> Vec<u8> {
     let block = [&on.to_be_bytes()[..], &[7], &pseudo("GET", "/a.txt")].concat();
     frame(kind::HEADERS, END_STREAM | END_HEADERS | PRIORITY, stream, &block)
 }
@@ -90,13 +90,13 @@ fn setting(id: u16, value: u32) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
 
-fn check(table: &[(&str, Vec<u8>, &[Told])]) {
-    let server = speaking();
+fn check(table: &[(&str, Vec<u8>, &[Reaction])]) {
+    let server = start_http2();
     let mut wrong = Vec::new();
     for (rule, bytes, expected) in table {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(bytes).unwrap();
-        let told = told(&mut frames).unwrap();
+        let told = reaction(&mut frames).unwrap();
         if !told.is_some_and(|told| expected.contains(&told)) {
             wrong.push(format!("{rule}: {told:?}, expected {expected:?}"));
         }
@@ -193,8 +193,8 @@ fn stream_state_rules_section_5() {
             &[Reset(PROTOCOL_ERROR)],
         ),
         ("nor before it begins", frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 3, 7]), &[GoAway(PROTOCOL_ERROR)]),
-        ("nor HEADERS", depending(1, 1), &[Reset(PROTOCOL_ERROR)]),
-        ("but on any other", depending(1, 3), &[Answer(200)]),
+        ("nor HEADERS", head_with_dependency(1, 1), &[Reset(PROTOCOL_ERROR)]),
+        ("but on any other", head_with_dependency(1, 3), &[Answer(200)]),
         (
             "8.1 a request has one head",
             [request(1), request(1)].concat(),
@@ -321,9 +321,9 @@ fn request_rules_section_8() {
     const SCHEME: (&str, &str) = (":scheme", "http");
     const PATH: (&str, &str) = (":path", "/a.txt");
     const AUTHORITY: (&str, &str) = (":authority", "localhost");
-    let with = |name, value| list(&[METHOD, SCHEME, PATH, AUTHORITY, (name, value)]);
+    let with = |name, value| head_of(&[METHOD, SCHEME, PATH, AUTHORITY, (name, value)]);
     // A server may treat an error of a stream as one of its connection (5.4.1).
-    let malformed: &[Told] = &[Reset(PROTOCOL_ERROR), GoAway(PROTOCOL_ERROR), Answer(400)];
+    let malformed: &[Reaction] = &[Reset(PROTOCOL_ERROR), GoAway(PROTOCOL_ERROR), Answer(400)];
     let trailers =
         |flags, fields: &[(&str, &str)]| [post(&[]), frame(kind::HEADERS, flags, 1, &hpack(fields))].concat();
     check(&[
@@ -358,24 +358,24 @@ fn request_rules_section_8() {
         ("8.2.2 nor of another protocol", with("upgrade", "h2c"), malformed),
         ("8.2.2 te is trailers", with("te", "gzip"), malformed),
         ("8.2.2 which is allowed", with("te", "trailers"), &[Answer(200)]),
-        ("8.3 pseudo-fields come first", list(&[METHOD, SCHEME, PATH, ("x", "y"), AUTHORITY]), malformed),
+        ("8.3 pseudo-fields come first", head_of(&[METHOD, SCHEME, PATH, ("x", "y"), AUTHORITY]), malformed),
         ("8.3 those are all there are", with(":other", "y"), malformed),
         ("8.3 none of responses", with(":status", "200"), malformed),
-        ("8.3.1 once", list(&[METHOD, METHOD, SCHEME, PATH, AUTHORITY]), malformed),
-        ("8.3.1 a method", list(&[SCHEME, PATH, AUTHORITY]), malformed),
-        ("8.3.1 a scheme", list(&[METHOD, PATH, AUTHORITY]), malformed),
-        ("8.3.1 a path", list(&[METHOD, SCHEME, AUTHORITY]), malformed),
-        ("8.3.1 that is not empty", list(&[METHOD, SCHEME, (":path", ""), AUTHORITY]), malformed),
+        ("8.3.1 once", head_of(&[METHOD, METHOD, SCHEME, PATH, AUTHORITY]), malformed),
+        ("8.3.1 a method", head_of(&[SCHEME, PATH, AUTHORITY]), malformed),
+        ("8.3.1 a scheme", head_of(&[METHOD, PATH, AUTHORITY]), malformed),
+        ("8.3.1 a path", head_of(&[METHOD, SCHEME, AUTHORITY]), malformed),
+        ("8.3.1 that is not empty", head_of(&[METHOD, SCHEME, (":path", ""), AUTHORITY]), malformed),
         ("8.3.1 a host that is the authority", with("host", "other"), malformed),
         (
             "8.3.1 no user in the authority",
-            list(&[METHOD, SCHEME, PATH, (":authority", "me@localhost")]),
+            head_of(&[METHOD, SCHEME, PATH, (":authority", "me@localhost")]),
             malformed,
         ),
-        ("8.3.1 Host stands for it", list(&[METHOD, SCHEME, PATH, ("host", "localhost")]), &[Answer(200)]),
+        ("8.3.1 Host stands for it", head_of(&[METHOD, SCHEME, PATH, ("host", "localhost")]), &[Answer(200)]),
         (
             "8.5 CONNECT has neither scheme nor path",
-            list(&[(":method", "CONNECT"), SCHEME, PATH, AUTHORITY]),
+            head_of(&[(":method", "CONNECT"), SCHEME, PATH, AUTHORITY]),
             // Not even that is allowed.
             &[Answer(405), Answer(0)],
         ),
@@ -384,7 +384,7 @@ fn request_rules_section_8() {
 }
 
 /// Reads frames of the first stream until `until` is true of one.
-fn heard(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
+fn frames_until(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
     let mut heard = Vec::new();
     while let Some(frame) = frames.next_frame().unwrap() {
         let is_last = until(&frame);
@@ -401,7 +401,7 @@ fn heard(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
 /// Sends another request, and returns the frames of the first stream up to its response.
 fn until_next_answer(frames: &mut Frames, path: &str) -> Vec<Frame> {
     frames.send(get(3, path, &[])).unwrap();
-    heard(frames, |frame| frame.stream == 3 && frame.flags & END_STREAM != 0)
+    frames_until(frames, |frame| frame.stream == 3 && frame.flags & END_STREAM != 0)
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
     const SCHEME: (&str, &str) = (":scheme", "http");
     const PATH: (&str, &str) = (":path", "/a.txt");
     const AUTHORITY: (&str, &str) = (":authority", "localhost");
-    let with = |name, value| list(&[METHOD, SCHEME, PATH, AUTHORITY, (name, value)]);
+    let with = |name, value| head_of(&[METHOD, SCHEME, PATH, AUTHORITY, (name, value)]);
     let open = |method, path, fields: &[(&str, &str)]| {
         frame(kind::HEADERS, END_HEADERS, 1, &[pseudo(method, path), hpack(fields)].concat())
     };
@@ -432,7 +432,7 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
         ("DEL", with("x\u{7f}", "y"), 400),
         ("no ASCII", with("x-\u{e9}", "y"), 400),
         ("a field of the connection", with("connection", "close"), 400),
-        ("no path", list(&[METHOD, SCHEME, AUTHORITY]), 400),
+        ("no path", head_of(&[METHOD, SCHEME, AUTHORITY]), 400),
         ("two hosts", with("host", "other"), 400),
         ("no length", with("content-length", "x"), 400),
         ("no content", with("content-length", "5"), 400),
@@ -449,7 +449,7 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
     ] {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(bytes).unwrap();
-        let heard = heard(&mut frames, |frame| matches!(frame.kind, kind::RST_STREAM | kind::GOAWAY));
+        let heard = frames_until(&mut frames, |frame| matches!(frame.kind, kind::RST_STREAM | kind::GOAWAY));
         let of_answer: Vec<_> = heard.iter().filter(|frame| frame.kind < kind::PRIORITY).collect();
         let found = of_answer.first().and_then(|frame| status_of(frame));
         assert_eq!(found, Some(status), "{what}: {heard:?}");
@@ -469,7 +469,7 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
     for bytes in [body("GET", "/a.txt", "4", b"four"), trailers("/a.txt", "x", "y")] {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(bytes).unwrap();
-        heard(&mut frames, |frame| frame.flags & END_STREAM != 0 && frame.kind < kind::PRIORITY);
+        frames_until(&mut frames, |frame| frame.flags & END_STREAM != 0 && frame.kind < kind::PRIORITY);
         let heard = until_next_answer(&mut frames, "/a.txt");
         assert!(heard.iter().all(|frame| frame.stream == 3), "{heard:?}");
     }
@@ -482,7 +482,7 @@ fn status_of(frame: &Frame) -> Option<u16> {
 
 #[test]
 fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
-    let server = speaking();
+    let server = start_http2();
     let data = frame(kind::DATA, 0, 1, b"x");
     let reset = frame(kind::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
     // Its client has ended it, by the end of its request or by taking it back.
@@ -490,7 +490,7 @@ fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(before).unwrap();
         if until {
-            heard(&mut frames, |frame| frame.kind == kind::DATA && frame.flags & END_STREAM != 0);
+            frames_until(&mut frames, |frame| frame.kind == kind::DATA && frame.flags & END_STREAM != 0);
         }
         frames.send(&data).unwrap();
         assert_eq!(frames.wait(kind::RST_STREAM).unwrap().unwrap().code(), Some(STREAM_CLOSED));
@@ -502,7 +502,7 @@ fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
     // The server has: what was on its way is passed over (section 5.1).
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(frame(kind::HEADERS, END_HEADERS, 1, &pseudo("POST", "/403"))).unwrap();
-    heard(&mut frames, |frame| frame.kind == kind::RST_STREAM);
+    frames_until(&mut frames, |frame| frame.kind == kind::RST_STREAM);
     frames.send(&data).unwrap();
     let heard = until_next_answer(&mut frames, "/a.txt");
     assert!(heard.iter().all(|frame| frame.stream == 3), "{heard:?}");
@@ -545,7 +545,7 @@ fn field_sizes_are_counted_as_packed() {
 
 #[test]
 fn server_begins_with_settings_and_acknowledges_those_of_its_client() {
-    let server = speaking();
+    let server = start_http2();
     let mut frames = Frames::connect(server.addr()).unwrap();
     let first = frames.next_frame().unwrap().unwrap();
     assert_eq!((first.kind, first.flags, first.stream), (kind::SETTINGS, 0, 0));
@@ -572,7 +572,7 @@ fn server_begins_with_settings_and_acknowledges_those_of_its_client() {
 
 #[test]
 fn invalid_preface_ends_the_connection() {
-    let server = speaking();
+    let server = start_http2();
     let mut client = server.connect().unwrap();
     // It begins like one, so it is no HTTP/1 either (section 3.4).
     client.send(&PREFACE[..20]).unwrap();
@@ -621,7 +621,7 @@ fn windows_are_kept() {
 
 #[test]
 fn exceeded_window_is_an_error() {
-    let server = speaking();
+    let server = start_http2();
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post(&[])).unwrap();
     // Nobody takes anything while the upstream is not there, and a window has 64 KiB.
@@ -631,25 +631,25 @@ fn exceeded_window_is_an_error() {
             break;
         }
     }
-    let told = told(&mut frames).unwrap();
+    let told = reaction(&mut frames).unwrap();
     // Who was answered need not be told (section 5.1).
     assert!(!matches!(told, Some(Answer(200))), "{told:?}");
 }
 
 #[test]
 fn late_frames_of_a_stream_are_ignored() {
-    let server = speaking();
+    let server = start_http2();
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(get(1, "/a.txt", &[])).unwrap();
-    assert_eq!(told(&mut frames).unwrap(), Some(Answer(200)));
+    assert_eq!(reaction(&mut frames).unwrap(), Some(Answer(200)));
     // 5.1: for some time after its end.
     frames.send(frame(kind::WINDOW_UPDATE, 0, 1, &1_u32.to_be_bytes())).unwrap();
     frames.send(frame(kind::RST_STREAM, 0, 1, &8_u32.to_be_bytes())).unwrap();
     frames.send(frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 0, 1])).unwrap();
     frames.send(get(3, "/a.txt", &[])).unwrap();
-    assert_eq!(told(&mut frames).unwrap(), Some(Answer(200)));
+    assert_eq!(reaction(&mut frames).unwrap(), Some(Answer(200)));
     // 5.4.1, 6.8: who says GOAWAY is answered what it has asked for.
     frames.send(get(5, "/a.txt", &[])).unwrap();
     frames.send(frame(kind::GOAWAY, 0, 0, &[0; 8])).unwrap();
-    assert_eq!(told(&mut frames).unwrap(), Some(Answer(200)));
+    assert_eq!(reaction(&mut frames).unwrap(), Some(Answer(200)));
 }

@@ -17,7 +17,7 @@ const PASS: &str = "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgra
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Accept: key\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
 
-fn passing(origin: std::net::SocketAddr) -> Server {
+fn start_proxy(origin: std::net::SocketAddr) -> Server {
     start(
         server().file("html/a.txt", "hello"),
         &format!(
@@ -36,14 +36,14 @@ fn connect(server: &Server) -> Http2 {
 }
 
 /// An extended CONNECT for `protocol` at a path.
-fn asking(path: &str, protocol: &'static str) -> Request<()> {
+fn extended_connect(path: &str, protocol: &'static str) -> Request<()> {
     let mut head = Request::builder().uri(format!("http://localhost{path}")).method(Method::CONNECT);
     head = head.extension(Protocol::from_static(protocol)).header("sec-websocket-version", "13");
     head.body(()).unwrap()
 }
 
 /// Status, fields and both directions of the stream that a request opens.
-async fn switched(
+async fn open_stream(
     requests: h2::client::SendRequest<Bytes>,
     head: Request<()>,
 ) -> (u16, HeaderMap, SendStream<Bytes>, RecvStream) {
@@ -67,10 +67,11 @@ fn websocket_over_h2_is_bidirectional() {
         }
         conn.say("bye");
     });
-    let server = passing(origin);
+    let server = start_proxy(origin);
     let mut client = connect(&server);
     client.run(|requests| async move {
-        let (status, fields, mut up, mut down) = switched(requests, asking("/chat?a", "websocket")).await;
+        let (status, fields, mut up, mut down) =
+            open_stream(requests, extended_connect("/chat?a", "websocket")).await;
         assert_eq!(status, 200);
         assert_eq!(fields["sec-websocket-protocol"], "chat");
         for gone in ["upgrade", "connection", "sec-websocket-accept", "content-length", "transfer-encoding"] {
@@ -111,12 +112,12 @@ fn windows_are_kept_both_ways() {
         std::io::Read::read_exact(&mut conn.reader, &mut said).unwrap();
         conn.say(said);
     });
-    let server = passing(origin);
+    let server = start_proxy(origin);
     let mut client = connect(&server);
     let sent: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
     let expected = sent.clone();
     let came = client.run(|requests| async move {
-        let (_, _, mut up, down) = switched(requests, asking("/chat", "websocket")).await;
+        let (_, _, mut up, down) = open_stream(requests, extended_connect("/chat", "websocket")).await;
         // The crate sends it as the windows of the server have room.
         up.send_data(Bytes::from(sent), false).unwrap();
         take(down).await.unwrap().0
@@ -134,10 +135,10 @@ fn closed_side_closes_the_other_side() {
         let _ = conn.head();
         tell.send("left").unwrap();
     });
-    let server = passing(origin);
+    let server = start_proxy(origin);
     let mut client = connect(&server);
     client.run(|requests| async move {
-        let (status, _, mut up, down) = switched(requests, asking("/chat", "websocket")).await;
+        let (status, _, mut up, down) = open_stream(requests, extended_connect("/chat", "websocket")).await;
         assert_eq!(status, 200);
         up.send_reset(Reason::CANCEL);
         drop(down);
@@ -156,10 +157,10 @@ fn reset_upstream_resets_the_stream() {
         let mut first = [0; 1];
         std::io::Read::read_exact(&mut conn.reader, &mut first).unwrap();
     });
-    let server = passing(origin);
+    let server = start_proxy(origin);
     let mut client = connect(&server);
     let ended = client.run(|requests| async move {
-        let (_, _, mut up, down) = switched(requests, asking("/chat", "websocket")).await;
+        let (_, _, mut up, down) = open_stream(requests, extended_connect("/chat", "websocket")).await;
         up.send_data(Bytes::from_static(b"more than it reads"), false).unwrap();
         take(down).await
     });
@@ -178,7 +179,7 @@ fn upstream_without_101_opens_no_websocket() {
             }
         }
     });
-    let server = passing(origin);
+    let server = start_proxy(origin);
     let mut client = connect(&server);
     for (path, protocol, status, said) in [
         // 2xx would mean that the stream is a WebSocket now.
@@ -188,7 +189,7 @@ fn upstream_without_101_opens_no_websocket() {
         ("/a.txt", "connect-udp", 501, "<html>"),
     ] {
         let (got, body) = client.run(|requests| async move {
-            let (status, fields, _up, down) = switched(requests, asking(path, protocol)).await;
+            let (status, fields, _up, down) = open_stream(requests, extended_connect(path, protocol)).await;
             assert!(!fields.contains_key("x-secret"));
             (status, take(down).await.unwrap().0)
         });
@@ -201,7 +202,7 @@ fn upstream_without_101_opens_no_websocket() {
 }
 
 /// A CONNECT request for a tunnel.
-fn tunnel(to: &str) -> Request<()> {
+fn connect_request(to: &str) -> Request<()> {
     Request::builder().uri(to).method(Method::CONNECT).body(()).unwrap()
 }
 
@@ -227,7 +228,7 @@ fn connect_opens_a_tunnel() {
     let mut client = connect(&server);
     let to = origin.to_string();
     client.run(|requests| async move {
-        let (status, fields, mut up, mut down) = switched(requests, tunnel(&to)).await;
+        let (status, fields, mut up, mut down) = open_stream(requests, connect_request(&to)).await;
         assert_eq!((status, fields.contains_key("content-length")), (200, false));
         up.send_data(Bytes::from("pingpong"), false).unwrap();
         let mut said = Vec::new();
@@ -240,18 +241,18 @@ fn connect_opens_a_tunnel() {
     let lines = server.access_log(2).unwrap();
     assert_eq!(lines[1], format!("CONNECT {origin} HTTP/2.0 200 {origin} 11"));
     for (to, expected) in [("localhost:80", 405), ("elsewhere:80", 403), ("elsewhere", 400)] {
-        let status = client.run(|requests| async move { switched(requests, tunnel(to)).await.0 });
+        let status = client.run(|requests| async move { open_stream(requests, connect_request(to)).await.0 });
         assert_eq!(status, expected, "{to}");
     }
 }
 
 #[test]
 fn connect_without_protocol_is_405() {
-    let server = passing("127.0.0.1:1".parse().unwrap());
+    let server = start_proxy("127.0.0.1:1".parse().unwrap());
     let mut client = connect(&server);
     let status = client.run(|requests| async move {
         let head = Request::builder().uri("localhost:80").method(Method::CONNECT).body(()).unwrap();
-        switched(requests, head).await.0
+        open_stream(requests, head).await.0
     });
     assert_eq!(status, 405);
 }

@@ -280,7 +280,7 @@ fn request_body_file_holds_the_whole_body() {
 }
 
 /// A connection with a small receive buffer, so that the server has to wait for it.
-fn narrow(addr: SocketAddr) -> TcpStream {
+fn connect_narrow(addr: SocketAddr) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
     connect(&socket, &addr).unwrap();
@@ -308,7 +308,7 @@ fn received_part_of_a_truncated_response_is_passed() {
     );
     for nth in 0..60 {
         let target = ["/", "/unbuffered", "/kept"][nth % 3];
-        let mut client = narrow(server.addr());
+        let mut client = connect_narrow(server.addr());
         // The second request is never read: that must not cost anything of the first response.
         let one = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
         client.write_all(if nth < 30 { one.clone() } else { one.repeat(2) }.as_bytes()).unwrap();
@@ -323,7 +323,7 @@ fn received_part_of_a_truncated_response_is_passed() {
 const EARLY: usize = 10_000;
 
 /// Locations of every gateway whose origins answer at once, read nothing of the body, and so reset the connection.
-fn resetting() -> String {
+fn resetting_locations() -> String {
     let text = || "x".repeat(EARLY);
     let http = origin(move |mut conn| {
         let _ = conn.head();
@@ -372,7 +372,7 @@ fn resetting() -> String {
 
 #[test]
 fn response_before_a_reset_is_passed() {
-    let locations = resetting();
+    let locations = resetting_locations();
     let server = start(
         server(),
         &format!(

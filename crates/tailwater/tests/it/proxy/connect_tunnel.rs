@@ -13,7 +13,7 @@ use tw_testkit::{Client, Response, Server, wait};
 use crate::support::{raw, server, start};
 
 /// An origin that echoes every line in brackets, and says goodbye at the end.
-fn echo() -> SocketAddr {
+fn echo_origin() -> SocketAddr {
     origin(|mut conn| {
         let mut line = String::new();
         while conn.reader.read_line(&mut line).is_ok_and(|read| read > 0) {
@@ -38,7 +38,7 @@ fn status(server: &Server, to: &str) -> u16 {
 
 #[test]
 fn connect_opens_a_tunnel() {
-    let addr = echo();
+    let addr = echo_origin();
     let server = start(
         server(),
         &format!(
@@ -129,7 +129,7 @@ fn refused_connect_closes_the_connection() {
 
 /// A server that counts connections, and an allowed one: on the same port of two loopback addresses, so that only the
 /// address differs.
-fn secret_and_open() -> (SocketAddr, Arc<AtomicUsize>) {
+fn secret_and_open_origins() -> (SocketAddr, Arc<AtomicUsize>) {
     // A port that is free at one address may be in use at the other.
     let (secret, open) = wait::some(wait::PATIENCE, || {
         let secret = TcpListener::bind("127.0.0.2:0").unwrap();
@@ -146,7 +146,7 @@ fn secret_and_open() -> (SocketAddr, Arc<AtomicUsize>) {
 
 #[test]
 fn tunnels_reach_allowed_targets_only() {
-    let (secret, reached) = secret_and_open();
+    let (secret, reached) = secret_and_open_origins();
     let port = secret.port();
     let is_turned = Arc::new(AtomicBool::new(false));
     let turns = is_turned.clone();

@@ -14,7 +14,7 @@ use crate::support::{get, server, start};
 
 /// An origin that answers `POST` as soon as it has its head: one half at once, the other when the test lets it. Other
 /// requests are answered with the number of their connection.
-fn early() -> (SocketAddr, Sender<()>) {
+fn early_origin() -> (SocketAddr, Sender<()>) {
     let (go_on, may) = channel();
     let may = Arc::new(Mutex::new(may));
     let addr = origin(move |mut conn| {
@@ -34,7 +34,7 @@ fn early() -> (SocketAddr, Sender<()>) {
     (addr, go_on)
 }
 
-fn passing(addr: SocketAddr) -> Server {
+fn start_proxy(addr: SocketAddr) -> Server {
     start(
         server(),
         &format!(
@@ -56,8 +56,8 @@ fn broken(server: &Server) -> Client {
 
 #[test]
 fn connection_of_an_incomplete_request_is_not_reused() {
-    let (addr, _go_on) = early();
-    let server = passing(addr);
+    let (addr, _go_on) = early_origin();
+    let server = start_proxy(addr);
     let mut client = broken(&server);
     assert_eq!(client.read_until_close().unwrap(), b"", "the response is cut");
     // The origin was in the middle of the first one: what came on its connection would be a part of that.
@@ -66,8 +66,8 @@ fn connection_of_an_incomplete_request_is_not_reused() {
 
 #[test]
 fn malformed_body_closes_the_client_connection() {
-    let (addr, _go_on) = early();
-    let server = passing(addr);
+    let (addr, _go_on) = early_origin();
+    let server = start_proxy(addr);
     let mut client = broken(&server);
     // The connection is closed: what follows such a body may be anything.
     let _ = client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");

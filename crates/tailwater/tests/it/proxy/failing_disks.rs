@@ -20,7 +20,7 @@ fn body() -> Vec<u8> {
 }
 
 /// An origin with one large page and small ones.
-fn large() -> SocketAddr {
+fn large_origin() -> SocketAddr {
     let body = body();
     origin(move |mut conn| {
         while let Some(head) = conn.head() {
@@ -39,7 +39,7 @@ fn buffering_on(disk: &SlowDisk) -> Server {
                  location / {{ proxy_pass http://{}; }}
                  location = /static {{ }} location = /metrics {{ metrics; }} }}",
             disk.path().display(),
-            large()
+            large_origin()
         ),
     )
 }

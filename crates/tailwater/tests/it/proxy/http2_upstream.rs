@@ -22,7 +22,7 @@ fn origin<F: Future<Output = ()> + Send + 'static>(
     http2_origin(Settings::new(), answer)
 }
 
-fn passing(addr: SocketAddr, more: &str) -> Server {
+fn start_proxy(addr: SocketAddr, more: &str) -> Server {
     start_server(
         server(),
         &format!("location / {{ proxy_pass http://{addr}; proxy_http_version 2; {more} }}"),
@@ -44,7 +44,8 @@ async fn mirror(mut asked: Asked) {
 #[test]
 fn request_fields_are_sent_as_one_list() {
     let addr = origin(mirror);
-    let server = passing(addr, "proxy_set_header X-Real $remote_addr; proxy_set_header Connection upgrade;");
+    let server =
+        start_proxy(addr, "proxy_set_header X-Real $remote_addr; proxy_set_header Connection upgrade;");
     let response = ask(
         &server,
         "POST /a%20b?c",
@@ -68,7 +69,7 @@ fn responses_with_and_without_length_pass() {
             _ => asked.answer(&[("x-one", "1"), ("x-one", "2")], "hello"),
         }
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     assert_eq!(ask(&server, "GET /none", &[]).status, 204);
     let head = ask(&server, "HEAD /head", &[]);
     assert_eq!((head.status, head.field("Content-Length")), (200, Some("10")));
@@ -101,7 +102,7 @@ fn slow_client_does_not_hold_the_server() {
             all_sent.add_permits(1);
         }
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     assert!(tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || sent.available_permits() == 1));
@@ -130,7 +131,7 @@ fn windows_follow_the_reading_of_the_client() {
             }
         }
     });
-    let server = passing(addr, "proxy_buffering off;");
+    let server = start_proxy(addr, "proxy_buffering off;");
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
@@ -175,7 +176,7 @@ fn trailers_are_passed_if_configured() {
         body.send_trailers(trailers(&[("x-sum", "1"), ("x-secret", "2")])).unwrap();
     });
     for (on, expected) in [("on", "5\r\nhello\r\n0\r\nx-sum: 1\r\n\r\n"), ("off", "\r\nhello")] {
-        let server = passing(addr, &format!("proxy_pass_trailers {on}; proxy_hide_header X-Secret;"));
+        let server = start_proxy(addr, &format!("proxy_pass_trailers {on}; proxy_hide_header X-Secret;"));
         let mut client = Client::connect(server.addr()).unwrap();
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         let text = String::from_utf8(client.read_until_close().unwrap()).unwrap();
@@ -214,7 +215,7 @@ fn early_hints_precede_the_response() {
             frames.send(frame(kind::HEADERS, END_HEADERS | END_STREAM, asked.stream, &head)).unwrap();
         }
     });
-    let server = passing(addr, "early_hints 1;");
+    let server = start_proxy(addr, "early_hints 1;");
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let text = String::from_utf8(client.read_until_close().unwrap()).unwrap();
@@ -235,7 +236,7 @@ fn wrong_content_length_is_an_error() {
             frames.send(frame(kind::DATA, END_STREAM, asked.stream, b"short")).unwrap();
         }
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let got = String::from_utf8(client.read_until_close().unwrap()).unwrap();

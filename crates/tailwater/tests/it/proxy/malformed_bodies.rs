@@ -17,13 +17,13 @@ use crate::support::{server, start};
 const BAD_TRAILERS: [&str; 4] = ["x: a\0b", "x: a\nb", "x\u{7f}: a", "x\0: a"];
 
 /// Report of an upstream server: its language, and what came to it.
-type Told = (&'static str, &'static str);
+type Report = (&'static str, &'static str);
 
 /// An origin that reads one request after the other: `head` returns the framing of the body and reports false if the
 /// body was truncated.
 fn application(
     name: &'static str,
-    tell: &Sender<Told>,
+    tell: &Sender<Report>,
     head: fn(&mut Conn) -> Option<Body>,
     answer: fn(&mut Conn),
 ) -> SocketAddr {
@@ -74,7 +74,7 @@ fn http_head(conn: &mut Conn) -> Option<Body> {
 }
 
 /// An HTTP/2 origin that reports the same.
-fn carried(tell: &Sender<Told>) -> SocketAddr {
+fn carried(tell: &Sender<Report>) -> SocketAddr {
     let tell = tell.clone();
     frames_origin(move |mut frames, _| {
         while let Ok(Some(came)) = frames.next_frame() {
@@ -97,7 +97,7 @@ fn carried(tell: &Sender<Told>) -> SocketAddr {
 /// A server in front of an origin of each gateway, with and without buffered bodies.
 struct Site {
     server: Server,
-    told: Receiver<Told>,
+    told: Receiver<Report>,
 }
 
 /// Path, origin, and true if the origin needs the length of a body.
@@ -168,7 +168,7 @@ fn site() -> Site {
 
 impl Site {
     /// Next report of an origin.
-    fn next(&self, what: &str) -> Told {
+    fn next(&self, what: &str) -> Report {
         let next = self.told.recv_timeout(wait::PATIENCE);
         next.unwrap_or_else(|error| panic!("{what}: {error}: {}", self.server.error_log()))
     }

@@ -12,7 +12,7 @@ use crate::support::origin::mirror;
 use crate::support::{get, server, start};
 
 /// A server that passes everything to `addr`.
-fn passing(addr: SocketAddr, more: &str) -> Server {
+fn start_proxy(addr: SocketAddr, more: &str) -> Server {
     start(
         server(),
         &format!(
@@ -27,7 +27,7 @@ fn passing(addr: SocketAddr, more: &str) -> Server {
 #[test]
 fn request_is_rewritten_and_response_fields_are_kept() {
     let addr = mirror();
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut client = server.connect().unwrap();
     client
         .send("GET /a%20b?c=%d HTTP/1.1\r\nHost: x.org\r\nConnection: close, X-Hop\r\nTE: trailers\r\nX-cAsE: 1\r\nx-case: 2\r\nUpgrade: h2c\r\n\r\n")
@@ -48,9 +48,9 @@ fn request_is_rewritten_and_response_fields_are_kept() {
 
 #[test]
 fn bodies_are_passed_with_length_or_chunked() {
-    let server = passing(mirror(), "location /as-it-comes/ { proxy_pass http://127.0.0.1:1; }");
+    let server = start_proxy(mirror(), "location /as-it-comes/ { proxy_pass http://127.0.0.1:1; }");
     let addr = mirror();
-    let unbuffered = passing(addr, "proxy_request_buffering off; client_max_body_size 0;");
+    let unbuffered = start_proxy(addr, "proxy_request_buffering off; client_max_body_size 0;");
     for (server, chunked) in
         [(&server, "Content-Length: 300000"), (&unbuffered, "Transfer-Encoding: chunked")]
     {
@@ -107,7 +107,7 @@ fn closed_keepalive_connection_is_retried_without_a_failure() {
         let _ = conn.head();
         let _ = conn.reader.get_mut().shutdown(Shutdown::Both);
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     for _ in 0..3 {
         assert_eq!(get(&server, "/").text(), "ok");
     }
@@ -129,7 +129,7 @@ fn malformed_response_is_502() {
             let _ = conn.head();
             conn.say(said);
         });
-        let server = passing(addr, "");
+        let server = start_proxy(addr, "");
         assert_eq!(get(&server, "/").status, 502, "{said:?}");
         server.wait_error_log(line).unwrap();
     }
@@ -137,7 +137,7 @@ fn malformed_response_is_502() {
         let _ = conn.head();
         conn.say(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000)));
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     assert_eq!(get(&server, "/").status, 502);
     server.wait_error_log("upstream sent too big header").unwrap();
 }
@@ -148,7 +148,7 @@ fn duplicate_singleton_field_is_dropped_and_logged() {
         let _ = conn.head();
         conn.answer("ETag: \"a\"\r\nETag: \"b\"\r\n", "ok");
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let response = get(&server, "/");
     assert_eq!(response.values("ETag").collect::<Vec<_>>(), ["\"a\""]);
     let line = "upstream sent duplicate header line: \"ETag: \"b\"\", previous value: \"ETag: \"a\"\", ignored while reading response header from upstream";
@@ -161,7 +161,7 @@ fn truncated_response_truncates_the_client_response() {
         let _ = conn.head();
         conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().field("Content-Length"), Some("100"));
@@ -185,7 +185,7 @@ fn buffering_frees_the_server_from_a_slow_client() {
         conn.say(body.as_slice());
         done.lock().unwrap().send(()).unwrap();
     });
-    let server = passing(addr, "proxy_buffers 4 16k; proxy_buffer_size 16k;");
+    let server = start_proxy(addr, "proxy_buffers 4 16k; proxy_buffer_size 16k;");
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
@@ -213,7 +213,7 @@ fn responses_without_a_body_end_at_their_head() {
             conn.say(format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n{body}"));
         }
     });
-    let server = passing(
+    let server = start_proxy(
         addr,
         &format!(
             "location /head/ {{ proxy_method HEAD; proxy_pass http://{addr}/; }}
@@ -250,7 +250,7 @@ fn head_response_keeps_content_length() {
             conn.say(format!("HTTP/1.1 200 OK\r\n{line}X-A: b\r\n\r\n"));
         }
     });
-    let server = passing(addr, "");
+    let server = start_proxy(addr, "");
     let mut client = server.connect().unwrap();
     for length in [None, Some("0"), Some("12345678901")] {
         client.send(format!("HEAD /{} HTTP/1.1\r\nHost: x\r\n\r\n", length.unwrap_or_default())).unwrap();
@@ -272,7 +272,7 @@ fn upgrade_opens_a_tunnel() {
         conn.say(all);
         conn.say(" bye");
     });
-    let server = passing(
+    let server = start_proxy(
         addr,
         &format!(
             "location /ws {{ proxy_pass http://{addr}; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
@@ -298,7 +298,7 @@ fn tunnel_ends_with_its_server() {
         let _ = conn.head();
         conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nbye");
     });
-    let server = passing(
+    let server = start_proxy(
         addr,
         &format!(
             "location /ws {{ proxy_pass http://{addr}; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
@@ -315,7 +315,7 @@ fn tunnel_ends_with_its_server() {
 #[test]
 fn rewritten_uri_is_passed_unchanged() {
     let addr = mirror();
-    let server = passing(
+    let server = start_proxy(
         addr,
         &format!(
             "location /break/ {{ rewrite ^/break/(.*) /made/$1?x=1 break; proxy_pass http://{addr}/base/; }}

@@ -8,7 +8,7 @@ use tw_testkit::origin::origin;
 use crate::support::{page, server, start};
 
 /// An origin that answers with an error.
-fn failing() -> SocketAddr {
+fn failing_origin() -> SocketAddr {
     origin(|mut conn| {
         while conn.head().is_some() {
             conn.say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
@@ -17,7 +17,7 @@ fn failing() -> SocketAddr {
 }
 
 /// An origin that echoes `X-To`, the body and the source address.
-fn telling() -> SocketAddr {
+fn echo_origin() -> SocketAddr {
     origin(|mut conn| {
         while let Some(head) = conn.head() {
             let from = conn.reader.get_ref().peer_addr().unwrap().ip();
@@ -32,7 +32,7 @@ fn telling() -> SocketAddr {
 
 #[test]
 fn request_is_built_once_or_for_each_server() {
-    let (first, second) = (failing(), telling());
+    let (first, second) = (failing_origin(), echo_origin());
     let server = start(
         server(),
         &format!(

@@ -6,7 +6,7 @@ use tw_testkit::origin::origin;
 use crate::support::{ask, get, refusal, server, start};
 
 /// A server whose origin answers with the field lines in `X-Say`, separated by `|`.
-fn saying(locations: &str) -> Server {
+fn start_with_fields(locations: &str) -> Server {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let fields = head.lines().find_map(|line| line.strip_prefix("X-Say: ")).unwrap_or_default();
@@ -26,7 +26,7 @@ fn said(server: &Server, path: &str, field: &str, value: &str) -> Option<String>
 
 #[test]
 fn proxy_redirect_rewrites_location() {
-    let server = saying(
+    let server = start_with_fields(
         "location /a/ { proxy_pass http://ORIGIN/b/; proxy_set_header Host origin; }
          location /both/ { proxy_pass http://ORIGIN/b/; proxy_redirect wrong wrong; proxy_redirect default; }
          location /re/ { proxy_pass http://ORIGIN; proxy_redirect ~*^http://old/(?<rest>.*)$ https://new/$rest; }
@@ -51,7 +51,7 @@ fn proxy_redirect_rewrites_location() {
 
 #[test]
 fn redirect_adds_the_slash_of_a_location() {
-    let server = saying(
+    let server = start_with_fields(
         "location \"/a b/\" { proxy_pass http://ORIGIN; } location /c/ { return 200 c; }
          location /d { return 200 d; } location /d/ { proxy_pass http://ORIGIN; } location ~ ^/x?/ { proxy_pass http://ORIGIN; }",
     );
@@ -89,7 +89,7 @@ fn proxy_redirect_default_follows_proxy_pass() {
 
 #[test]
 fn proxy_cookie_directives_rewrite_attributes() {
-    let server = saying(
+    let server = start_with_fields(
         "location / { proxy_pass http://ORIGIN;
              proxy_cookie_domain .old.org .new.org; proxy_cookie_domain ~^(.+)\\.com$ $1.net;
              proxy_cookie_path /old/ /new/; proxy_cookie_path ~*^/x(?<rest>.*)$ /y$rest;
@@ -117,8 +117,9 @@ fn proxy_cookie_directives_rewrite_attributes() {
 
 #[test]
 fn upstream_cookie_variable_has_its_value() {
-    let server =
-        saying("location / { proxy_pass http://ORIGIN; add_header X-Got \"[$upstream_cookie_tc]\"; }");
+    let server = start_with_fields(
+        "location / { proxy_pass http://ORIGIN; add_header X-Got \"[$upstream_cookie_tc]\"; }",
+    );
     for (cookie, expected) in [
         ("tc=one; Path=/", "[one]"),
         ("tc = one two", "[one two]"),
@@ -134,7 +135,7 @@ fn upstream_cookie_variable_has_its_value() {
 
 #[test]
 fn x_accel_redirect_cannot_leave_the_root() {
-    let server = saying(
+    let server = start_with_fields(
         "if ($upstream_http_x_accel_redirect) { return 200 \"here: $uri?$args $request_method $limit_rate\"; }
          location / { proxy_pass http://ORIGIN; }
          location @named { return 200 named; }",

@@ -18,7 +18,7 @@ use crate::support::get;
 use crate::support::{refusal_of, server, start};
 
 /// Number of a connection, server name sent, and session reuse.
-fn about(conn: &Conn<Secured>) -> String {
+fn connection_facts(conn: &Conn<Secured>) -> String {
     let session = conn.session();
     let kind = match session.handshake_kind() {
         Some(HandshakeKind::Resumed) => "resumed",
@@ -30,21 +30,21 @@ fn about(conn: &Conn<Secured>) -> String {
 
 /// An origin that answers with facts about its connection and the `Host` of the request, as long as the connection
 /// lasts.
-fn telling(config: Arc<ServerConfig>) -> SocketAddr {
+fn tls_origin(config: Arc<ServerConfig>) -> SocketAddr {
     secured(config, |mut conn| {
         while let Some(head) = conn.head() {
             let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap().to_owned();
-            let text = format!("{} {host}", about(&conn));
+            let text = format!("{} {host}", connection_facts(&conn));
             conn.answer("", text);
         }
     })
 }
 
-/// [`telling`] with one request on each connection.
-fn telling_once(config: Arc<ServerConfig>) -> SocketAddr {
+/// [`tls_origin`] with one request on each connection.
+fn tls_origin_once(config: Arc<ServerConfig>) -> SocketAddr {
     secured(config, |mut conn| {
         if conn.head().is_some() {
-            let text = about(&conn);
+            let text = connection_facts(&conn);
             conn.answer("Connection: close\r\n", text);
             conn.goodbye();
         }
@@ -56,7 +56,7 @@ fn with(files: &[(&str, &str)]) -> Builder {
 }
 
 /// A server with one loop, so that kept connections are reused.
-fn front(builder: Builder, http: &str, locations: &str) -> Server {
+fn start_front(builder: Builder, http: &str, locations: &str) -> Server {
     let server = format!("server {{ listen 127.0.0.1:{{port}}; {locations} }}");
     builder.start(&format!("worker_processes 1; http {{ {http} {server} }}")).unwrap()
 }
@@ -78,8 +78,8 @@ fn both_tls_versions_and_key_types_work() {
     let authority = Authority::new();
     for made in [authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"])] {
         for version in [&TLS12, &TLS13] {
-            let addr = telling(Authority::server(&[version], &made));
-            let server = front(
+            let addr = tls_origin(Authority::server(&[version], &made));
+            let server = start_front(
                 server(),
                 &format!("upstream u {{ server {addr}; }}"),
                 &format!(
@@ -110,7 +110,7 @@ fn proxy_ssl_protocols_and_ciphers_are_used() {
             conn.answer("", text);
         }
     });
-    let server = front(
+    let server = start_front(
         server(),
         "",
         &format!(
@@ -130,9 +130,9 @@ fn proxy_ssl_verify_verifies_certificates() {
     let (authority, good) = certified(&["origin.example"]);
     let stranger = Authority::new();
     let addrs = [good, authority.certify_expired(&["origin.example"]), stranger.certify(&["origin.example"])]
-        .map(|made| telling(Authority::server(ALL_VERSIONS, &made)));
+        .map(|made| tls_origin(Authority::server(ALL_VERSIONS, &made)));
     let [good, expired, unknown] = addrs;
-    let server = front(
+    let server = start_front(
         with(&[("ca.pem", &authority.pem())]),
         "proxy_ssl_trusted_certificate ca.pem; proxy_ssl_name origin.example;",
         &format!(
@@ -174,8 +174,8 @@ fn proxy_ssl_verify_verifies_certificates() {
 #[test]
 fn proxy_ssl_server_name_sends_sni() {
     let (_, made) = certified(&["origin.example"]);
-    let addr = telling(Authority::server(ALL_VERSIONS, &made));
-    let server = front(
+    let addr = tls_origin(Authority::server(ALL_VERSIONS, &made));
+    let server = start_front(
         server(),
         &format!("upstream origin.example {{ server {addr}; }} proxy_ssl_server_name on;"),
         &format!(
@@ -204,9 +204,9 @@ fn proxy_ssl_server_name_sends_sni() {
 #[test]
 fn proxy_ssl_certificate_is_presented() {
     let (authority, made) = certified(&["origin.example"]);
-    let addr = telling(authority.server_for_known(ALL_VERSIONS, &made));
+    let addr = tls_origin(authority.server_for_known(ALL_VERSIONS, &made));
     let (own, rsa) = (authority.certify(&["proxy.example"]), authority.certify_rsa(&["proxy.example"]));
-    let server = front(
+    let server = start_front(
         with(&[
             ("own.pem", &own.pem),
             ("own.key", &own.key),
@@ -231,8 +231,8 @@ fn proxy_ssl_certificate_is_presented() {
 #[test]
 fn kept_connections_are_reused_only_for_equal_settings() {
     let (authority, made) = certified(&["one.example", "two.example"]);
-    let addr = telling(Authority::server(ALL_VERSIONS, &made));
-    let server = front(
+    let addr = tls_origin(Authority::server(ALL_VERSIONS, &made));
+    let server = start_front(
         with(&[("ca.pem", &authority.pem()), ("own.pem", &made.pem), ("own.key", &made.key)]),
         &format!(
             "upstream u {{ server {addr}; keepalive 9; }}
@@ -265,8 +265,8 @@ fn kept_connections_are_reused_only_for_equal_settings() {
 fn sessions_are_resumed() {
     let (authority, made) = certified(&["one.example"]);
     for version in [&TLS12, &TLS13] {
-        let addrs = [(); 2].map(|()| telling_once(Authority::server(&[version], &made)));
-        let server = front(
+        let addrs = [(); 2].map(|()| tls_origin_once(Authority::server(&[version], &made)));
+        let server = start_front(
             with(&[("ca.pem", &authority.pem())]),
             &format!("upstream u {{ server {}; server {}; }}", addrs[0], addrs[1]),
             "location / { proxy_pass https://u; }
@@ -295,7 +295,7 @@ fn bodies_pass_both_ways() {
             conn.answer("", body);
         }
     });
-    let server = front(
+    let server = start_front(
         server(),
         "client_max_body_size 10m;",
         &format!(
@@ -329,7 +329,7 @@ fn response_without_close_notify_is_truncated() {
             conn.goodbye();
         }
     });
-    let server = front(
+    let server = start_front(
         server(),
         "proxy_cache_path cache keys_zone=one:1m; proxy_cache_valid 1h;",
         &format!(
@@ -363,8 +363,8 @@ fn response_without_close_notify_is_truncated() {
 #[test]
 fn failed_handshake_is_retried_on_the_next_server() {
     let (authority, made) = certified(&["one.example"]);
-    let good = telling(Authority::server(ALL_VERSIONS, &made));
-    let stranger = telling(Authority::server(ALL_VERSIONS, &Authority::new().certify(&["one.example"])));
+    let good = tls_origin(Authority::server(ALL_VERSIONS, &made));
+    let stranger = tls_origin(Authority::server(ALL_VERSIONS, &Authority::new().certify(&["one.example"])));
     let plain = origin(|mut conn| {
         let mut hello = [0; 5];
         let _ = conn.reader.read_exact(&mut hello);
@@ -378,7 +378,7 @@ fn failed_handshake_is_retried_on_the_next_server() {
         (plain, "SSL_do_handshake() failed (SSL: "),
         (closing, "peer closed connection in SSL handshake while SSL handshaking to upstream"),
     ] {
-        let server = front(
+        let server = start_front(
             with(&[("ca.pem", &authority.pem())]),
             &format!(
                 "upstream u {{ server {bad}; server {good} backup; }} upstream alone {{ server {bad}; }}
@@ -399,7 +399,7 @@ fn proxy_connect_timeout_covers_the_handshake() {
     let silent = origin(|mut conn| {
         let _ = conn.reader.read_to_end(&mut Vec::new());
     });
-    let server = front(
+    let server = start_front(
         server(),
         "",
         &format!("location / {{ proxy_pass https://{silent}; proxy_connect_timeout 200ms; }}"),
@@ -419,7 +419,7 @@ fn proxy_redirect_applies_to_https() {
             conn.answer(&format!("Location: https://{host}/there\r\n"), "");
         }
     });
-    let server = front(
+    let server = start_front(
         server(),
         &format!("upstream u {{ server {addr}; }} absolute_redirect off;"),
         "location /a/ { proxy_pass https://u/; add_header X-Port $proxy_port; }
@@ -469,7 +469,7 @@ fn upgrade_opens_a_tunnel_over_tls_on_both_sides() {
 #[test]
 fn health_checks_use_tls() {
     let (authority, made) = certified(&["one.example"]);
-    let addr = telling(Authority::server(ALL_VERSIONS, &made));
+    let addr = tls_origin(Authority::server(ALL_VERSIONS, &made));
     let locations = |name: &str| {
         format!(
             "location / {{ proxy_pass https://u; proxy_ssl_verify on; proxy_ssl_trusted_certificate ca.pem;
@@ -477,7 +477,7 @@ fn health_checks_use_tls() {
         )
     };
     let started = |name: &str| {
-        front(
+        start_front(
             with(&[("ca.pem", &authority.pem())]),
             &format!("upstream u {{ zone u 64k; server {addr}; }}"),
             &locations(name),

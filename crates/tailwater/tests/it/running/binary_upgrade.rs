@@ -55,7 +55,7 @@ impl Daemon {
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).status().unwrap();
         assert!(status.success(), "{}", daemon.log());
         daemon.session = wait::some(wait::PATIENCE, || daemon.master()).unwrap();
-        assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok()), "{}", daemon.log());
+        assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok()), "{}", daemon.log());
         daemon
     }
 
@@ -138,13 +138,13 @@ impl Daemon {
     }
 
     /// The master of the worker process that answers.
-    fn try_who(&self) -> io::Result<u32> {
+    fn try_serving_master(&self) -> io::Result<u32> {
         let answer = Client::get(self.addr(0), "/")?.text();
         Ok(parent(answer.parse().unwrap()))
     }
 
-    fn who(&self) -> u32 {
-        self.try_who().unwrap_or_else(|error| panic!("{error}: {}", self.log()))
+    fn serving_master(&self) -> u32 {
+        self.try_serving_master().unwrap_or_else(|error| panic!("{error}: {}", self.log()))
     }
 
     /// Waits until a process has ended.
@@ -242,7 +242,9 @@ fn upgrade_fails_no_request() {
                 let before = answers.load(Ordering::Relaxed);
                 let new = daemon.upgrade();
                 kill(old, Signal::QUIT);
-                assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
+                assert!(wait::until(wait::PATIENCE, || daemon
+                    .try_serving_master()
+                    .is_ok_and(|who| who == new)));
                 if let Some(mut download) = download.take() {
                     assert!(!has_ended(old), "it waits for the download");
                     // Each piece has its own time: many others want the processor.
@@ -269,7 +271,7 @@ fn upgrade_fails_no_request() {
 fn old_binary_can_take_over_again() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
-    assert_eq!(daemon.who(), old);
+    assert_eq!(daemon.serving_master(), old);
     let new = daemon.upgrade();
     daemon.wait_log("using inherited sockets from \"");
     assert_eq!(parent(new), old, "it sees how the new one ends");
@@ -279,14 +281,14 @@ fn old_binary_can_take_over_again() {
     // Only the new one serves.
     kill(old, Signal::WINCH);
     daemon.wait_log("stop accepting connections");
-    assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
+    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == new && daemon.serving_master() == new));
     daemon.wait_log(" exited with code 0");
 
     // Both do, and the configuration is not read for that.
     daemon.write_conf("http {");
     kill(old, Signal::HUP);
     daemon.wait_log("a new binary runs: serving beside it");
-    assert!(wait::until(wait::PATIENCE, || daemon.who() == old));
+    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == old));
     assert!(!daemon.log().contains("[emerg]"), "{}", daemon.log());
     // A second one changes nothing.
     kill(old, Signal::HUP);
@@ -297,7 +299,7 @@ fn old_binary_can_take_over_again() {
     daemon.wait_end(new);
     daemon.wait_master(|pid| pid == old);
     assert!(!daemon.old_pid_file().exists());
-    assert_eq!((daemon.who(), daemon.masters()), (old, 1));
+    assert_eq!((daemon.serving_master(), daemon.masters()), (old, 1));
     assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
     assert!(TcpStream::connect(daemon.addr(1)).is_ok());
     daemon.wait_log(&format!("new binary process {new} exited with code 0"));
@@ -318,10 +320,12 @@ fn old_binary_serves_again_when_the_new_one_dies() {
     for how in [Signal::KILL, Signal::TERM] {
         let new = daemon.upgrade();
         kill(old, Signal::WINCH);
-        assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
+        assert!(
+            wait::until(wait::PATIENCE, || daemon.serving_master() == new && daemon.serving_master() == new)
+        );
         kill(new, how);
         daemon.wait_master(|pid| pid == old);
-        assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == old)));
+        assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == old)));
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
     }
     daemon.wait_log("exited on signal 9");
@@ -369,7 +373,7 @@ fn failed_new_binary_changes_nothing() {
         daemon.wait_log(line);
         daemon.wait_master(|pid| pid == old);
         assert!(wait::until(wait::PATIENCE, || !daemon.old_pid_file().exists()), "{line}");
-        assert_eq!((daemon.who(), daemon.masters()), (old, 1), "{line}");
+        assert_eq!((daemon.serving_master(), daemon.masters()), (old, 1), "{line}");
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "{line}");
     }
     let expected = format!(
@@ -391,7 +395,7 @@ fn hung_new_binary_is_left_alone() {
     let stopped =
         || daemon.members().into_iter().find(|pid| stat(*pid).is_some_and(|stat| stat.state == b'T'));
     let new = wait::some(wait::PATIENCE, stopped).unwrap();
-    assert_eq!((parent(new), daemon.who()), (old, old));
+    assert_eq!((parent(new), daemon.serving_master()), (old, old));
     assert!(!daemon.pid_file().exists() && daemon.old_pid_file().exists());
     kill(old, Signal::USR2);
     daemon.wait_log("[crit] ");
@@ -401,7 +405,7 @@ fn hung_new_binary_is_left_alone() {
     assert!(String::from_utf8_lossy(&said.stderr).contains("(2: No such file or directory)"), "{said:?}");
     kill(new, Signal::KILL);
     daemon.wait_master(|pid| pid == old);
-    assert_eq!((daemon.who(), daemon.old_pid_file().exists()), (old, false));
+    assert_eq!((daemon.serving_master(), daemon.old_pid_file().exists()), (old, false));
 }
 
 #[test]
@@ -413,7 +417,7 @@ fn repeated_usr2_starts_one_new_binary() {
         kill(old, Signal::HUP);
     }
     let new = daemon.wait_master(|pid| pid != old);
-    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
+    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == new)));
     assert_eq!(daemon.masters(), 2);
     // The new one is no place for another one as long as the old one lives.
     for _ in 0..100 {
@@ -426,7 +430,7 @@ fn repeated_usr2_starts_one_new_binary() {
     kill(old, Signal::QUIT);
     daemon.wait_end(old);
     assert_eq!(daemon.master(), Some(new));
-    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
+    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == new)));
     assert_eq!(daemon.masters(), 1);
     assert_ne!(daemon.upgrade(), new, "now it is");
 }
@@ -487,7 +491,7 @@ fn cache_directory_stays_locked_during_an_upgrade() {
     let error = other.err().unwrap().to_string();
     assert!(error.contains(") has its cache in ") && error.contains(&directory), "{error}");
     daemon.order("reload");
-    assert_eq!(daemon.who(), new);
+    assert_eq!(daemon.serving_master(), new);
     kill(new, Signal::QUIT);
     daemon.wait_end(new);
 }
@@ -500,7 +504,7 @@ fn new_binary_may_listen_on_other_addresses() {
         "listen 127.0.0.1:{port0} reuseport; listen 127.0.0.1:{port2}; listen unix:{prefix}/other;",
     ));
     let new = daemon.upgrade();
-    assert!(wait::until(wait::PATIENCE, || daemon.who() == new));
+    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == new));
     let gone = daemon.addr(1);
     daemon.wait_log(&format!("{gone} is not configured, closing inherited sockets: 2"));
     assert_eq!(Client::get(daemon.addr(2), "/").unwrap().status, 200);
@@ -510,7 +514,7 @@ fn new_binary_may_listen_on_other_addresses() {
     daemon.wait_end(old);
     assert!(!ports::listening(gone.port()));
     assert!(!daemon.dir.join("socket").exists() && daemon.dir.join("other").exists());
-    assert_eq!(daemon.who(), new);
+    assert_eq!(daemon.serving_master(), new);
 
     // What came from the old one goes as well, by a reload and at the end.
     assert_ne!(daemon.upgrade(), new);
@@ -518,7 +522,7 @@ fn new_binary_may_listen_on_other_addresses() {
     daemon.wait_end(new);
     daemon.write_conf(&http("listen 127.0.0.1:{port0}; listen unix:{prefix}/socket;"));
     let last = daemon.master().unwrap();
-    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == last)));
+    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == last)));
     assert!(daemon.order("reload").status.success());
     let is_gone = || {
         kill(last, Signal::USR1);
@@ -535,8 +539,8 @@ fn upgrade_works_in_the_foreground_with_a_master() {
     const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 $pid; } }";
     let server = crate::support::server().with_master().start(HTTP).unwrap();
     let old = server.pid();
-    let who = || parent(Client::get(server.addr(), "/").unwrap().text().parse().unwrap());
-    assert_eq!(who(), old);
+    let serving_master = || parent(Client::get(server.addr(), "/").unwrap().text().parse().unwrap());
+    assert_eq!(serving_master(), old);
     server.signal(Signal::USR2).unwrap();
     let read = || fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok();
     let new = wait::some(wait::PATIENCE, || read().filter(|pid: &u32| *pid != old));
@@ -544,11 +548,11 @@ fn upgrade_works_in_the_foreground_with_a_master() {
     // A terminal that changes its size stops neither.
     kill(old, Signal::WINCH);
     kill(new, Signal::WINCH);
-    assert!(wait::until(wait::PATIENCE, || who() == new));
-    assert!(wait::until(wait::PATIENCE, || who() == old));
+    assert!(wait::until(wait::PATIENCE, || serving_master() == new));
+    assert!(wait::until(wait::PATIENCE, || serving_master() == old));
     kill(old, Signal::QUIT);
     assert!(wait::until(wait::PATIENCE, || has_ended(old)), "{}", server.error_log());
-    assert_eq!(who(), new);
+    assert_eq!(serving_master(), new);
 
     let single = crate::support::server().start(HTTP).unwrap();
     single.signal(Signal::USR2).unwrap();
@@ -629,7 +633,7 @@ fn signals_that_reach_no_server_are_refused_with_their_reason() {
             assert!(stderr.contains(expected.as_str()), "{order}: {stderr}");
         }
     }
-    assert!(!stranger.ended() && daemon.who() == master);
+    assert!(!stranger.ended() && daemon.serving_master() == master);
     stranger.kill().unwrap();
     kill(master, Signal::TERM);
     daemon.wait_end(master);
@@ -662,7 +666,7 @@ fn nginx_and_tailwater_upgrade_each_other() {
         }
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
         assert!(
-            wait::until(wait::PATIENCE, || daemon.masters() == 1 && daemon.who() == new),
+            wait::until(wait::PATIENCE, || daemon.masters() == 1 && daemon.serving_master() == new),
             "{}",
             daemon.log()
         );
@@ -672,10 +676,10 @@ fn nginx_and_tailwater_upgrade_each_other() {
     daemon.install(&nginx);
     let new = daemon.upgrade();
     kill(old, Signal::WINCH);
-    assert!(wait::until(wait::PATIENCE, || daemon.who() == new && daemon.who() == new));
+    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == new && daemon.serving_master() == new));
     kill(new, Signal::QUIT);
     daemon.wait_master(|pid| pid == old);
-    assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == old)));
+    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == old)));
     assert!(daemon.order("quit").status.success());
     daemon.wait_end(old);
 }

@@ -17,7 +17,7 @@ const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; 
 const CONTAINER: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
 
 /// True if this command runs here; leaves the test out if not.
-fn can(words: &[&str]) -> bool {
+fn runs_here(words: &[&str]) -> bool {
     let is_possible =
         Command::new(words[0]).args(&words[1..]).arg("true").output().is_ok_and(|run| run.status.success());
     if !is_possible {
@@ -27,17 +27,17 @@ fn can(words: &[&str]) -> bool {
 }
 
 /// Pid of the server that `unshare` has started.
-fn inside(server: &Server) -> u32 {
+fn container_pid(server: &Server) -> u32 {
     wait::some(wait::PATIENCE, || all_children(server.pid()).first().copied()).unwrap()
 }
 
 #[test]
 fn process_1_reaps_orphans_and_stops() {
-    if !can(&CONTAINER) || !can(&["nsenter", "--version"]) {
+    if !runs_here(&CONTAINER) || !runs_here(&["nsenter", "--version"]) {
         return;
     }
     let mut server = server().by(&CONTAINER).daemon_on().with_master().start(HTTP).unwrap();
-    let first = inside(&server);
+    let first = container_pid(&server);
     server.wait_error_log("process 1 cannot go to the background").unwrap();
     assert_eq!(page(&server, "/").1, "served");
     // Somebody else's child, left behind.
@@ -57,7 +57,7 @@ fn process_1_reaps_orphans_and_stops() {
 
 #[test]
 fn process_1_obeys_signals_sent_during_start() {
-    if !can(&CONTAINER) {
+    if !runs_here(&CONTAINER) {
         return;
     }
     let dir = TempDir::new("pipes").unwrap();
@@ -69,7 +69,7 @@ fn process_1_obeys_signals_sent_during_start() {
     let mut server = server().by(&CONTAINER).with_master().start(&conf).unwrap();
     // It reads its configuration once the other end of the pipe is open.
     let mut pipe = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
-    kill(inside(&server), Signal::TERM);
+    kill(container_pid(&server), Signal::TERM);
     pipe.write_all(b"return 200;").unwrap();
     drop(pipe);
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
@@ -79,7 +79,7 @@ fn process_1_obeys_signals_sent_during_start() {
 #[test]
 fn missing_proc_is_reported() {
     let without = ["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$0\" \"$@\""];
-    if !can(&without) {
+    if !runs_here(&without) {
         return;
     }
     let run = server().by(&without).with_master().run(HTTP).unwrap();
@@ -96,7 +96,7 @@ fn missing_proc_is_reported() {
 #[test]
 fn unknown_user_id_can_run_the_server() {
     let script = "chmod -R a+rwX \"$2\" && exec setpriv --reuid 12345 --regid 0 --clear-groups \"$0\" \"$@\"";
-    if !can(&["setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups"]) {
+    if !runs_here(&["setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups"]) {
         return;
     }
     for builder in [server(), server().with_master()] {
@@ -109,7 +109,7 @@ fn unknown_user_id_can_run_the_server() {
 #[test]
 fn root_without_capabilities_serves_as_root_only() {
     let bare = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
-    if !can(&bare) {
+    if !runs_here(&bare) {
         return;
     }
     let mut stays = server().by(&bare).with_master().start(&format!("user root; {HTTP}")).unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::process::{Pid, kill_process};
 use tw_testkit::{Client, Server, Signal, wait};
 
-use super::master::{builder, conf, new, start, started};
+use super::master::{builder, conf, new_location, start, started};
 use crate::support::download::{LARGE, begin_download};
 use crate::support::page;
 use crate::support::process::{children, is_gone, kill, worker};
@@ -119,7 +119,7 @@ fn crashing_workers_do_not_keep_the_master_busy() {
     };
     assert!(wait::until(wait::PATIENCE, killed), "{}", server.error_log());
     // It can be reloaded, which starts one, and stopped.
-    reload_until(&mut server, &conf("", &new("new")), "/new", "new");
+    reload_until(&mut server, &conf("", &new_location("new")), "/new", "new");
     assert!(server.stop().unwrap().success());
 }
 
@@ -146,9 +146,9 @@ fn signals_during_a_load_are_obeyed_after_it() {
     let mut server = started("");
     let worker = worker(&server);
     kill(worker, Signal::STOP);
-    reload(&mut server, &conf("", &new("first")));
+    reload(&mut server, &conf("", &new_location("first")));
     server.wait_error_log("reconfiguring").unwrap();
-    server.write_conf(&conf("", &new("second"))).unwrap();
+    server.write_conf(&conf("", &new_location("second"))).unwrap();
     let log = server.prefix().join("logs/access.log");
     fs::rename(&log, server.prefix().join("logs/access.1")).unwrap();
     for signal in [Signal::HUP, Signal::USR1, Signal::HUP, Signal::CHILD] {

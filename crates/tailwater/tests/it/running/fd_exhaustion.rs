@@ -4,7 +4,7 @@ use std::fs;
 
 use tw_testkit::{Client, Server, Signal, wait};
 
-use super::master::{builder, conf, new, start, started};
+use super::master::{builder, conf, new_location, start, started};
 use crate::support::page;
 use crate::support::process::{children, is_gone, kill, worker};
 use crate::support::reload::reload_until;
@@ -53,7 +53,7 @@ fn reloads_reopens_and_respawns_leak_no_descriptors() {
 }
 
 /// A server whose worker has no descriptor left, and as many incomplete requests.
-fn full() -> (Server, Vec<Client>) {
+fn start_without_descriptors() -> (Server, Vec<Client>) {
     const LIMIT: usize = 60;
     let server = started(&format!("worker_processes 1; worker_rlimit_nofile {LIMIT};"));
     let begun = (0..LIMIT - 10).map(|_| {
@@ -67,7 +67,7 @@ fn full() -> (Server, Vec<Client>) {
 }
 
 /// Completes the requests and checks the responses, whichever process has them.
-fn end_all(begun: Vec<Client>) {
+fn complete_requests(begun: Vec<Client>) {
     for mut client in begun {
         client.send("Host: localhost\r\nConnection: close\r\n\r\n").unwrap();
         assert_eq!(client.read_response().unwrap().text(), "old");
@@ -76,16 +76,21 @@ fn end_all(begun: Vec<Client>) {
 
 #[test]
 fn worker_out_of_descriptors_is_replaced_without_loss() {
-    let (mut server, begun) = full();
+    let (mut server, begun) = start_without_descriptors();
     let before = worker(&server);
-    reload_until(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "/new", "1");
+    reload_until(
+        &mut server,
+        &conf("worker_rlimit_nofile 60; worker_processes 1;", &new_location("1")),
+        "/new",
+        "1",
+    );
     assert!(!is_gone(before), "{}", server.error_log());
     server.wait_error_log("another worker process has to do what the master ordered").unwrap();
-    end_all(begun);
+    complete_requests(begun);
     assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 
-    let (server, begun) = full();
+    let (server, begun) = start_without_descriptors();
     let (before, logs) = (worker(&server), server.prefix().join("logs"));
     fs::rename(logs.join("access.log"), logs.join("access.1")).unwrap();
     server.signal(Signal::USR1).unwrap();
@@ -94,7 +99,7 @@ fn worker_out_of_descriptors_is_replaced_without_loss() {
     let arrives =
         || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
     assert!(wait::until(wait::PATIENCE, arrives));
-    end_all(begun);
+    complete_requests(begun);
     assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 }

@@ -41,7 +41,7 @@ pub(super) fn start(builder: Builder, conf: &str) -> Server {
     server
 }
 
-pub(super) fn new(text: &str) -> String {
+pub(super) fn new_location(text: &str) -> String {
     format!("location /new {{ return 200 {text}; }}")
 }
 
@@ -116,7 +116,7 @@ fn reload_keeps_worker_and_connections() {
     let mut download = begin_download(&server);
     let mut idle = server.connect().unwrap();
     assert_eq!(text_on(&mut idle, "/old").unwrap(), "old");
-    reload_until(&mut server, &conf("", &new("new")), "/new", "new");
+    reload_until(&mut server, &conf("", &new_location("new")), "/new", "new");
     assert_eq!(worker(&server), before);
     assert_eq!(text_on(&mut idle, "/new").unwrap(), "new");
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
@@ -181,7 +181,12 @@ fn reload_of_process_settings_starts_another_worker() {
     for (count, main) in mains.into_iter().enumerate() {
         let before = worker(&server);
         let mut download = begin_download(&server);
-        reload_until(&mut server, &conf(main, &new(&format!("new{count}"))), "/new", &format!("new{count}"));
+        reload_until(
+            &mut server,
+            &conf(main, &new_location(&format!("new{count}"))),
+            "/new",
+            &format!("new{count}"),
+        );
         assert!(!is_gone(before), "{main}: it finishes what it has begun");
         assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "{main}");
         assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{main}");

@@ -92,7 +92,7 @@ fn is_unlimited() -> bool {
 
 /// Number of lines in the log about memory that could not be locked. The stacks of loops are locked later, when
 /// privileges are gone.
-fn complaints(server: &Server) -> usize {
+fn count_complaints(server: &Server) -> usize {
     let log = server.error_log();
     log.lines()
         .filter(|line| line.contains("\"worker_memory_lock ") && !line.contains("for the stacks of"))
@@ -110,7 +110,7 @@ fn program_stays_in_memory_and_a_missing_lock_is_logged() {
         let pid = worker(&server);
         let (wants_all, may_all) = (main.contains("lock on"), is_unlimited());
         let is_copied = server.error_log().contains(COPIED);
-        assert_eq!(complaints(&server), usize::from(is_copied || wants_all && !may_all), "{main}");
+        assert_eq!(count_complaints(&server), usize::from(is_copied || wants_all && !may_all), "{main}");
         assert!(!is_copied || !wants_all && !may_all, "{main}");
         if wants_all && !may_all {
             let line =
@@ -252,5 +252,5 @@ fn single_process_locks_its_program_on_reload() {
 fn lock_off_locks_nothing() {
     let off = started("worker_memory_lock off;");
     assert_eq!(status(worker(&off), "VmLck"), 0);
-    assert_eq!(complaints(&off), 0);
+    assert_eq!(count_complaints(&off), 0);
 }

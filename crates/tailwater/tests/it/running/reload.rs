@@ -72,7 +72,7 @@ fn some_of_everything(turn: usize) -> String {
 }
 
 /// Reloads, and waits for a response of the new configuration.
-fn turn(server: &mut Server, turn: usize) {
+fn reload_turn(server: &mut Server, turn: usize) {
     reload(server, &some_of_everything(turn));
     let is_new =
         || Client::get(server.addr(), "/turn").is_ok_and(|response| response.text() == turn.to_string());
@@ -125,7 +125,7 @@ fn thousand_reloads_leak_nothing() {
     let mut kept = server.connect().unwrap();
     let mut then = None;
     for number in 1..=TURNS {
-        turn(&mut server, number);
+        reload_turn(&mut server, number);
         kept.send("GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert_eq!(kept.read_response().unwrap().text(), "a page", "a connection outlives all reloads");
         if number == WARM || number == TURNS {

@@ -31,11 +31,11 @@ fn session(config: &Arc<ClientConfig>) -> ClientConnection {
 
 /// First flight of a client.
 fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
-    said(&mut session(config))
+    pending_bytes(&mut session(config))
 }
 
 /// Bytes that a session has to send now.
-fn said(session: &mut ClientConnection) -> Vec<u8> {
+fn pending_bytes(session: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.wants_write() {
         session.write_tls(&mut bytes).unwrap();
@@ -51,7 +51,7 @@ fn connect(addr: SocketAddr) -> TcpStream {
 }
 
 /// Bytes until the server closes, which it has to do within the patience of the test.
-fn answer(mut socket: TcpStream) -> Vec<u8> {
+fn read_answer(mut socket: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     match socket.read_to_end(&mut all) {
         Ok(_) => {}
@@ -65,11 +65,11 @@ fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut socket = connect(addr);
     // A server that has had enough of it may be gone.
     let _ = socket.write_all(bytes).and_then(|()| socket.shutdown(Shutdown::Write));
-    answer(socket)
+    read_answer(socket)
 }
 
 /// Checks that other clients are served.
-fn is_well(server: &Server, config: &Arc<ClientConfig>) {
+fn assert_serves(server: &Server, config: &Arc<ClientConfig>) {
     assert_eq!(try_get_tls(server, config, "localhost").unwrap().1.status, 200, "{}", server.error_log());
 }
 
@@ -89,7 +89,7 @@ fn hello_cut_or_changed_at_any_byte_is_harmless() {
         let answer = answer_to(server.addr(), &changed);
         assert!(matches!(answer.first(), None | Some(21 | 22 | b'H')), "{at}: {answer:?}");
     }
-    is_well(&server, &config);
+    assert_serves(&server, &config);
     server
         .wait_error_log("peer closed connection in SSL handshake while SSL handshaking, client: 127.0.0.1")
         .unwrap();
@@ -107,19 +107,19 @@ fn handshake_cut_at_any_byte_is_harmless() {
                 break;
             }
             let (mut socket, mut session) = (connect(server.addr()), session(&config));
-            socket.write_all(&said(&mut session)).unwrap();
+            socket.write_all(&pending_bytes(&mut session)).unwrap();
             while !session.wants_write() {
                 session.read_tls(&mut socket).unwrap();
                 session.process_new_packets().unwrap();
             }
-            let last = said(&mut session);
+            let last = pending_bytes(&mut session);
             // A flight of the server may come in pieces, and the first of them has an answer of its own.
             len = len.max(Some(last.len()));
             socket.write_all(&last[..end.min(last.len())]).unwrap();
             socket.shutdown(Shutdown::Write).unwrap();
-            answer(socket);
+            read_answer(socket);
         }
-        is_well(&server, &config);
+        assert_serves(&server, &config);
     }
 }
 
@@ -155,13 +155,13 @@ fn garbage_and_endless_handshakes_are_ended() {
         wait::pause(std::time::Duration::from_millis(20));
         socket.write_all(&[*byte])
     });
-    assert!(drip.is_err() || answer(socket).is_empty());
+    assert!(drip.is_err() || read_answer(socket).is_empty());
     server.wait_error_log("client timed out (110: Connection timed out) while SSL handshaking").unwrap();
     // And one that stops behind its hello. So short a time may be over before a busy machine lets the server read that.
     let is_answered = || {
         let mut socket = connect(server.addr());
         socket.write_all(&hello).unwrap();
-        answer(socket).first() == Some(&22)
+        read_answer(socket).first() == Some(&22)
     };
     assert!(wait::until(wait::PATIENCE, is_answered));
     assert!(wait::until(wait::PATIENCE, || try_get_tls(&server, &config, "localhost")
@@ -196,7 +196,7 @@ fn odd_server_names_are_harmless() {
         let answer = answer_to(server.addr(), &odd);
         assert!(matches!(answer.first(), Some(21 | 22)), "{name:?}: {answer:?}");
     }
-    is_well(&server, &config);
+    assert_serves(&server, &config);
 }
 
 #[test]
@@ -240,11 +240,11 @@ fn sessions_of_another_server_are_not_resumed() {
     for version in [&TLS12, &TLS13] {
         let (one, other) = (start(&made, ""), start(&made, ""));
         let config = authority.client(&[version]);
-        is_well(&one, &config);
+        assert_serves(&one, &config);
         // To the client both are the same.
         let client = Client::connect_tls(other.addr(), &config, "localhost").unwrap();
         assert_eq!(client.session().unwrap().handshake_kind(), Some(HandshakeKind::Full));
-        is_well(&other, &config);
+        assert_serves(&other, &config);
     }
 }
 
@@ -258,7 +258,7 @@ fn many_concurrent_handshakes_complete() {
         let mut clients: Vec<_> = (0..200)
             .map(|_| {
                 let (mut socket, mut session) = (connect(server.addr()), session(&config));
-                socket.write_all(&said(&mut session)).unwrap();
+                socket.write_all(&pending_bytes(&mut session)).unwrap();
                 (socket, session)
             })
             .collect();
@@ -273,7 +273,7 @@ fn many_concurrent_handshakes_complete() {
         for mut socket in gone {
             socket.write_all(&hello).unwrap();
         }
-        is_well(&server, &config);
+        assert_serves(&server, &config);
     }
 }
 
@@ -292,7 +292,7 @@ fn handshakes_work_with_each_ssl_sign_pool() {
                 let (server, authority) = (&server, &authority);
                 scope.spawn(move || {
                     for _ in 0..10 {
-                        is_well(server, &authority.client(&[version]));
+                        assert_serves(server, &authority.client(&[version]));
                     }
                 });
             }
@@ -323,5 +323,5 @@ fn renegotiation_is_refused() {
     stdin.write_all(b"R\n").unwrap();
     let output = client.wait_with_output().unwrap();
     assert!(!output.status.success(), "it went on: {output:?}");
-    is_well(&server, &authority.client(ALL_VERSIONS));
+    assert_serves(&server, &authority.client(ALL_VERSIONS));
 }

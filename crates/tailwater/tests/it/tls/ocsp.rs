@@ -35,7 +35,7 @@ impl Responder {
         let asked = Arc::new(AtomicUsize::new(0));
         let (its, words, count) = (authority.clone(), says.clone(), asked.clone());
         let addr = origin(move |mut conn| {
-            let Some(question) = question(&mut conn) else { return };
+            let Some(question) = ocsp_request(&mut conn) else { return };
             count.fetch_add(1, SeqCst);
             if let Some(standing) = *words.lock().unwrap() {
                 conn.answer("Content-Type: application/ocsp-response\r\n", its.vouch(&question, standing));
@@ -54,7 +54,7 @@ impl Responder {
 }
 
 /// OCSP request of a `GET`, which has it in its path (RFC 6960, appendix A.1).
-fn question(conn: &mut Conn) -> Option<Vec<u8>> {
+fn ocsp_request(conn: &mut Conn) -> Option<Vec<u8>> {
     let head = conn.head()?;
     let text = head.strip_prefix("GET /ask/").and_then(|rest| rest.split(' ').next()).unwrap();
     let text = text.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");

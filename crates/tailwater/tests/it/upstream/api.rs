@@ -15,7 +15,7 @@ use crate::support::reload::reload;
 use crate::support::{ask, get, page, refusal, server, start, start_as_we_are};
 
 /// An origin that answers with its name.
-fn named(name: &'static str) -> SocketAddr {
+fn origin_named(name: &'static str) -> SocketAddr {
     origin(move |mut conn| {
         while conn.head().is_some() {
             conn.answer("", name);
@@ -29,7 +29,7 @@ fn user() -> &'static str {
 }
 
 /// A server with the group `u` of these servers, a writable API, a read-only one, and metrics.
-fn serving(upstream: &str) -> Server {
+fn start_with_api(upstream: &str) -> Server {
     start_as_we_are(server(), &http(upstream))
 }
 
@@ -73,7 +73,7 @@ fn add(server: &Server, addr: SocketAddr, more: &str) -> u32 {
 }
 
 /// Bodies of `count` responses.
-fn answers(server: &Server, count: usize) -> String {
+fn bodies(server: &Server, count: usize) -> String {
     let mut names: Vec<_> = (0..count).map(|_| get(server, "/").text()).collect();
     names.sort();
     names.concat()
@@ -95,21 +95,21 @@ fn error_of(response: &Response) -> (u16, String) {
 
 #[test]
 fn api_adds_changes_and_removes_servers_under_load() {
-    let (a, b) = (named("a"), named("b"));
-    let server = serving(&format!("server {a};"));
-    assert_eq!(answers(&server, 2), "aa");
+    let (a, b) = (origin_named("a"), origin_named("b"));
+    let server = start_with_api(&format!("server {a};"));
+    assert_eq!(bodies(&server, 2), "aa");
     let added = add(&server, b, "");
-    assert_eq!(answers(&server, 4), "aabb");
+    assert_eq!(bodies(&server, 4), "aabb");
     let one = |id: u32| format!("{SERVERS}/{id}");
     let patch = |id: u32, body: &str| change(&server, &format!("PATCH {}", one(id)), body);
 
     assert!(patch(added, "{\"weight\":3}").contains("\"weight\":3"));
-    assert_eq!(answers(&server, 8), "aabbbbbb");
+    assert_eq!(bodies(&server, 8), "aabbbbbb");
     assert!(patch(0, "{\"down\":true}").contains("\"down\":true"));
-    assert_eq!(answers(&server, 3), "bbb");
+    assert_eq!(bodies(&server, 3), "bbb");
     patch(0, "{\"down\":false}");
     assert!(patch(added, "{\"drain\":true}").contains("\"drain\":true"));
-    assert_eq!(answers(&server, 3), "aaa");
+    assert_eq!(bodies(&server, 3), "aaa");
 
     // What the API shows is what the numbers show.
     let view = get(&server, "/api/http/upstreams/u").text();
@@ -133,7 +133,7 @@ fn api_adds_changes_and_removes_servers_under_load() {
     let left = change(&server, &format!("DELETE {}", one(0)), "");
     assert!(left.contains(&b.to_string()) && !left.contains(&a.to_string()), "{left}");
     patch(added, "{\"drain\":false}");
-    assert_eq!(answers(&server, 2), "bb");
+    assert_eq!(bodies(&server, 2), "bb");
     change(&server, &format!("DELETE {}", one(added)), "");
     assert_eq!((get(&server, SERVERS).text(), get(&server, "/").status), ("[]".to_owned(), 502));
 }
@@ -149,19 +149,19 @@ fn request_to_a_removed_server_is_finished() {
             conn.answer("", "late");
         }
     });
-    let server = serving(&format!("server {slow}; server {};", named("b")));
+    let server = start_with_api(&format!("server {slow}; server {};", origin_named("b")));
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     came.recv_timeout(wait::PATIENCE).unwrap();
     change(&server, &format!("DELETE {SERVERS}/0"), "");
-    assert_eq!(answers(&server, 3), "bbb");
+    assert_eq!(bodies(&server, 3), "bbb");
     answer.send(()).unwrap();
     assert_eq!(client.read_response().unwrap().text(), "late");
 }
 
 #[test]
 fn invalid_api_request_changes_nothing() {
-    let server = serving("server 127.0.0.1:1 backup; server 127.0.0.1:2;");
+    let server = start_with_api("server 127.0.0.1:1 backup; server 127.0.0.1:2;");
     let before = get(&server, SERVERS).text();
     let long = format!("{{\"server\":\"{}\"}}", "a".repeat(20_000));
     for (line, body, expected) in [
@@ -247,7 +247,7 @@ fn lines<const N: usize>(lines: [String; N]) -> BTreeSet<String> {
 
 #[test]
 fn state_survives_reload_and_restart() {
-    let (a, b) = (named("a"), named("b"));
+    let (a, b) = (origin_named("a"), origin_named("b"));
     let conf = |turn: u32, method: &str| {
         format!(
             "{} worker_processes 2; http {{ add_header X-Turn {turn}; {} }}",
@@ -262,7 +262,7 @@ fn state_survives_reload_and_restart() {
         let second = add(&server, b, ",\"weight\":2,\"route\":\"r1\",\"fail_timeout\":\"1m\"");
         let with_b = format!("server {b} weight=2 fail_timeout=60s route=r1;");
         assert_eq!(state(&server), lines([format!("server {a};"), with_b.clone()]));
-        assert_eq!(answers(&server, 3), "abb");
+        assert_eq!(bodies(&server, 3), "abb");
 
         // The same group goes on, with its numbers, whatever method it has now.
         for (turn, method) in [(1, "keepalive 1;"), (2, "keepalive 2; least_conn;")] {
@@ -270,7 +270,7 @@ fn state_survives_reload_and_restart() {
             reload_for_turn(&server, turn);
             assert_eq!(shown(&server), lines([a.to_string(), b.to_string()]));
             change(&server, &format!("PATCH {SERVERS}/{first}"), "{\"down\":true}");
-            assert_eq!(answers(&server, 2), "bb");
+            assert_eq!(bodies(&server, 2), "bb");
             assert!(state(&server).contains(&format!("server {a} down;")));
             change(&server, &format!("PATCH {SERVERS}/{first}"), "{\"down\":false}");
         }
@@ -293,7 +293,7 @@ fn state_survives_reload_and_restart() {
         let saved = fs::read(server.prefix().join("state/u.conf")).unwrap();
         server.stop().unwrap();
         let server = again.file("state/u.conf", saved).start(&conf(0, "")).unwrap();
-        assert_eq!((shown(&server), answers(&server, 2)), (lines([a.to_string()]), "aa".to_owned()));
+        assert_eq!((shown(&server), bodies(&server, 2)), (lines([a.to_string()]), "aa".to_owned()));
     }
 }
 
@@ -314,18 +314,18 @@ fn reload_for_turn(server: &Server, turn: u32) {
 
 #[test]
 fn changes_without_a_state_file_end_with_the_configuration() {
-    let (a, b) = (named("a"), named("b"));
-    let server = serving(&format!("server {a};"));
+    let (a, b) = (origin_named("a"), origin_named("b"));
+    let server = start_with_api(&format!("server {a};"));
     add(&server, b, "");
-    assert_eq!(answers(&server, 2), "ab");
+    assert_eq!(bodies(&server, 2), "ab");
     server.signal(Signal::HUP).unwrap();
     assert!(wait::until(wait::PATIENCE, || shown(&server) == lines([a.to_string()])));
-    assert_eq!(answers(&server, 2), "aa");
+    assert_eq!(bodies(&server, 2), "aa");
 }
 
 #[test]
 fn unwritable_state_is_logged_and_the_change_applies() {
-    let a = named("a");
+    let a = origin_named("a");
     // Where a directory stands no file can be put, whoever tries.
     let conf = format!("http {{ {} }}", http("state state/u.conf;"));
     let message = server().file("state/u.conf/x", "").start(&conf).err().unwrap().to_string();
@@ -342,7 +342,7 @@ fn unwritable_state_is_logged_and_the_change_applies() {
         line.contains("[crit]") && line.contains("no-such-directory/u.conf\" failed (2: No such file"),
         "{line}"
     );
-    assert_eq!(answers(&server, 1), "a");
+    assert_eq!(bodies(&server, 1), "a");
     // Once there is room the next change saves all of them.
     let dir = server.prefix().join("no-such-directory");
     fs::create_dir(&dir).unwrap();
@@ -422,7 +422,7 @@ fn concurrent_changes_lose_nothing() {
 
 #[test]
 fn change_applies_to_all_loops_at_once() {
-    let (a, b) = (named("a"), named("b"));
+    let (a, b) = (origin_named("a"), origin_named("b"));
     let conf = format!("worker_processes 2; http {{ {} }}", http(&format!("server {a};")));
     let server = server().start(&conf).unwrap();
     // Connections that live on, of both loops.
@@ -444,7 +444,7 @@ fn change_applies_to_all_loops_at_once() {
 
 #[test]
 fn restored_group_has_no_connections_to_former_servers() {
-    let (a, b) = (named("a"), named("b"));
+    let (a, b) = (origin_named("a"), origin_named("b"));
     let conf = |turn: &str, upstream: &str, to: &str| {
         format!(
             "http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; add_header X-Turn {turn};
@@ -455,7 +455,7 @@ fn restored_group_has_no_connections_to_former_servers() {
         conf(turn, &format!("upstream u {{ server {addr}; keepalive 8; }}"), "u")
     };
     let mut server = server().start(&with("zero", a)).unwrap();
-    assert_eq!(answers(&server, 2), "aa");
+    assert_eq!(bodies(&server, 2), "aa");
     for (turn, conf) in [("one", conf("one", "", &b.to_string())), ("two", with("two", b))] {
         reload(&mut server, &conf);
         // The loop is told of it, and has it a moment later.

@@ -15,13 +15,13 @@ use crate::support::{get, page, refusal, refusal_of, server, start};
 use tw_testkit::origin::{Conn, origin};
 
 /// An answer that passes.
-const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const HEALTHY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 /// An answer that fails.
-const ILL: &str = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
+const UNHEALTHY: &str = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
 
 /// An origin that answers `/health` with what a test says, and everything else with its name.
 #[derive(Clone)]
-struct Patient {
+struct TestPeer {
     addr: SocketAddr,
     said: Arc<Said>,
 }
@@ -36,7 +36,7 @@ struct Said {
     requests: AtomicUsize,
 }
 
-fn patient(name: &'static str, answer: &str) -> Patient {
+fn test_peer(name: &'static str, answer: &str) -> TestPeer {
     let said = Arc::new(Said {
         answer: Mutex::new(answer.into()),
         checks: Mutex::default(),
@@ -60,11 +60,11 @@ fn patient(name: &'static str, answer: &str) -> Patient {
             told.open.fetch_sub(1, SeqCst);
         }
     });
-    Patient { addr, said }
+    TestPeer { addr, said }
 }
 
-impl Patient {
-    fn says(&self, answer: impl AsRef<[u8]>) {
+impl TestPeer {
+    fn set_answer(&self, answer: impl AsRef<[u8]>) {
         *self.said.answer.lock().unwrap() = answer.as_ref().to_vec();
     }
 
@@ -80,12 +80,12 @@ impl Patient {
 }
 
 /// Configuration of a group of these servers; `CHECK` in `locations` becomes a frequent `health_check`.
-fn checking(patients: &[&Patient], http: &str, locations: &str) -> Server {
-    start(server(), &conf(patients, http, locations))
+fn start_checking(peers: &[&TestPeer], http: &str, locations: &str) -> Server {
+    start(server(), &conf(peers, http, locations))
 }
 
-fn conf(patients: &[&Patient], http: &str, locations: &str) -> String {
-    let servers: String = patients.iter().map(|patient| format!("server {};", patient.addr)).collect();
+fn conf(peers: &[&TestPeer], http: &str, locations: &str) -> String {
+    let servers: String = peers.iter().map(|peer| format!("server {};", peer.addr)).collect();
     let locations = locations.replace("CHECK", "health_check interval=20ms uri=/health");
     format!(
         "error_log logs/error.log info; {http} upstream u {{ {servers} }}
@@ -94,33 +94,33 @@ fn conf(patients: &[&Patient], http: &str, locations: &str) -> String {
 }
 
 /// State of a peer in the metrics.
-fn state(server: &Server, patient: &Patient) -> String {
+fn state(server: &Server, peer: &TestPeer) -> String {
     let text = get(server, "/metrics").text();
-    let of_peer = format!("peer=\"{}\"", patient.addr);
+    let of_peer = format!("peer=\"{}\"", peer.addr);
     let is_its = |line: &&str| line.starts_with("tailwater_upstream_peer_info{") && line.contains(&of_peer);
     let line = text.lines().find(is_its).unwrap_or_else(|| panic!("no {of_peer} in {text}"));
     line.split("state=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
 }
 
-fn wait_state(server: &Server, patient: &Patient, expected: &str) {
-    let is_so = || state(server, patient) == expected;
+fn wait_state(server: &Server, peer: &TestPeer, expected: &str) {
+    let is_so = || state(server, peer) == expected;
     assert!(wait::until(wait::PATIENCE, is_so), "{expected}: {}", server.error_log());
 }
 
 /// Names of the servers that answer four requests.
-fn who(server: &Server) -> String {
+fn answering_peers(server: &Server) -> String {
     (0..4).map(|_| get(server, "/").text()).collect()
 }
 
 #[test]
 fn unhealthy_server_gets_no_requests_until_it_recovers() {
-    let (a, b) = (patient("a", WELL), patient("b", WELL));
-    let server = checking(&[&a, &b], "", "location / { proxy_pass http://u; CHECK; }");
+    let (a, b) = (test_peer("a", HEALTHY), test_peer("b", HEALTHY));
+    let server = start_checking(&[&a, &b], "", "location / { proxy_pass http://u; CHECK; }");
     a.wait_checks(2);
-    assert_eq!(who(&server), "abab");
-    b.says(ILL);
+    assert_eq!(answering_peers(&server), "abab");
+    b.set_answer(UNHEALTHY);
     wait_state(&server, &b, "unhealthy");
-    assert_eq!(who(&server), "aaaa");
+    assert_eq!(answering_peers(&server), "aaaa");
     let line = server.wait_error_log("peer is unhealthy").unwrap();
     let expected = format!(
         "[error] {}: peer is unhealthy: status 500, health check \"\" of peer {} in upstream \"u\"",
@@ -128,9 +128,9 @@ fn unhealthy_server_gets_no_requests_until_it_recovers() {
         b.addr
     );
     assert!(line.ends_with(&expected), "{line}");
-    b.says(WELL);
+    b.set_answer(HEALTHY);
     wait_state(&server, &b, "up");
-    assert!(who(&server).contains('b'));
+    assert!(answering_peers(&server).contains('b'));
     let line = server.wait_error_log("peer is healthy").unwrap();
     assert!(line.contains("[notice]"), "{line}");
     // One line for each change, whatever checks come between.
@@ -148,11 +148,11 @@ fn unhealthy_server_gets_no_requests_until_it_recovers() {
 
 #[test]
 fn fails_and_passes_count_consecutive_results() {
-    let a = patient("a", WELL);
-    let server = checking(&[&a], "", "location / { proxy_pass http://u; CHECK fails=3 passes=2; }");
-    a.says(ILL);
+    let a = test_peer("a", HEALTHY);
+    let server = start_checking(&[&a], "", "location / { proxy_pass http://u; CHECK fails=3 passes=2; }");
+    a.set_answer(UNHEALTHY);
     server.wait_error_log("peer is unhealthy").unwrap();
-    a.says(WELL);
+    a.set_answer(HEALTHY);
     wait_state(&server, &a, "up");
     let (log, changed) = (server.error_log(), "peer is unhealthy");
     let before = log.split(changed).next().unwrap();
@@ -161,8 +161,8 @@ fn fails_and_passes_count_consecutive_results() {
 
 #[test]
 fn check_uses_the_settings_of_its_location() {
-    let a = patient("a", WELL);
-    let server = checking(
+    let a = test_peer("a", HEALTHY);
+    let server = start_checking(
         &[&a],
         "",
         "proxy_set_header X-Of $proxy_host; proxy_set_header X-Server $server_name; server_name here;
@@ -189,7 +189,7 @@ fn check_uses_the_settings_of_its_location() {
     let said = |line: &&str| line.contains("variable") || line.contains("local address");
     assert!(log.lines().filter(said).all(|line| line.contains("[info]")), "{log}");
     // The server is well only if both checks say so.
-    a.says(ILL);
+    a.set_answer(UNHEALTHY);
     wait_state(&server, &a, "unhealthy");
 }
 
@@ -217,8 +217,8 @@ fn match_block_decides() {
         (html("Welcome to", "").replace("200 OK", "203 OK"), Some("status 203")),
         (html("Welcome to", "X-Off: 1\r\n"), Some("$on is empty or 0")),
     ] {
-        let a = patient("a", &answer);
-        let server = checking(
+        let a = test_peer("a", &answer);
+        let server = start_checking(
             &[&a],
             "map $upstream_http_x_off $on { 1 0; default $upstream_status; }
              match welcome { status 200-202 204; header Content-Type = text/html; header ! Refresh; body ~ \"Welcome to\";
@@ -238,7 +238,7 @@ fn match_block_decides() {
 #[test]
 fn check_detects_faults() {
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(100_000));
-    let interim = format!("{}{WELL}", "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(200));
+    let interim = format!("{}{HEALTHY}", "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(200));
     for (answer, fault) in [
         ("", "upstream timed out (110: Connection timed out) while reading response header from upstream"),
         (
@@ -253,8 +253,8 @@ fn check_detects_faults() {
         ),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n", "while reading upstream"),
     ] {
-        let a = patient("a", answer);
-        let server = checking(
+        let a = test_peer("a", answer);
+        let server = start_checking(
             &[&a],
             "match any { body !~ never; }",
             "location / { proxy_pass http://u; proxy_read_timeout 100ms; CHECK match=any; }",
@@ -263,24 +263,26 @@ fn check_detects_faults() {
         server.wait_error_log(fault).unwrap();
         wait_state(&server, &a, "unhealthy");
         assert_eq!(page(&server, "/").0, 502);
-        a.says(WELL);
+        a.set_answer(HEALTHY);
         wait_state(&server, &a, "up");
         // Whatever became of a check, its connection is closed.
         assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 1));
     }
-    let nobody = Patient { addr: "127.0.0.1:1".parse().unwrap(), ..patient("", "") };
+    let nobody = TestPeer { addr: "127.0.0.1:1".parse().unwrap(), ..test_peer("", "") };
     let refused =
         "peer is unhealthy: connect() failed (111: Connection refused) while connecting to upstream";
     for check in ["CHECK", "health_check type=tcp"] {
-        let server = checking(&[&nobody], "", &format!("location / {{ proxy_pass http://u; {check}; }}"));
+        let server =
+            start_checking(&[&nobody], "", &format!("location / {{ proxy_pass http://u; {check}; }}"));
         server.wait_error_log(refused).unwrap();
     }
 }
 
 #[test]
 fn slow_check_is_not_repeated_concurrently() {
-    let a = patient("a", "");
-    let server = checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
+    let a = test_peer("a", "");
+    let server =
+        start_checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
     a.wait_checks(3);
     // One, and one whose end was not seen yet.
     assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 2));
@@ -290,36 +292,40 @@ fn slow_check_is_not_repeated_concurrently() {
 
 #[test]
 fn mandatory_check_precedes_requests() {
-    let a = patient("a", "");
-    let server = checking(&[&a], "", "location / { proxy_pass http://u; CHECK mandatory; }");
+    let a = test_peer("a", "");
+    let server = start_checking(&[&a], "", "location / { proxy_pass http://u; CHECK mandatory; }");
     assert_eq!(state(&server, &a), "checking");
     assert_eq!(page(&server, "/").0, 502);
     server.wait_error_log("no live upstreams while connecting to upstream").unwrap();
     assert_eq!(a.said.requests.load(SeqCst), 0);
     drop(server);
-    let server = checking(&[&patient("b", WELL)], "", "location / { proxy_pass http://u; CHECK mandatory; }");
+    let server = start_checking(
+        &[&test_peer("b", HEALTHY)],
+        "",
+        "location / { proxy_pass http://u; CHECK mandatory; }",
+    );
     assert!(wait::until(wait::PATIENCE, || page(&server, "/") == (200, "b".to_owned())));
 }
 
 #[test]
 fn reload_keeps_or_forgets_the_state() {
-    let (a, b) = (patient("a", WELL), patient("b", ILL));
+    let (a, b) = (test_peer("a", HEALTHY), test_peer("b", UNHEALTHY));
     let with = |check: &str| conf(&[&a, &b], "", &format!("location / {{ proxy_pass http://u; {check} }}"));
     let mut server = start(server(), &with("CHECK;"));
     wait_state(&server, &b, "unhealthy");
     // Nobody answers checks any more: what is known stays as it is, and who must be checked anew is not.
-    a.says("");
-    b.says("");
+    a.set_answer("");
+    b.set_answer("");
     let generation =
         |server: &Server, id: u64| wait::until(wait::PATIENCE, || metric(server, "generation") == id);
     reload(&mut server, &format!("http {{ {} }}", with("CHECK mandatory persistent;")));
     assert!(generation(&server, 2));
     wait_state(&server, &b, "checking");
-    assert_eq!((state(&server, &a), who(&server)), ("up".to_owned(), "aaaa".to_owned()));
+    assert_eq!((state(&server, &a), answering_peers(&server)), ("up".to_owned(), "aaaa".to_owned()));
     reload(&mut server, &format!("http {{ {} }}", with("CHECK fails=9;")));
     assert!(generation(&server, 3));
     wait_state(&server, &b, "up");
-    b.says(ILL);
+    b.set_answer(UNHEALTHY);
     reload(&mut server, &format!("http {{ {} }}", with("CHECK mandatory;")));
     assert!(generation(&server, 4));
     wait_state(&server, &a, "checking");
@@ -327,23 +333,23 @@ fn reload_keeps_or_forgets_the_state() {
     // Without checks everybody is well, also if one was under way.
     reload(&mut server, &format!("http {{ {} }}", with("")));
     assert!(generation(&server, 5));
-    for patient in [&a, &b] {
-        wait_state(&server, patient, "up");
-        assert!(wait::until(wait::PATIENCE, || patient.said.open.load(SeqCst) == 0), "it is given up");
+    for peer in [&a, &b] {
+        wait_state(&server, peer, "up");
+        assert!(wait::until(wait::PATIENCE, || peer.said.open.load(SeqCst) == 0), "it is given up");
     }
-    assert!(who(&server).contains('b'));
+    assert!(answering_peers(&server).contains('b'));
     // One whose connection was made may still be counted.
     let is_quiet = || {
-        let before = [&a, &b].map(Patient::checks);
+        let before = [&a, &b].map(TestPeer::checks);
         wait::pause(Duration::from_millis(100));
-        [&a, &b].map(Patient::checks) == before
+        [&a, &b].map(TestPeer::checks) == before
     };
     assert!(wait::until(wait::PATIENCE, is_quiet));
 }
 
 #[test]
 fn graceful_shutdown_ends_checks() {
-    let a = patient("a", WELL);
+    let a = test_peer("a", HEALTHY);
     let (finish, may) = channel::<()>();
     let may = Arc::new(Mutex::new(may));
     let slow = origin(move |mut conn| {
@@ -352,7 +358,7 @@ fn graceful_shutdown_ends_checks() {
         let _ = may.lock().unwrap().recv();
         conn.say("k");
     });
-    let mut server = checking(
+    let mut server = start_checking(
         &[&a],
         "",
         &format!(
@@ -363,7 +369,7 @@ fn graceful_shutdown_ends_checks() {
     client.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     client.read_head().unwrap();
     a.wait_checks(2);
-    a.says("");
+    a.set_answer("");
     assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) == 1));
     server.signal(Signal::QUIT).unwrap();
     // One may have begun before the server was told, or may still be on its way; another one would stay open.
@@ -379,8 +385,8 @@ fn graceful_shutdown_ends_checks() {
 
 #[test]
 fn checks_are_made_by_one_loop() {
-    let patients = [patient("a", WELL), patient("b", WELL), patient("c", WELL)];
-    let [a, b, c] = [0, 1, 2].map(|at: usize| patients[at].addr);
+    let peers = [test_peer("a", HEALTHY), test_peer("b", HEALTHY), test_peer("c", HEALTHY)];
+    let [a, b, c] = [0, 1, 2].map(|at: usize| peers[at].addr);
     let server = server()
         .start(&format!(
             "worker_processes 4; http {{ upstream u {{ server {a}; }} upstream v {{ server {b}; server {c}; }}
@@ -389,28 +395,28 @@ fn checks_are_made_by_one_loop() {
                  location /v {{ proxy_pass http://v; health_check interval=100s uri=/health; }} }} }}"
         ))
         .unwrap();
-    for patient in &patients {
-        assert!(wait::until(wait::PATIENCE, || patient.checks() > 0));
+    for peer in &peers {
+        assert!(wait::until(wait::PATIENCE, || peer.checks() > 0));
     }
     for _ in 0..20 {
         assert_eq!(get(&server, "/").status, 200);
     }
     wait::pause(Duration::from_millis(100));
-    assert_eq!(patients.each_ref().map(Patient::checks), [1, 1, 1]);
+    assert_eq!(peers.each_ref().map(TestPeer::checks), [1, 1, 1]);
 }
 
 #[test]
 fn port_parameter_redirects_checks() {
     // What serves has no port of its own for checks.
-    let (serves, tells) = (patient("a", ILL), patient("", WELL));
+    let (serves, tells) = (test_peer("a", UNHEALTHY), test_peer("", HEALTHY));
     let port = tells.addr.port();
     let server =
-        checking(&[&serves], "", &format!("location / {{ proxy_pass http://u; CHECK port={port}; }}"));
+        start_checking(&[&serves], "", &format!("location / {{ proxy_pass http://u; CHECK port={port}; }}"));
     tells.wait_checks(2);
     assert_eq!((serves.checks(), get(&server, "/").text()), (0, "a".to_owned()));
-    tells.says(ILL);
+    tells.set_answer(UNHEALTHY);
     wait_state(&server, &serves, "unhealthy");
-    let connects = checking(
+    let connects = start_checking(
         &[&serves],
         "",
         "location / { proxy_pass http://u; health_check interval=20ms type=tcp mandatory; }",
@@ -421,7 +427,7 @@ fn port_parameter_redirects_checks() {
 
 #[test]
 fn resolved_servers_are_checked() {
-    let a = patient("a", ILL);
+    let a = test_peer("a", UNHEALTHY);
     let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
     let http = format!(
         "resolver {}; error_log logs/error.log info; upstream u {{ server app.test:{} resolve; }}
@@ -434,14 +440,14 @@ fn resolved_servers_are_checked() {
     // Nobody has asked for anything.
     server.wait_error_log("peer is unhealthy: status 500").unwrap();
     assert_eq!(page(&server, "/").0, 502);
-    a.says(WELL);
+    a.set_answer(HEALTHY);
     wait_state(&server, &a, "up");
     assert_eq!(get(&server, "/").text(), "a");
 }
 
 #[test]
 fn replaced_worker_goes_on_checking() {
-    let a = patient("a", WELL);
+    let a = test_peer("a", HEALTHY);
     let server = server()
         .with_master()
         .start(&format!(

@@ -34,7 +34,7 @@ fn scgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
 }
 
 /// An unhealthy application: it says so in response to `/health`.
-fn ill(serve: Serve) -> SocketAddr {
+fn unhealthy_application(serve: Serve) -> SocketAddr {
     origin(move |conn| {
         serve(conn, &|uri| {
             if uri == "/health?deep" { "Status: 500 No\r\n\r\n" } else { "Status: 200\r\n\r\nill" }
@@ -42,14 +42,14 @@ fn ill(serve: Serve) -> SocketAddr {
     })
 }
 
-fn well(serve: Serve) -> SocketAddr {
+fn healthy_application(serve: Serve) -> SocketAddr {
     origin(move |conn| serve(conn, &|_| "Status: 200\r\n\r\nwell"))
 }
 
 #[test]
 fn unhealthy_applications_get_no_requests() {
     for (language, serve) in [("fastcgi", fastcgi as Serve), ("uwsgi", uwsgi), ("scgi", scgi)] {
-        let (ill, well) = (ill(serve), well(serve));
+        let (ill, well) = (unhealthy_application(serve), healthy_application(serve));
         let server = start(
             server(),
             &format!(

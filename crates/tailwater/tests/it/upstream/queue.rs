@@ -10,18 +10,18 @@ use crate::support::{get, server, start};
 use tw_testkit::origin::origin;
 
 /// An origin that reports each request, and answers when the test lets it.
-struct Slow {
+struct SlowOrigin {
     addr: SocketAddr,
     came: Receiver<()>,
     answer: Sender<()>,
 }
 
-fn slow() -> Slow {
-    slow_unless("no target")
+fn slow_origin() -> SlowOrigin {
+    slow_origin_unless("no target")
 }
 
-/// [`slow`] that does not answer requests with `fails` in their first line.
-fn slow_unless(fails: &'static str) -> Slow {
+/// [`slow_origin`] that does not answer requests with `fails` in their first line.
+fn slow_origin_unless(fails: &'static str) -> SlowOrigin {
     let ((tell, came), (answer, may)) = (channel(), channel());
     let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
     let addr = origin(move |mut conn| {
@@ -36,7 +36,7 @@ fn slow_unless(fails: &'static str) -> Slow {
             conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
-    Slow { addr, came, answer }
+    SlowOrigin { addr, came, answer }
 }
 
 fn send(server: &Server, target: &str) -> Client {
@@ -47,7 +47,7 @@ fn send(server: &Server, target: &str) -> Client {
 
 #[test]
 fn queue_holds_as_many_requests_as_configured() {
-    let slow = slow();
+    let slow = slow_origin();
     let addr = slow.addr;
     let server = start(
         server(),
@@ -81,7 +81,7 @@ fn queue_holds_as_many_requests_as_configured() {
 
 #[test]
 fn queue_timeout_is_502_and_a_closed_client_connection_leaves_the_queue() {
-    let slow = slow();
+    let slow = slow_origin();
     let addr = slow.addr;
     let server = start(
         server(),
@@ -135,7 +135,7 @@ fn failed_server_is_retried_from_the_queue_after_fail_timeout() {
 
 #[test]
 fn request_that_failed_at_the_free_server_lets_the_next_one_pass() {
-    let (failing, other) = (slow_unless("/fails "), slow());
+    let (failing, other) = (slow_origin_unless("/fails "), slow_origin());
     let server = start(
         server(),
         &format!(

@@ -227,7 +227,7 @@ fn has_localhost() -> bool {
 }
 
 /// A server that accepts and never answers, until the end of the test.
-fn deaf() -> SocketAddr {
+fn silent_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || listener.incoming().for_each(drop));
@@ -241,7 +241,7 @@ fn names_without_variables_are_resolved_by_the_system_for_every_gateway() {
     }
     // It says nothing: whoever asks it gets no answer.
     let dns = DnsServer::start(|_, _| {});
-    let (origin, deaf) = (origin().port(), deaf().port());
+    let (origin, deaf) = (origin().port(), silent_server().port());
     let server = start(
         server().with_master(),
         &format!(

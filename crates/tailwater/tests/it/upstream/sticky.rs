@@ -9,7 +9,7 @@ use crate::support::{ask, refusal_of, server, start};
 use tw_testkit::origin::origin;
 
 /// An origin that answers with its name, and with `more` in the head.
-fn named(name: &'static str, more: &'static str) -> SocketAddr {
+fn origin_named(name: &'static str, more: &'static str) -> SocketAddr {
     origin(move |mut conn| {
         while let Some(head) = conn.head() {
             let status = if head.starts_with("GET /fail") { "500 No" } else { "200 OK" };
@@ -19,13 +19,13 @@ fn named(name: &'static str, more: &'static str) -> SocketAddr {
 }
 
 /// Names of the servers that answer `count` requests.
-fn who(server: &Server, line: &str, fields: &[&str], count: usize) -> String {
+fn answering_servers(server: &Server, line: &str, fields: &[&str], count: usize) -> String {
     (0..count).map(|_| ask(server, line, fields).text()).collect()
 }
 
 #[test]
 fn sticky_cookie_selects_the_server() {
-    let (a, b) = (named("a", ""), named("b", "Set-Cookie: own=1\r\n"));
+    let (a, b) = (origin_named("a", ""), origin_named("b", "Set-Cookie: own=1\r\n"));
     let server = start(
         server(),
         &format!(
@@ -52,9 +52,9 @@ fn sticky_cookie_selects_the_server() {
     }
     assert_ne!(cookies[0], cookies[1]);
     for (cookie, expected) in cookies.iter().zip(["aaaa", "bbbb"]) {
-        assert_eq!(who(&server, "GET /", &[&format!("Cookie: x=1; {cookie}")], 4), expected);
+        assert_eq!(answering_servers(&server, "GET /", &[&format!("Cookie: x=1; {cookie}")], 4), expected);
     }
-    assert_eq!(who(&server, "GET /", &["Cookie: srv=nobody"], 2).len(), 2);
+    assert_eq!(answering_servers(&server, "GET /", &["Cookie: srv=nobody"], 2).len(), 2);
     // Whoever answers in the end is in the cookie: the one that failed is not.
     let response = ask(&server, "GET /fail", &[&format!("Cookie: {}", cookies[0])]);
     assert_eq!((response.status, response.text().as_str()), (500, "b"));
@@ -83,7 +83,7 @@ fn sticky_cookie_selects_the_server() {
 
 #[test]
 fn sticky_route_selects_the_server_and_drain_keeps_its_clients() {
-    let (a, b) = (named("a", ""), named("b", ""));
+    let (a, b) = (origin_named("a", ""), origin_named("b", ""));
     let server = start(
         server(),
         &format!(
@@ -93,31 +93,32 @@ fn sticky_route_selects_the_server_and_drain_keeps_its_clients() {
                  location / {{ proxy_pass http://u; }} location /drains {{ proxy_pass http://drains; }} }}"
         ),
     );
-    assert_eq!(who(&server, "GET /", &[], 4), "abab");
-    assert_eq!(who(&server, "GET /?r=two", &[], 3), "bbb");
-    assert_eq!(who(&server, "GET /?r=two", &["Cookie: r=one"], 3), "aaa");
+    assert_eq!(answering_servers(&server, "GET /", &[], 4), "abab");
+    assert_eq!(answering_servers(&server, "GET /?r=two", &[], 3), "bbb");
+    assert_eq!(answering_servers(&server, "GET /?r=two", &["Cookie: r=one"], 3), "aaa");
     // Nobody has this route: all take turns.
-    let all = who(&server, "GET /?r=none", &["Cookie: r="], 4);
+    let all = answering_servers(&server, "GET /?r=none", &["Cookie: r="], 4);
     assert!(all == "abab" || all == "baba", "{all}");
-    assert_eq!(who(&server, "GET /drains", &[], 3), "aaa");
-    assert_eq!(who(&server, "GET /drains?r=two", &[], 3), "bbb");
+    assert_eq!(answering_servers(&server, "GET /drains", &[], 3), "aaa");
+    assert_eq!(answering_servers(&server, "GET /drains?r=two", &[], 3), "bbb");
 }
 
 #[test]
 fn learned_sessions_survive_reload() {
-    let (a, b) = (named("a", "Set-Cookie: sid=at-a\r\n"), named("b", "Set-Cookie: sid=at-b\r\n"));
+    let (a, b) =
+        (origin_named("a", "Set-Cookie: sid=at-a\r\n"), origin_named("b", "Set-Cookie: sid=at-b\r\n"));
     let mut server = server().start(&sessions(a, b, "old")).unwrap();
     // A session that no server has begun is nobody's.
-    assert_eq!(who(&server, "GET /", &["Cookie: sid=other"], 4), "abab");
-    assert_eq!(who(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
-    assert_eq!(who(&server, "GET /", &["Cookie: sid=at-a"], 3), "aaa");
+    assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=other"], 4), "abab");
+    assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
+    assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-a"], 3), "aaa");
     // Here the client begins sessions, and they are learned from the head.
     let first = ask(&server, "GET /client?s=mine", &[]).text();
-    assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
+    assert_eq!(answering_servers(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
     reload(&mut server, &sessions(a, b, "new"));
     assert!(wait::until(wait::PATIENCE, || ask(&server, "GET /which", &[]).text() == "new"));
-    assert_eq!(who(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
-    assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
+    assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
+    assert_eq!(answering_servers(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
 }
 
 fn sessions(a: SocketAddr, b: SocketAddr, which: &str) -> String {
