@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use tw_testkit::origin::counting;
 use tw_testkit::{Response, Server, TempDir, wait};
 
-use crate::support::cache::wait_stored;
+use crate::support::cache::{cache_status, wait_stored};
 use crate::support::metrics::metric_sum;
 use crate::support::{ask, server};
 
@@ -59,16 +59,12 @@ fn path(head: &str) -> &str {
     head.split(' ').nth(1).unwrap_or_default()
 }
 
-fn cache(response: &Response) -> &str {
-    response.field("X-Cache").unwrap_or_default()
-}
-
 /// Sends requests until one is a hit and no fill is in progress that could replace it.
 fn wait_for_hit(server: &Server, path: &str) -> Response {
     let is_filling = || metric_sum(server, "cache_filling") > 0;
     let found = wait::some(wait::PATIENCE, || {
         let response = ask(server, &format!("GET {path}"), &[]);
-        (cache(&response) == "HIT" && !is_filling()).then(|| ask(server, &format!("GET {path}"), &[]))
+        (cache_status(&response) == "HIT" && !is_filling()).then(|| ask(server, &format!("GET {path}"), &[]))
     });
     found.unwrap_or_else(|| panic!("{path} is never there: {}", server.error_log()))
 }
@@ -104,10 +100,10 @@ fn example_of_a_cdn_node_caches() {
         }
     });
     let server = example("CDN edge cache", origin);
-    assert_eq!(cache(&ask(&server, "GET /a", &[])), "MISS");
+    assert_eq!(cache_status(&ask(&server, "GET /a", &[])), "MISS");
     let stale = wait::some(wait::PATIENCE, || {
         let response = ask(&server, "GET /a", &[]);
-        (cache(&response) == "STALE").then_some(response)
+        (cache_status(&response) == "STALE").then_some(response)
     });
     assert_eq!(stale.unwrap().text(), "first");
     // And so it goes on, whatever the origin says.
@@ -115,7 +111,7 @@ fn example_of_a_cdn_node_caches() {
     assert_eq!(ask(&server, "GET /a", &[]).text(), "first");
     // What says nothing is not kept.
     for _ in 0..3 {
-        assert_eq!(cache(&ask(&server, "GET /quiet", &[])), "MISS");
+        assert_eq!(cache_status(&ask(&server, "GET /quiet", &[])), "MISS");
     }
 }
 
@@ -145,17 +141,17 @@ fn example_for_wordpress_caches() {
     for cookie in ["Cookie: a=b; wordpress_logged_in_0123=x", "Cookie: woocommerce_items_in_cart=1"] {
         for _ in 0..2 {
             let own = ask(&server, "GET /post/", &[cookie]);
-            assert_eq!(cache(&own), "BYPASS", "{cookie}");
+            assert_eq!(cache_status(&own), "BYPASS", "{cookie}");
             assert_ne!(own.text(), kept);
         }
     }
-    assert_eq!(cache(&ask(&server, "GET /post/", &["Cookie: a=b"])), "HIT");
+    assert_eq!(cache_status(&ask(&server, "GET /post/", &["Cookie: a=b"])), "HIT");
     for path in ["/wp-login.php", "/wp-admin/x.php?y", "/cart/"] {
-        assert_eq!(cache(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
-        assert_eq!(cache(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
+        assert_eq!(cache_status(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
+        assert_eq!(cache_status(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
     }
     assert_eq!(wait_for_hit(&server, "/post/").text(), kept);
-    assert_eq!(cache(&ask(&server, "POST /post/", &[])), "");
+    assert_eq!(cache_status(&ask(&server, "POST /post/", &[])), "");
 }
 
 #[test]
@@ -169,7 +165,7 @@ fn example_of_purging_purges() {
     };
     fill("/news/1");
     assert_eq!(purge("/news/1", &[]), 204);
-    assert_eq!(cache(&ask(&server, "GET /news/1", &[])), "MISS");
+    assert_eq!(cache_status(&ask(&server, "GET /news/1", &[])), "MISS");
     assert_eq!(purge("/never", &[]), 404);
 
     for path in ["/images/a", "/images/b/c", "/other"] {
@@ -177,7 +173,7 @@ fn example_of_purging_purges() {
     }
     assert_eq!(purge("/images/*", &[]), 204);
     for (path, expected) in [("/images/a", "MISS"), ("/images/b/c", "MISS"), ("/other", "HIT")] {
-        assert_eq!(cache(&ask(&server, &format!("GET {path}"), &[])), expected, "{path}");
+        assert_eq!(cache_status(&ask(&server, &format!("GET {path}"), &[])), expected, "{path}");
     }
 
     // What has come and is not yet stored is fetched anew instead.
@@ -185,7 +181,7 @@ fn example_of_purging_purges() {
         let before = fill("/soft");
         assert_eq!(purge("/*", &["Soft-Purge: 1"]), 204);
         let stale = ask(&server, "GET /soft", &[]);
-        (cache(&stale) == "STALE").then(|| (before, stale.text()))
+        (cache_status(&stale) == "STALE").then(|| (before, stale.text()))
     });
     let (before, stale) = soft.unwrap();
     assert_eq!(stale, before);
@@ -210,7 +206,7 @@ fn example_of_purging_refuses_other_addresses() {
         assert_eq!(ask(&server, &format!("{method} /a"), &[]).status, 403, "{method}");
     }
     let before = asked.load(SeqCst);
-    assert_eq!(cache(&ask(&server, "GET /a", &[])), "HIT");
+    assert_eq!(cache_status(&ask(&server, "GET /a", &[])), "HIT");
     assert_eq!(ask(&server, "POST /a", &[]).status, 200);
     assert_eq!(asked.load(SeqCst), before + 1);
 }
@@ -241,7 +237,7 @@ fn example_of_tags_purges_by_tag() {
         fill();
         let field = format!("Surrogate-Key: {tag}");
         assert_eq!(ask(&server, "PURGE /", &[&field]).status, 204);
-        let found = paths.map(|path| cache(&ask(&server, &format!("GET {path}"), &[])).to_owned());
+        let found = paths.map(|path| cache_status(&ask(&server, &format!("GET {path}"), &[])).to_owned());
         assert_eq!(found, expected, "{tag}");
     }
 }
@@ -270,7 +266,7 @@ fn example_of_purging_by_api_purges() {
     wait_for_hit(&server, "/news/1");
     for (body, expected) in bodies.iter().zip(["MISS", "MISS", "HIT"]) {
         assert_eq!(purge(body), 200, "{body}");
-        assert_eq!(cache(&ask(&server, "GET /news/1", &[])), expected, "{body}");
+        assert_eq!(cache_status(&ask(&server, "GET /news/1", &[])), expected, "{body}");
         wait_for_hit(&server, "/news/1");
     }
     let page = tw_testkit::Client::get(server.addr_of(1), "/api/http/caches").unwrap().text();
@@ -321,7 +317,7 @@ fn example_of_slices_caches() {
     let server = example("Slices for large files", origin);
     let end = ask(&server, "GET /film", &[&format!("Range: bytes={}-", SLICE + 5)]);
     assert_eq!((end.status, end.text(), asked.load(SeqCst)), (206, "yyyyy".to_owned(), 1));
-    let is_hit = || cache(&ask(&server, "GET /film", &[&format!("Range: bytes={SLICE}-")])) == "HIT";
+    let is_hit = || cache_status(&ask(&server, "GET /film", &[&format!("Range: bytes={SLICE}-")])) == "HIT";
     assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
     assert_eq!(ask(&server, "GET /film", &[]).text().len(), SLICE + 10);
     assert_eq!(asked.load(SeqCst), 2);

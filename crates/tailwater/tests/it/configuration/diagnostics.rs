@@ -1,0 +1,403 @@
+//! Diagnostics of the configuration: missing files, mistakes, hints and warnings.
+
+use std::fs;
+
+use tw_testkit::TempDir;
+
+use super::command_line::{FINE, prefix, run};
+
+/// Output of a test of `conf`, without the name of the file.
+fn tested(conf: &str) -> String {
+    let dir = prefix(conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (_, out, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(out, "");
+    err.replace(dir.join("conf/nginx.conf").to_str().unwrap(), "n.conf")
+}
+
+#[test]
+fn missing_configuration_suggests_serve() {
+    let dir = TempDir::new("cli").unwrap();
+    let (code, out, err) = run(Some(dir.path()), &[]);
+    let path = dir.join("conf/nginx.conf");
+    let expected = format!(
+        "tailwater: [emerg] open() \"{}\" failed (2: No such file or directory)\n    \
+         = -c FILE says where the configuration is; \"tailwater serve\" needs none\n",
+        path.display()
+    );
+    assert_eq!((code, &*out, err), (Some(1), "", expected));
+}
+
+#[test]
+fn all_missing_files_are_listed_at_once() {
+    let said = tested(
+        "load_module modules/ngx_http_perl_module.so;
+events { }
+http {
+    log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
+    map $uri $geoip_city { default x; }
+    add_header X $geoip_city;
+    oidc_provider u {
+        issuer https://a.b;
+        client_id c;
+    }
+    server {
+        listen 127.0.0.1:1;
+        listen 127.0.0.1:2 ssl;
+        location / {
+            auth_jwt here;
+            auth_jwt_require $jwt_claim_sub;
+            auth_jwt_require $geoip_city;
+            auth_jwt_require $host;
+            auth_jwt_require $unknown;
+        }
+        location /a {
+            auth_jwt here;
+        }
+    }
+}
+stream {
+    server {
+        listen 1;
+        proxy_pass $protocol;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [warn] module \"ngx_http_perl_module\" is not supported by this version of Tailwater, \"load_module\" has no effect in n.conf:1
+    1 | load_module modules/ngx_http_perl_module.so;
+      |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      = scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it
+tailwater: [emerg] directive \"oidc_provider\" (ngx_http_oidc_module) is not supported by this version of Tailwater in n.conf:7
+    7 |     oidc_provider u {
+      |     ^^^^^^^^^^^^^
+tailwater: [emerg] unknown \"defined\" variable in n.conf:4
+    4 |     log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
+      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
+    ngx_http_oidc_module
+        oidc_provider   in n.conf:7
+        $oidc_id_token  in n.conf:4
+    ngx_http_auth_jwt_module
+        auth_jwt          in n.conf:15, 22
+        auth_jwt_require  in n.conf:16, 17, 18, 19
+        $jwt_claim_sub    in n.conf:16
+    ngx_stream_core_module
+        stream  in n.conf:26
+        = only HTTP is served: plain TCP and UDP need another program
+    ngx_stream_proxy_module
+        proxy_pass  in n.conf:29
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn one_missing_file_is_an_ordinary_error() {
+    let said = tested("events { }\nhttp {\n    access_log $oidc_id_token;\n}\n");
+    let expected = "\
+tailwater: [emerg] variable \"$oidc_id_token\" (ngx_http_oidc_module) is not supported by this version of \
+                    Tailwater in n.conf:3
+    3 |     access_log $oidc_id_token;
+      |                ^^^^^^^^^^^^^^
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn one_missing_file_is_reported_after_another_mistake() {
+    let said = tested("events { }\nhttp {\n    frobnicate;\n    oidc_provider u { }\n}\n");
+    let first = said.find("unknown directive \"frobnicate\" in n.conf:3").unwrap();
+    let second = said.find("directive \"oidc_provider\" (ngx_http_oidc_module) is not supported");
+    assert!(second.is_some_and(|second| second > first), "{said}");
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let said = tested(
+        "events { worker_connections 1k; }
+http {
+    root /srv
+    index index.html;
+    server {
+        frobnicate;
+        client_max_body_size 10mb;
+        frobnicate;
+        limit_req zone=none;
+        add_header X $unknown;
+        map $uri $known { default; }
+        add_header Y $known;
+    }
+}
+",
+    );
+    // That a zone is not there may come of what is wrong before, and so may a variable that it names.
+    let expected = "\
+tailwater: [emerg] \"worker_connections\" directive invalid number in n.conf:1
+    1 | events { worker_connections 1k; }
+      |                             ^^
+      = a number without a unit is expected, such as 1
+tailwater: [emerg] invalid number of arguments in \"root\" directive in n.conf:4
+    3 |     root /srv
+      |              ^
+      = is a \";\" missing at the end of line 3?
+tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:6
+    6 |         frobnicate;
+      |         ^^^^^^^^^^
+tailwater: [emerg] \"client_max_body_size\" directive invalid value in n.conf:7
+    7 |         client_max_body_size 10mb;
+      |                              ^^^^
+      = sizes end in k, m or nothing: 10m
+tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:8
+tailwater: [emerg] \"map\" directive is not allowed here in n.conf:11
+    11 |         map $uri $known { default; }
+       |         ^^^^^^^^^^^^^^^^^
+       = \"map\" is allowed in: http
+tailwater: [emerg] unknown \"unknown\" variable in n.conf:10
+    10 |         add_header X $unknown;
+       |                      ^^^^^^^^
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+
+    let said = tested(
+        "events { }
+http {
+    limit_req zone=none;
+    server {
+        limit_req zone=neither;
+        add_header X $remote_adr$remote_adr;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [emerg] zero size shared memory zone \"none\" in n.conf:3
+    3 |     limit_req zone=none;
+      |     ^^^^^^^^^^^^^^^^^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] zero size shared memory zone \"neither\" in n.conf:5
+    5 |         limit_req zone=neither;
+      |         ^^^^^^^^^^^^^^^^^^^^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:6
+    6 |         add_header X $remote_adr$remote_adr;
+      |                      ^^^^^^^^^^^^^^^^^^^^^^
+      = did you mean \"$remote_addr\"?
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+    let said = tested("events { }\nhttp {\n    add_header X $remote_adr;\n}\n");
+    let expected = "\
+tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:3
+    3 |     add_header X $remote_adr;
+      |                  ^^^^^^^^^^^
+      = did you mean \"$remote_addr\"?
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn failures_of_reading_do_not_hide_mistakes() {
+    let said = tested(
+        "events { }
+http {
+    lisen 1;
+    include none.conf;
+    server {
+        location ~ ^/[0-9]{8,}$ { return 204; }
+        location /lua { content_by_lua_block { ngx.say(\"it's }\") } }
+        more_set_headers 'A: b';
+        return 204 $elsewhere;
+    }
+    server {
+        frobnicate;
+        return 204 'a'b;
+    }
+",
+    );
+    let (first, _) = said.split_once('\n').unwrap();
+    assert_eq!(first, "tailwater: [emerg] unknown directive \"lisen\" in n.conf:3");
+    let mut from = 0;
+    for part in [
+        "none.conf\" failed (2: No such file or directory) in n.conf:4\n",
+        "unexpected \"{\" in \"^/[0-9]{8,}$\" in n.conf:6\n",
+        "= a regular expression with braces must be in quotes: \"^/[0-9]{8,}$\"\n",
+        "unknown directive \"content_by_lua_block\" in n.conf:7\n",
+        "= Lua is not supported",
+        "unknown directive \"more_set_headers\" in n.conf:8\n",
+        "= \"add_header NAME VALUE always;\"",
+        "unknown directive \"frobnicate\" in n.conf:12\n",
+        "unexpected \"b\" in n.conf:13\n",
+    ] {
+        let at = said[from..].find(part);
+        from += at.unwrap_or_else(|| panic!("{part} is not where it should be: {said}"));
+    }
+    // What could not be read may define it.
+    assert!(!said.contains("elsewhere"), "{said}");
+}
+
+#[test]
+fn missing_brace_is_not_reported_as_misplaced_directives() {
+    let said =
+        tested("events { }\nhttp {\n    server {\n        location / {\n    }\n    server {\n    }\n}\n");
+    assert!(said.contains("unexpected end of file, expecting \"}\" in n.conf:9"), "{said}");
+    assert!(said.contains("perhaps a \"}\" is missing") && !said.contains("not allowed here"), "{said}");
+}
+
+#[test]
+fn warning_about_an_included_file_is_printed_once() {
+    let servers = "server { listen 127.0.0.1:1 http2; include part; return 204; }\n".repeat(66);
+    let dir = prefix(&format!("events {{ }}\nhttp {{\n{servers}}}\n"));
+    fs::create_dir(dir.join("logs")).unwrap();
+    dir.write("conf/part", "location /img { alias /srv/img/; }\n").unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(err.matches("ends without a slash").count(), 1, "{err}");
+    assert!(err.contains("\"/img../\" leaves the directory in ") && err.contains("conf/part:1\n"), "{err}");
+    assert!(err.contains("the same in 66 places"), "{err}");
+
+    dir.write("conf/part", "frobnicate;\n").unwrap();
+    let (_, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(err.matches("frobnicate\" in ").count(), 1, "{err}");
+    assert!(err.contains("= the same in 66 places"), "{err}");
+}
+
+#[test]
+fn alias_traversal_warning_has_no_false_positives() {
+    for (location, is_warned) in [
+        ("location /img { alias /srv/img/; }", true),
+        ("location ^~ /img { alias $document_uri/; }", true),
+        ("location /img/ { alias /srv/img/; }", false),
+        ("location /img { alias /srv/img; }", false),
+        ("location = /img { alias /srv/img/; }", false),
+        ("location ~ /img(.*) { alias /srv/img/; }", false),
+        ("location /img { root /srv/img/; }", false),
+    ] {
+        let conf = format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {location} }} }}");
+        let said = tested(&conf);
+        assert_eq!(said.contains("[warn]"), is_warned, "{location}: {said}");
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}
+
+#[test]
+fn common_slips_have_hints() {
+    for (text, hint) in [
+        ("if ($uri == /a) { return 204; }", "values are compared with \"=\""),
+        ("if($uri = /a) { return 204; }", "a blank is missing between \"if\" and \"(\""),
+        ("add_header X \u{201c}a b c d\u{201d};", "is no quote here"),
+        ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
+        ("vhost_traffic_status_display;", "status_zone"),
+        ("proxy_connect;", "tunnel_pass"),
+        ("fancyindex on;", "autoindex_format html"),
+        ("location / { js_content a.b; }", "scripts are not supported"),
+        ("listen 127.0.0.1:2 quic;", ""),
+    ] {
+        let said = tested(&format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {text} }} }}"));
+        assert!(said.contains(hint) && said.contains("test failed"), "{text}: {said}");
+    }
+    let said = tested("http { server { listen 127.0.0.1:1; } }");
+    assert!(said.contains("no \"events\" section in configuration\n    = add \"events { }\""), "{said}");
+}
+
+#[test]
+fn duplicate_server_name_is_warned_of_with_both_places() {
+    let said = tested(
+        "events { }
+http {
+    server { listen 127.0.0.1:1; server_name a b; }
+    server { listen 127.0.0.1:1;
+        server_name c b;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [warn] conflicting server name \"b\" on 127.0.0.1:1, ignored in n.conf:5
+    5 |         server_name c b;
+      |                       ^
+      = the name was given before in n.conf:3
+";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn load_module_of_a_built_in_module_is_noted() {
+    let conf = format!("load_module modules/ngx_http_brotli_filter_module.so;\n{FINE}");
+    let dir = prefix(&conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(code, Some(0), "{err}");
+    let note = "tailwater: [notice] module \"ngx_http_brotli_filter_module\" is built in, \"load_module\" has no effect in ";
+    assert!(err.starts_with(note), "{err}");
+    assert_eq!(run(Some(dir.path()), &["-tq"]).2, "");
+}
+
+#[test]
+fn host_similar_to_an_upstream_name_is_warned_of() {
+    let conf = |pass: &str| {
+        format!(
+            "events {{ }}\nhttp {{\n upstream Backend {{ server 127.0.0.1:1; }}\n server {{ listen 127.0.0.1:1;\n\
+             location /a {{ {pass}; }}\nlocation /b {{ {pass}; }}\n }}\n}}\n"
+        )
+    };
+    let expected = "\
+tailwater: [warn] no upstream has the name \"bakend\", it is resolved as the name of a host in n.conf:5
+    5 | location /a { proxy_pass http://bakend; }
+      |                          ^^^^^^^^^^^^^
+      = did you mean the upstream \"Backend\"?
+";
+    let said = tested(&conf("proxy_pass http://bakend"));
+    assert!(said.starts_with(expected) && said.contains("test is successful"), "{said}");
+    assert_eq!(said.matches("[warn]").count(), 1, "{said}");
+    for pass in ["http://backend", "http://BACKEND", "http://bakend:80", "http://bakend.test", "http://other"]
+    {
+        let said = tested(&conf(&format!("proxy_pass {pass}")));
+        assert!(!said.contains("[warn]"), "{said}");
+    }
+    // Without a port it is refused, and the reason is more likely the name.
+    for pass in ["fastcgi_pass bakend", "grpc_pass grpc://bakend"] {
+        let said = tested(&conf(pass));
+        let expected = "no port in upstream \"bakend\" in n.conf:5";
+        assert!(said.contains(expected) && said.contains("the upstream \"Backend\"?"), "{said}");
+    }
+}
+
+#[test]
+fn variables_without_a_resolver_are_warned_of_once() {
+    for (conf, expected) in [
+        ("location / { proxy_pass http://$arg_to; } location /b { proxy_pass http://$arg_to; }", 1),
+        ("location / { proxy_pass http://app.test:81/$arg_to; } location /b { fastcgi_pass $arg_to; }", 1),
+        ("location / { proxy_pass $arg_to; }", 1),
+        ("location / { fastcgi_pass $arg_to:9000; }", 1),
+        ("location / { uwsgi_pass $arg_to:9000; }", 1),
+        ("location / { scgi_pass $arg_to:9000; }", 1),
+        ("location / { grpc_pass grpc://$arg_to:9000; }", 1),
+        ("location / { set $memcached_key k; memcached_pass $arg_to:9000; }", 1),
+        ("tunnel_pass; tunnel_allow_upstream $arg_a;", 1),
+        ("resolver 127.0.0.1; location / { proxy_pass http://$arg_to; }", 0),
+        ("location /a { resolver 127.0.0.1; } location /b { proxy_pass http://$arg_to; }", 1),
+        ("location /a { resolver 127.0.0.1; proxy_pass http://$arg_to; } location /b { root x; }", 0),
+        ("location / { proxy_pass http://127.0.0.1:81/$arg_to; }", 0),
+        ("location / { proxy_pass http://[::1]/$arg_to; }", 0),
+        ("location / { proxy_pass http://127.0.0.1:$arg_to; }", 0),
+        ("location / { proxy_pass http://U/$arg_to; }", 0),
+        ("location / { proxy_pass http://unix:/run/a.sock:/$arg_to; }", 0),
+        ("location / { fastcgi_pass unix:/run/$arg_to; }", 0),
+        ("location / { proxy_pass http://app.test; }", 0),
+    ] {
+        let said = tested(&format!(
+            "events {{ }} http {{ upstream u {{ server 127.0.0.1:1; }} server {{ listen 127.0.0.1:1; {conf} }} }}"
+        ));
+        assert_eq!(
+            said.matches("no resolver is defined for the names in").count(),
+            expected,
+            "{conf}: {said}"
+        );
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}
