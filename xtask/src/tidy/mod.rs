@@ -8,6 +8,7 @@ mod contents;
 mod differences;
 mod edges;
 mod fs_homes;
+mod language;
 mod limit_names;
 mod rooms;
 mod size;
@@ -59,6 +60,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     words::check,
     conflicts::check,
     contents::check,
+    language::check,
     limit_names::check,
     size::check,
 ];
