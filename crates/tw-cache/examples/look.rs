@@ -1,4 +1,4 @@
-//! What it costs to look at an entry of an index, and to ask whether it was purged.
+//! Cost of looking up an index entry and of checking it against purges.
 //!
 //! `cargo run --profile profiling -p tw-cache --example look -- [ENTRIES]`
 

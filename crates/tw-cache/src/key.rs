@@ -1,5 +1,5 @@
-//! What a response is kept under: the MD5 of the text that `proxy_cache_key` makes, as nginx has it, so that its files are
-//! found in its directories.
+//! Cache key of a response: the MD5 of the text that `proxy_cache_key` makes. nginx uses the same key, so its files
+//! are found in its directories.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ impl Key {
         Self(Md5::digest(text).into())
     }
 
-    /// The key of one variant of a response that differs with fields of the request (`Vary`): `variant` is what tells it
-    /// from the others.
+    /// Key of one variant of a response that differs with request fields (`Vary`). `variant` is the text that
+    /// distinguishes it from the others.
     #[must_use]
     pub fn variant(self, variant: &[u8]) -> Self {
         let mut digest = Md5::new();
@@ -39,7 +39,7 @@ impl Key {
         hex
     }
 
-    /// The key that a file's name tells; `None` if it is no such name.
+    /// Parses a key from a file name; `None` if the name is no key.
     #[must_use]
     pub fn from_hex(name: &[u8]) -> Option<Self> {
         let name: &[u8; 32] = name.try_into().ok()?;
@@ -62,7 +62,7 @@ fn digit(value: u8) -> u8 {
     if value < 10 { b'0' + value } else { b'a' + value - 10 }
 }
 
-/// Only what [`Key::hex`] writes: a file with capitals is somebody else's.
+/// Accepts only what [`Key::hex`] writes: a name with capitals is not one of our files.
 fn value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

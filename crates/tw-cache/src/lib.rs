@@ -1,4 +1,4 @@
-//! A cache of responses: what may be kept and used, what is kept, and where.
+//! Response cache: storage and reuse policy, index, purges and file format.
 //!
 //! ```text
 //! policy   what may be stored and used, and for how long: pure functions
@@ -24,5 +24,5 @@ pub use index::{
 pub use key::Key;
 pub use purge::{Damaged, PURGES_SIZE_MAX, Purge, Purges, Sequence, Subject, Tag, Verdict};
 
-/// What bounds a cache.
+/// Limits of a cache.
 pub const LIMITS: &[&[tw_base::Limit]] = &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS];

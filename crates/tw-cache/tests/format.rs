@@ -1,4 +1,4 @@
-//! The file of an entry: its bytes are the golden ones, whatever is wrong with them is found, and files of nginx are read.
+//! File of an entry: its bytes equal the golden ones, every kind of damage is found, and files of nginx are read.
 //!
 //! `UPDATE=1` writes the golden files anew. They change with the version of the format and never without it.
 

@@ -1,5 +1,5 @@
-//! Index and purges together, as a cache uses them: whoever asks after a purge was given gets nothing older than it, while
-//! others fetch, store, sweep and forget.
+//! Index and purges together, as a cache uses them: a request after a purge gets nothing older than the purge, while
+//! other threads fetch, store, sweep and forget.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -37,7 +37,7 @@ struct File {
 #[derive(Default)]
 struct Group {
     content: AtomicU64,
-    /// What the last purge that is done was given for: nothing older is to be seen.
+    /// Sequence number of the last acknowledged purge: nothing older may be returned.
     least: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl Cache {
         self.disk.lock().expect("nothing panics while it holds the map")
     }
 
-    /// What the disk has, if no purge says otherwise.
+    /// Sequence number of the file on disk, unless it was purged.
     fn hit(&self, key: Key) -> Option<u64> {
         let found = self.index.look(key, 1)?;
         if found.holds == Holds::Count {

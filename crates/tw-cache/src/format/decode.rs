@@ -1,4 +1,4 @@
-//! From the bytes of a file to what is known of a response, or to what is wrong with them.
+//! Decoding of an entry's file header, and the errors it finds.
 
 use bytes::Bytes;
 use tw_http::{Fields, Known, Name};
@@ -9,11 +9,12 @@ use super::{Damage, Meta, Tags, Writer};
 use crate::Key;
 use crate::policy::{Duties, Lifetime};
 
-/// How many bytes from the start of a file of ours [`decode`] needs; at most [`HEADER_MAX`]. `input` has the first 144 at
-/// least.
+/// Number of bytes from the start of one of our files that [`decode`] needs; at most [`HEADER_MAX`]. `input` has at
+/// least the first 144.
 ///
 /// # Errors
-/// It is no file of ours.
+///
+/// The file is not one of ours.
 pub fn needed(input: &[u8]) -> Result<usize, Damage> {
     let numbers = Numbers::of(input)?;
     Ok(numbers.used)
@@ -98,7 +99,7 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, Damage> {
     })
 }
 
-/// What stands in front of the texts, of a file that is one of ours at first sight.
+/// Fixed part of a header, before the texts; its magic, version and lengths are checked.
 struct Numbers<'a> {
     bytes: &'a [u8; FIXED],
     used: usize,
@@ -156,7 +157,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// What is left of the texts.
+/// Texts of a header that are not read yet.
 struct Texts(Bytes);
 
 impl Texts {

@@ -1,4 +1,4 @@
-//! From what is known of a response to the bytes of its header, and the few that say that its body is complete.
+//! Encoding of an entry's header, and of the few bytes that mark its body as complete.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::Key;
 /// Why a header cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// It is larger than its place: the entry needs a new file. So does one that nginx has written.
+    /// Longer than the space reserved for it: the entry needs a new file. Files that nginx has written always do.
     NoRoom,
     /// A text or the header is beyond its limit.
     TooLong,
@@ -41,7 +41,7 @@ impl fmt::Display for Unfit {
 /// The size that the header of a new file gets ([`Meta::header_size`]): what it takes and some room, rounded up.
 ///
 /// # Errors
-/// What is too large for any file.
+/// A text is too long for any file.
 pub fn place(meta: &Meta) -> Result<u32, Unfit> {
     let used = used(meta)?;
     let size = u32::try_from(used + ROOM).map_err(|_| Unfit::TooLong)?.next_multiple_of(HEADER_UNIT);
@@ -85,14 +85,14 @@ pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<(), Unfit> {
 /// Bytes that overwrite a part of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Where in the file they go.
+    /// Offset in the file.
     pub at: u64,
     /// The bytes.
     pub bytes: [u8; STATE_END - BODY_LEN_AT],
 }
 
-/// What is written over the header at the end of a fill: the body has so many bytes. It needs nothing of the header but what
-/// names it, so that nothing has to be kept while the body comes.
+/// Bytes written over the header at the end of a fill, with the final length of the body. They depend only on the key
+/// and the sequence, so no header has to be kept while the body is received.
 #[must_use]
 pub fn patch(key: Key, sequence: u64, body_len: u64) -> Patch {
     let mut bytes = [0; STATE_END - BODY_LEN_AT];

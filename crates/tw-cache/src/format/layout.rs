@@ -1,11 +1,11 @@
-//! Places and limits in a header. Numbers are little-endian.
+//! Offsets and limits of a header. Numbers are little-endian.
 
 use tw_base::Limit;
 use tw_http::origin;
 
 use crate::policy::VARY_MAX;
 
-/// How our files begin: no text, and no number that nginx's files begin with.
+/// First bytes of our files: no text, and no number that nginx's files begin with.
 pub(super) const MAGIC: [u8; 8] = *b"\xf7twcache";
 
 /// The version of the format.
@@ -121,7 +121,7 @@ pub const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Whether lengths of texts are within their limits.
+/// Returns `true` if the lengths of all texts are within their limits.
 pub(super) fn fits(key_text: usize, etag: usize, status_line: usize, vary: usize, tags: usize) -> bool {
     key_text <= KEY_TEXT_MAX
         && etag <= ETAG_MAX
@@ -130,17 +130,17 @@ pub(super) fn fits(key_text: usize, etag: usize, status_line: usize, vary: usize
         && tags <= TAGS_MAX
 }
 
-/// Whether a stored response can have this status: a final one, and none that says something of another.
+/// Returns `true` for a status that a stored response can have: final, and not about another response (304).
 pub(super) fn is_status(status: u16) -> bool {
     (200..=999).contains(&status) && status != 304
 }
 
-/// Whether a field can be sent: a name without blanks, and nothing that ends a line.
+/// Returns `true` if a field can be sent: its name has no blanks and neither part ends a line.
 pub(super) fn is_field(name: &[u8], value: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b':') && is_line(value)
 }
 
-/// Whether a text cannot end its line.
+/// Returns `true` if a text has no byte that ends a line.
 pub(super) fn is_line(text: &[u8]) -> bool {
     !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }

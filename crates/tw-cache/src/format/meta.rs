@@ -1,4 +1,4 @@
-//! What is known of a stored response besides its body.
+//! Metadata of a stored response.
 
 use bytes::Bytes;
 use tw_http::Fields;
@@ -7,7 +7,7 @@ use super::{TAG_MAX, TAGS_MAX};
 use crate::Key;
 use crate::policy::Lifetime;
 
-/// Who has written a file.
+/// Program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// This server: the header can be written over.
@@ -23,13 +23,13 @@ pub struct Meta {
     pub key: Key,
     /// The key of the variant; `None` if responses do not vary.
     pub variant: Option<Key>,
-    /// What `proxy_cache_key` made. A hit compares it: two texts may have one key.
+    /// Text that `proxy_cache_key` made. A hit compares it, because two texts may have one key.
     pub key_text: Bytes,
-    /// How long it may be used.
+    /// Freshness lifetime, and what may be done after it.
     pub lifetime: Lifetime,
-    /// What its `Date` says, in seconds since 1970.
+    /// Value of `Date`, in seconds since 1970.
     pub date: Option<i64>,
-    /// What its `Last-Modified` says, in seconds since 1970, if it can be validated with that.
+    /// Value of `Last-Modified`, in seconds since 1970, if the response can be validated with it.
     pub last_modified: Option<i64>,
     /// The entity tag it can be validated with, quotes included; empty if there is none.
     pub etag: Bytes,
@@ -41,7 +41,7 @@ pub struct Meta {
     pub fields: Fields,
     /// The text of `Vary`; empty if responses do not vary.
     pub vary: Bytes,
-    /// What it can be purged by.
+    /// Tags that the response can be purged by.
     pub tags: Tags,
     /// A number of the cache that grows, as it was when the fill began: a purge by order is younger than what has a smaller
     /// one.
@@ -50,7 +50,7 @@ pub struct Meta {
     pub header_size: u32,
     /// Bytes of the body; `None` while it is being written.
     pub body_len: Option<u64>,
-    /// Who has written the file.
+    /// Program that wrote the file.
     pub writer: Writer,
 }
 

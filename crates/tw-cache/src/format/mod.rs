@@ -31,11 +31,11 @@ use std::fmt;
 /// Why a file is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// It begins as no file of ours does.
+    /// The first bytes are not those of our files.
     Magic,
     /// Another version of the format.
     Version,
-    /// It ends inside of its header, or less of it was given.
+    /// The input ends inside the header.
     Short,
     /// The header's checksum is another.
     Checksum,

@@ -37,16 +37,18 @@ const ETAG_MAX: usize = 128;
 
 const KEY_MARK: &[u8] = b"\nKEY: ";
 
-/// Whether a file begins like one of nginx's.
+/// Returns `true` if a file begins like one of nginx's.
 #[must_use]
 pub fn is_nginx(input: &[u8]) -> bool {
     input.first_chunk() == Some(&VERSION.to_le_bytes())
 }
 
-/// How many bytes from the start of such a file [`decode`] needs; at most 64 KiB. `input` has the first 336 at least.
+/// Number of bytes from the start of such a file that [`decode`] needs; at most 64 KiB. `input` has at least the
+/// first 336.
 ///
 /// # Errors
-/// It is no such file.
+///
+/// The file is not one of nginx's.
 pub fn needed(input: &[u8]) -> Result<usize, Damage> {
     Header::of(input).map(|header| header.body_start)
 }

@@ -1,5 +1,5 @@
-//! A row of values that grows and shrinks in pieces of one size: nothing is moved when it grows, and what it holds beyond its
-//! values is less than three pieces.
+//! Vector that grows and shrinks in chunks of one size: growing moves no value, and the unused capacity is less than
+//! three chunks.
 
 /// A dense row of values, in pieces of `N`.
 #[derive(Debug)]

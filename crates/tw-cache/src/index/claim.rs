@@ -1,4 +1,4 @@
-//! The permit to store what is being fetched, from the first byte to the file in place.
+//! Permit to store a response, held from the start of the fetch until its file is in place.
 //!
 //! ```text
 //! Index::claim ─► Claim ─► commit ─► Commit ─► (the file is put in its place) ─► store ─► File
@@ -34,13 +34,13 @@ pub struct Commit(Claim);
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Its key was purged after it began to be fetched.
+    /// The key was purged after the fetch began.
     Purged,
     /// A younger response is there.
     Older,
     /// Another fill is putting its file in place.
     Busy,
-    /// It is a variant, and began to be fetched before a sweep that may have passed its place.
+    /// The claim is for a variant, and a sweep that began after the fetch may have passed its place.
     Swept,
 }
 
@@ -72,7 +72,7 @@ impl Claim {
         self.key
     }
 
-    /// Its number, to be written into the file.
+    /// Sequence number of the claim, which is written into the file.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -133,13 +133,14 @@ impl Claim {
 }
 
 impl Commit {
-    /// The file is in its place, with `size` bytes on disk, and is fresh until `valid_until`; the file that was there before
-    /// was replaced. A response that was only validated (304) is stored so as well, once its file says so. What made room in
-    /// memory is told.
+    /// Records that the file is in place, with `size` bytes on disk, fresh until `valid_until`; it has replaced any
+    /// earlier file. A response that was only validated (304) is stored the same way once its file is updated.
+    /// Returns the entry that was evicted to make room in memory, if any.
     ///
     /// # Errors
-    /// Its key has been purged meanwhile, or its file may have been removed in the place of another
-    /// ([`Index::unlinked`]): its file is to be deleted, and then this permit dropped.
+    ///
+    /// The key was purged meanwhile, or the file may have been removed in place of another ([`Index::unlinked`]). The
+    /// caller deletes the file and then drops this permit.
     pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<Gone>, Self> {
         let Claim { index, key, sequence } = &self.0;
         let is_stored = index.with(*key, |shard, hash| {

@@ -1,10 +1,10 @@
-//! What an index is told, and what it tells.
+//! Types of the index's interface: entries as callers pass them in and get them back.
 
 use super::leaving::Departure;
 use super::shard::Slot;
 use crate::Key;
 
-/// What an entry stands for.
+/// State of an entry: a file, or only a use count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// Nothing on disk: its uses are counted, or it is being filled for the first time.
@@ -13,12 +13,12 @@ pub enum Holds {
     File,
 }
 
-/// What is known of an entry.
+/// Index entry of one key at the time of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Whether there is a file.
+    /// State of the entry: a file, or only a use count.
     pub holds: Holds,
-    /// When what is on disk began to be fetched ([`Sequence`](crate::Sequence)); zero without a file.
+    /// Sequence number of the fetch that wrote the file ([`Sequence`](crate::Sequence)); zero without a file.
     pub sequence: u64,
     /// No purge up to this number concerns it: what to ask for the verdict of.
     pub checked: u64,
@@ -27,24 +27,25 @@ pub struct Found {
     pub since: u64,
     /// Bytes on disk, as they were told.
     pub size: u64,
-    /// When it becomes stale.
+    /// Time at which the response becomes stale.
     pub valid_until: u32,
-    /// When it was used before this.
+    /// Time of the last use before this lookup.
     pub used: u32,
-    /// How often [`Index::count_use`](crate::Index::count_use) has counted it, at most 65,535.
+    /// Number of uses that [`Index::count_use`](crate::Index::count_use) has counted, at most 65,535.
     pub uses: u16,
     /// Fills of it that go on: it is being updated if there are any.
     pub claims: u32,
 }
 
-/// What is no longer in the index: its file is to be deleted. As long as that is not [said](Self::deleted), a sweep waits for it;
-/// dropped without a word, the file is taken to stay, and no purge is forgotten until the next start finds it.
+/// Entry that has left the index and whose file is to be deleted. A sweep waits for it until
+/// [`deleted`](Self::deleted) is called. If it is dropped without that, the file counts as still present, and no
+/// purge is forgotten until the next start finds it.
 #[derive(Debug)]
 #[must_use]
 pub struct Gone {
-    /// Its key.
+    /// Key of the entry.
     pub key: Key,
-    /// When it began to be fetched.
+    /// Sequence number of its fetch.
     pub sequence: u64,
     /// Bytes on disk.
     pub size: u64,
@@ -52,63 +53,63 @@ pub struct Gone {
 }
 
 impl Gone {
-    /// Its file is not there any more, or is that of another entry.
+    /// Records that the file no longer exists, or belongs to another entry.
     pub fn deleted(self) {
         self.departure.deleted();
     }
 }
 
-/// What counting a use has come to.
+/// Result of counting a use.
 #[derive(Debug)]
 pub struct Counted {
-    /// How often it was used, with this; at most 65,535.
+    /// Number of uses including this one; at most 65,535.
     pub uses: u16,
-    /// What made room for it.
+    /// Entry that was evicted to make room.
     pub pushed_out: Option<Gone>,
 }
 
-/// What an exact purge has come to.
+/// Result of purging one key.
 #[derive(Debug)]
 pub struct Purged {
     /// The number of the purge.
     pub sequence: u64,
-    /// What is to be deleted before the purge is said to be done: it outlives a restart by that.
+    /// Entry whose file has to be deleted before the purge is acknowledged, so that it survives a restart.
     pub gone: Option<Gone>,
     /// A file that is older than the purge is being put in its place: it is removed when that is done, and a server that ends
     /// before that leaves it. Who says that the purge is done has to write it down ([`Purges::purge_key`](crate::Purges::purge_key)).
     pub is_placing: bool,
 }
 
-/// An entry that a scan of the disk, or a written index, tells.
+/// Entry found by a scan of the disk or read from a saved index.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its key.
+    /// Key of the entry.
     pub key: Key,
-    /// When it began to be fetched, as [`Sequence::admit`](crate::Sequence::admit) takes it; zero if nobody knows.
+    /// Sequence number of its fetch, as [`Sequence::admit`](crate::Sequence::admit) returns it; zero if unknown.
     pub sequence: u64,
-    /// As in [`Found`]; its own sequence if nobody knows.
+    /// See [`Found`]; the entry's own sequence number if unknown.
     pub since: u64,
     /// Bytes on disk.
     pub size: u64,
-    /// When it becomes stale.
+    /// Time at which the response becomes stale.
     pub valid_until: u32,
 }
 
-/// What came of an entry that was told.
+/// Result of adding a known entry.
 #[derive(Debug)]
 pub enum Loaded {
-    /// It is in the index; what it pushed out is to be deleted.
+    /// Added to the index. The caller deletes the file of the entry that was evicted, if any.
     Added(Option<Gone>),
     /// There is one that is younger, or is about to be.
     Known,
 }
 
-/// An entry that [`Index::scan`](crate::Index::scan) tells.
+/// Entry reported by [`Index::scan`](crate::Index::scan).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its key.
+    /// Key of the entry.
     pub key: Key,
-    /// What is known of it.
+    /// State of the entry.
     pub found: Found,
     /// No fill of it that goes on began before; `None` without any.
     pub claimed_since: Option<u64>,
@@ -123,15 +124,15 @@ impl Seen {
     }
 }
 
-/// Where a scan is. One that is done begins anew.
+/// Position of a scan. A finished one starts over.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     pub(super) shard: usize,
-    /// What is at this number of a slot and above has been told.
+    /// Slots at this number and above have been reported.
     pub(super) end: Option<u32>,
 }
 
-/// Whether a call has come to the end of its work.
+/// Tells an unfinished operation from a finished one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// There may be more to do.
@@ -140,7 +141,7 @@ pub enum Progress {
     Done,
 }
 
-/// What an eviction is to make free.
+/// Limit that an eviction enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// So many bytes on disk.

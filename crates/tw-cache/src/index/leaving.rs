@@ -1,8 +1,9 @@
-//! What has left an index while its file is still on the disk.
+//! Entries that have left an index while their files are still on disk.
 //!
-//! A purge is remembered until no file is left that it concerns. A sweep sees what the index has; what has left the index is not
-//! seen any more, and a server that ends before the file is deleted finds it again at its next start. So whoever takes an entry
-//! out is counted until its file is gone, and what a sweep wants to forget waits for those who left before it.
+//! A purge is remembered until no file is left that it concerns. A sweep sees only what the index has. An entry that
+//! has left the index is not seen, but if the server ends before the file is deleted, the next start finds it again.
+//! So every entry that leaves is counted until its file is gone, and before a sweep forgets a purge it waits for the
+//! entries that left before it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,21 +11,21 @@ use std::sync::Arc;
 
 use tw_base::Whole;
 
-/// Who has left.
+/// Shared record of the entries that have left.
 #[derive(Debug, Default)]
 pub(super) struct Leaving(Whole<Left>);
 
 #[derive(Debug, Default)]
 struct Left {
-    /// How many have left.
+    /// Number of entries that have left.
     count: u64,
-    /// Those of them whose files may be there, by number.
+    /// Numbers of the entries whose files may still exist.
     open: BTreeSet<u64>,
-    /// Whether a file of one may be there until the next start.
+    /// True if the file of an entry may stay until the next start.
     has_strays: bool,
 }
 
-/// What is left of those who left an index before some moment.
+/// State of the entries that left an index before some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remains {
     /// Nothing.
@@ -57,7 +58,7 @@ impl Leaving {
         self.0.lock().count
     }
 
-    /// What is left of the first `count`.
+    /// State of the first `count` entries that left.
     pub(super) fn remains(&self, count: u64) -> Remains {
         let left = self.0.lock();
         match left.open.first() {

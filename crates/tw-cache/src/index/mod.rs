@@ -1,4 +1,4 @@
-//! What is kept in a cache: for each key what is on disk, when it was used and how often. Shared by all loops.
+//! Index of a cache: for each key the file on disk, the time of its last use and the number of uses. Shared by all loops.
 //!
 //! ```text
 //!                count_use ──► Count ── claim, commit, store ──► File ── claim, commit, store ─┐
@@ -7,27 +7,27 @@
 //! both: expire, evict and the limit of entries take the least recently used, unless fills of it go on
 //! ```
 //!
-//! With another [`Policy`] other entries go than the least recently used ones (`queue.rs`).
+//! With another [`Policy`] the order of eviction differs (`queue.rs`).
 //!
-//! 64 shards, each behind a lock that is held while a handful of slots change; an operation on many entries gives it back after
-//! at most 32 of them (`STEP_ENTRIES`). Nobody looks at a shard that a panic has left half changed ([`Whole`]). The order of
-//! last use is exact to the second, over all shards. No clock: `now` is in seconds of the clock on the wall, and so are all
-//! times.
+//! There are 64 shards, each behind a lock that is held while a handful of slots change; an operation on many entries
+//! releases it after at most 32 of them (`STEP_ENTRIES`). A shard that a panic has left half changed is not entered
+//! again ([`Whole`]). The order of last use is exact to the second, over all shards. No clock: `now` and all other times
+//! are wall-clock seconds.
 //!
-//! **Memory.** At most 96 bytes per entry, without an allocation for each. The size of the zone is a soft limit: a new entry
-//! beyond it pushes out the least recently used one, and whoever brings it is told which file is to be deleted; what fills hold
-//! stays. It may change at any time ([`Index::set_memory_max`]): fewer entries come to be as [`Index::evict`] takes them.
+//! **Memory.** At most 96 bytes per entry, without an allocation for each. The size of the zone is a soft limit: a new
+//! entry beyond it evicts the least recently used one, and the caller gets the file to delete; entries with fills in
+//! progress stay. The limit may change at any time ([`Index::set_memory_max`]); [`Index::evict`] then removes the excess.
 //!
-//! **Files and entries.** An entry is made after its file is in place, and goes before its file does. So a file that an entry
-//! leads to may be missing, which is a miss ([`Index::missing`]); what is on disk without an entry is what is about
-//! to be deleted ([`Gone`]), or what a crash has left for the scan of the next start ([`Index::load`]). A file has the name of
-//! its key, so who deletes one may take its successor with it, and says so ([`Index::unlinked`]).
+//! **Files and entries.** An entry is made after its file is in place, and removed before the file is. So the file of an
+//! entry may be missing, which is a miss ([`Index::missing`]). A file without an entry is about to be deleted
+//! ([`Gone`]), or was left by a crash for the scan of the next start ([`Index::load`]). A file has the name of its key,
+//! so deleting one may hit its successor, and is reported ([`Index::unlinked`]).
 //!
-//! **What stands beside it later.** An index that outlives the process is what [`Index::scan`] tells, written in pieces while
-//! all goes on: a slot holds only numbers. [`Index::load`] takes them back before anybody asks, the least recently used first,
-//! each with its last use for `now`. A store that keeps many responses in one large file needs a place for each: the eight
-//! bytes of `size` then hold both (40 bits for the block where it begins, 24 for how many there are), and [`Gone`] tells them.
-//! Nothing here knows how an entry becomes a file.
+//! **Extensions.** [`Index::scan`] reports the entries for an index that survives the process; it is written in pieces
+//! while requests go on, because a slot holds only numbers. [`Index::load`] restores them before the first lookup, the
+//! least recently used first, each with its last use for `now`. A store that keeps many responses in one large file
+//! needs an address for each: the eight bytes of `size` then hold both (40 bits for the first block, 24 for the number
+//! of blocks), and [`Gone`] returns them. Nothing here depends on how an entry becomes a file.
 
 mod chunks;
 mod claim;
@@ -92,7 +92,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What is kept in one cache (`keys_zone`).
+/// Index of one cache (`keys_zone`).
 pub struct Index {
     seed: Seed,
     sequence: Arc<Sequence>,
@@ -104,19 +104,19 @@ pub struct Index {
     bytes: AtomicU64,
     ghosts: AtomicU64,
     memory: AtomicU64,
-    /// Whether it is by `s3fifo` that entries go.
+    /// True if entries are evicted by `s3fifo`.
     is_fifo: AtomicBool,
     /// The last purge before the last sweep began.
     swept: AtomicU64,
     leaving: Arc<Leaving>,
-    /// Where the search for the oldest begins, so that the first shards do not go first.
+    /// Shard at which the search for the oldest entry begins; it moves, so that the first shards are not preferred.
     hand: AtomicUsize,
 }
 
 /// A shard, on cache lines of its own.
 #[repr(align(128))]
 struct Place {
-    /// When its oldest entry was used, for who looks without the lock.
+    /// Time of use of the oldest entry, for readers without the lock.
     oldest_use: AtomicU32,
     small: Load,
     main: Load,
@@ -159,8 +159,7 @@ impl Index {
         self.entries_max.store((memory_max / ENTRY_SIZE).max(1), Relaxed);
     }
 
-    /// Which entry goes from now on when there is no room. Puts all entries in order if it is another one than before: not for
-    /// a loop.
+    /// Sets the eviction policy. If it changes, all entries are put in order, which takes too long for an event loop.
     pub fn set_policy(&self, policy: Policy) {
         self.is_fifo.store(policy == Policy::S3Fifo, SeqCst);
         for place in self.shards.iter() {
@@ -168,7 +167,7 @@ impl Index {
         }
     }
 
-    /// What is known of this key, which is used now.
+    /// Looks up a key and records its use at `now`.
     pub fn look(&self, key: Key, now: u32) -> Option<Found> {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
@@ -178,7 +177,7 @@ impl Index {
         })
     }
 
-    /// What is known of this key, without using it.
+    /// Looks up a key without recording a use.
     pub fn peek(&self, key: Key) -> Option<Found> {
         self.with(key, |shard, hash| shard.found_mut(hash, key).map(|slot| Found::of(slot)))
     }
@@ -206,7 +205,7 @@ impl Index {
         self.remove_if(key, |slot| slot.holds == Holds::File && slot.sequence == sequence)
     }
 
-    /// The same for one whose file is not there.
+    /// Removes an entry whose file does not exist.
     pub fn missing(&self, key: Key, sequence: u64) {
         if let Some(gone) = self.remove_if_sequence(key, sequence) {
             gone.deleted();
@@ -254,18 +253,18 @@ impl Index {
         })
     }
 
-    /// What may be on disk under this key, though no entry says so: a file that no scan has found yet, which began to be fetched
-    /// before `sequence`.
+    /// File that may be on disk under this key without an entry: one that no scan has found yet, fetched before
+    /// `sequence`.
     pub fn unknown(&self, key: Key, sequence: u64) -> Gone {
         Gone { key, sequence, size: 0, departure: self.leaving.leave() }
     }
 
-    /// How many files have left.
+    /// Number of entries that have left the index.
     pub fn departures(&self) -> u64 {
         self.leaving.count()
     }
 
-    /// What remains of the first `departures` of them.
+    /// State of the first `departures` entries that left.
     pub fn remains(&self, departures: u64) -> Remains {
         self.leaving.remains(departures)
     }
@@ -423,8 +422,8 @@ impl Index {
         if self.is_fifo.load(SeqCst) { max - max / 9 } else { max }
     }
 
-    /// Where the scan of a sweep begins that is to find all that purges up to `latest` concern: also fills that go on. What
-    /// could come behind it is refused from now on ([`Refused::Swept`]).
+    /// Starts the scan of a sweep that has to find everything that purges up to `latest` concern, including fills in
+    /// progress. A claim that such a scan could miss is refused from now on ([`Refused::Swept`]).
     pub fn sweep(&self, latest: u64) -> Cursor {
         self.swept.fetch_max(latest, SeqCst);
         Cursor::default()
@@ -455,12 +454,12 @@ impl Index {
         Progress::Done
     }
 
-    /// How many entries there are, with those that have no file.
+    /// Number of entries, including those without a file.
     pub fn len(&self) -> u64 {
         self.entries.load(Relaxed)
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Which entry goes when there is no room.
+//! Eviction order of entries.
 //!
 //! ```text
 //! lru:     new ─► small                          what was used goes to its beginning, and from its end entries go
@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::chunks::Chunks;
 use super::shard::{NONE, SLOTS_PER_PIECE, Slot};
 
-/// Which entry goes when there is no room (`policy=`).
+/// Eviction policy (`policy=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// The one that was used longest ago.
     #[default]
     Lru,
-    /// One that nobody asked for again: S3-FIFO.
+    /// S3-FIFO: evicts entries that were used only once first.
     S3Fifo,
 }
 
@@ -85,7 +85,7 @@ impl Queues {
     }
 }
 
-/// How much is in a queue, for who looks without the lock.
+/// Number of entries and bytes in a queue, for readers without the lock.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     bytes: AtomicU64,

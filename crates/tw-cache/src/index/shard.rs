@@ -1,4 +1,4 @@
-//! One part of an index, for who holds its lock: a hash table of chains through slots that also form a list by last use.
+//! One shard of an index, behind its lock: a hash table with chains through slots, which are also linked by last use.
 //!
 //! ```text
 //! heads  0 1 2 3 4 …      as many as entries, one more or less at a time (linear hashing, Litwin 1980)
@@ -20,19 +20,19 @@ use crate::Key;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
-/// What [`Shard::oldest_use`] tells if there is no entry.
+/// Value of [`Shard::oldest_use`] if there is no entry.
 pub(super) const NEVER: u32 = u32::MAX;
 /// Slots in one piece of memory.
 pub(super) const SLOTS_PER_PIECE: usize = 64;
 /// Heads in one piece of memory.
 const HEADS_PER_PIECE: usize = 256;
 
-/// What is secret about where an entry is, so that nobody can choose keys that are in one chain.
+/// Secret hash seed, so that no client can choose keys that collide.
 #[derive(Clone, Copy)]
 pub(super) struct Seed(pub(super) [u64; 2]);
 
 impl Seed {
-    /// The keys are digests: one multiplication with what nobody knows spreads them over 64 bits.
+    /// Spreads a key over 64 bits. Keys are digests, so one multiplication with a secret is enough.
     pub(super) fn hash(self, key: Key) -> u64 {
         let Self([a, b]) = self;
         let key = u128::from_ne_bytes(key.0);
@@ -49,7 +49,7 @@ pub(super) struct Slot {
     pub(super) sequence: u64,
     /// No purge up to this number concerns it.
     pub(super) checked: u64,
-    /// What began before is not stored here, nor used as a variant.
+    /// Fetches with a smaller sequence number are not stored here, nor used as a variant.
     pub(super) since: u64,
     /// No claim began before, if there are any.
     pub(super) claimed_since: u64,
@@ -61,25 +61,25 @@ pub(super) struct Slot {
     pub(super) claims: u32,
     pub(super) uses: u16,
     pub(super) holds: Holds,
-    /// Whether one of the claims is putting its file in place.
+    /// State of the claim that is putting its file in place.
     pub(super) placing: Placing,
     /// The queue it stands in.
     pub(super) queue: Queue,
-    /// How often it was used since it came into its queue, as far as that counts.
+    /// Number of uses since the entry came into its queue, up to the number that the policy needs.
     pub(super) lately: u8,
     chain: u32,
     pub(super) newer: u32,
     pub(super) older: u32,
 }
 
-/// Whether a file is being put in the place of an entry.
+/// Progress of putting a file in the place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placing {
     /// No.
     Idle,
     /// One is.
     Busy,
-    /// One is, and may have been removed by who meant the one before it.
+    /// A file is being put in place, and may have been removed by a deletion that was meant for the file before it.
     Spoiled,
 }
 
@@ -114,7 +114,7 @@ impl Slot {
         (self.holds == Holds::File).then_some(self.size)
     }
 
-    /// What is to be deleted if this goes.
+    /// Entry for the caller to delete if this slot is removed.
     fn gone(&self, leaving: &Arc<Leaving>) -> Option<Gone> {
         let &Self { key, sequence, size, .. } = self;
         self.file_size().map(|_| Gone { key, sequence, size, departure: leaving.leave() })
@@ -133,7 +133,7 @@ impl Slot {
     }
 }
 
-/// What a shard adds to the sums of its index.
+/// Contribution of one shard to the sums of the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) entries: u64,
@@ -143,15 +143,15 @@ pub(super) struct Sums {
     pub(super) memory: u64,
 }
 
-/// What came of taking the oldest entry.
+/// Result of evicting the oldest entry.
 pub(super) enum Taken {
     /// There is none.
     Nothing,
     /// Fills of it go on: it is the newest now.
     Claimed,
-    /// It was asked for, and stays for now.
+    /// Kept for now, because it was used.
     Kept,
-    /// It is gone, with its file if it had one.
+    /// Evicted; its file, if it had one, is to be deleted.
     Gone(Option<Gone>),
 }
 
@@ -164,7 +164,7 @@ pub(super) struct Shard {
     pub(super) queues: Queues,
     /// By `s3fifo`: nothing was used before.
     used_since: u32,
-    /// How far a look for what nobody uses has come, and the oldest use it has seen.
+    /// Progress of a search for unused entries, and the oldest use seen so far.
     looked: Option<(u32, u32)>,
     files: u64,
     bytes: u64,
@@ -196,7 +196,7 @@ impl Shard {
         }
     }
 
-    /// When the oldest entry was used; [`NEVER`] without any. By `s3fifo` it may be younger.
+    /// Time of use of the oldest entry; [`NEVER`] without any. With `s3fifo` the real one may be younger.
     pub(super) fn oldest_use(&self) -> u32 {
         match self.policy {
             Policy::Lru => self.slots.get(self.queues.small.oldest).map_or(NEVER, |s| s.used),
@@ -386,7 +386,7 @@ impl Shard {
         gone
     }
 
-    /// Takes the file from an entry. An entry without claims that nobody counts the uses of goes as well.
+    /// Takes the file from an entry. An entry without claims and without a use count is removed.
     pub(super) fn remove_file(&mut self, at: u32) -> Option<Gone> {
         let slot = self.slots.get(at)?;
         let is_needed = slot.claims > 0 || slot.uses > 0;
@@ -497,7 +497,7 @@ impl Shard {
         self.queues.of_mut(queue).unlink(&mut self.slots, at);
     }
 
-    /// The slot that was at `from` is at `to`: who led to it leads there.
+    /// Updates every link to the slot that moved from `from` to `to`.
     fn moved(&mut self, from: u32, to: u32) {
         let Some(slot) = self.slots.get(to) else { return };
         let (hash, newer, older) = (self.seed.hash(slot.key), slot.newer, slot.older);
@@ -507,7 +507,7 @@ impl Shard {
         self.rechain(hash, from, to);
     }
 
-    /// What leads to `from` in the chain of this hash leads to `to` now.
+    /// Updates the link to `from` in the hash chain to `to`.
     fn rechain(&mut self, hash: u64, from: u32, to: u32) {
         let head = self.head_of(hash);
         let Some(link) = self.heads.get_mut(head) else { return };

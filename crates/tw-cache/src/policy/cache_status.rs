@@ -1,4 +1,4 @@
-//! The value of `Cache-Status` (RFC 9211): what a cache did with a request.
+//! Value of `Cache-Status` (RFC 9211): how a cache handled a request.
 
 use tw_http::num;
 
@@ -17,7 +17,7 @@ pub enum Forward {
     Miss,
     /// A directive of the request, although something fresh was stored.
     Request,
-    /// What was stored has expired.
+    /// The stored response was stale.
     Stale,
     /// A part is stored, and other parts were wanted.
     Partial,
@@ -40,7 +40,7 @@ impl Forward {
     }
 }
 
-/// What a cache did with one request.
+/// Handling of one request by a cache, as `Cache-Status` reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatus<'a> {
     /// The name of the cache.
@@ -51,9 +51,9 @@ pub struct CacheStatus<'a> {
     pub forward_status: Option<u16>,
     /// For how many seconds the response is still fresh; negative if it has expired.
     pub ttl_s: Option<i64>,
-    /// Whether the response was stored.
+    /// True if the response was stored.
     pub is_stored: bool,
-    /// Whether the request shared the origin's answer with others.
+    /// True if the request was collapsed with others into one to the origin.
     pub is_collapsed: bool,
     /// The text of the key; left out if it is not ASCII.
     pub key: Option<&'a [u8]>,

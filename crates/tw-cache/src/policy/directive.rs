@@ -1,7 +1,8 @@
-//! `Cache-Control`, of responses and of requests (RFC 9111 section 5.2): read leniently, in one pass, without allocation.
+//! `Cache-Control` of responses and requests (RFC 9111 section 5.2): parsed leniently, in one pass, without
+//! allocation.
 //!
-//! What cannot be understood is taken for what keeps less: a lifetime that is no number is 0, and a list of fields that cannot
-//! be read is all of the response.
+//! Anything malformed is read so that less is stored: a lifetime that is no number is 0, and a field list that cannot
+//! be parsed stands for the whole response.
 
 use tw_http::hop;
 
@@ -35,14 +36,14 @@ impl Directives {
     /// `only-if-cached`
     pub const ONLY_IF_CACHED: Directives = Directives(1 << 8);
 
-    /// Whether one of these is there.
+    /// Returns `true` if at least one of these is in the set.
     #[inline]
     #[must_use]
     pub fn has(self, one_of: Directives) -> bool {
         self.0 & one_of.0 != 0
     }
 
-    /// Those of both.
+    /// Union of both sets.
     #[must_use]
     pub(super) fn and(self, other: Directives) -> Directives {
         Directives(self.0 | other.0)
@@ -58,13 +59,13 @@ impl Directives {
 pub struct Names<'a>([Option<&'a [u8]>; NAME_LISTS_MAX]);
 
 impl<'a> Names<'a> {
-    /// Whether no name is there.
+    /// Returns `true` if the list has no name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().flatten().all(|list| hop::elements(list).next().is_none())
     }
 
-    /// Whether this name is there, in any case.
+    /// Returns `true` if the list has this name, in any case.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
         self.0.iter().flatten().any(|list| hop::has_element(list, name))
@@ -77,8 +78,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What all `Cache-Control` lines of a message say. Of a directive that comes twice, the first counts (RFC 9111 section
-/// 4.2.1). Times are in seconds, at most [`DELTA_MAX`].
+/// All `Cache-Control` lines of a message, parsed. Of a repeated directive the first counts (RFC 9111 section 4.2.1).
+/// Times are in seconds, at most [`DELTA_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl<'a> {
     /// Directives without an argument.
@@ -101,7 +102,7 @@ pub struct CacheControl<'a> {
     pub private: Names<'a>,
 }
 
-/// What stands behind the name of a directive.
+/// Argument of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Argument<'a> {
     Nothing,
@@ -129,7 +130,7 @@ impl<'a> CacheControl<'a> {
         }
     }
 
-    /// Whether a directive without an argument is there, or one of several.
+    /// Returns `true` if at least one of these directives without an argument is present.
     #[inline]
     #[must_use]
     pub fn has(&self, one_of: Directives) -> bool {

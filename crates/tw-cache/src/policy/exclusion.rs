@@ -1,11 +1,11 @@
-//! Which fields of a response are not stored with it (RFC 9111 section 3.1).
+//! Fields that are not stored with a response (RFC 9111 section 3.1).
 
 use tw_http::{Fields, Known, hop};
 
 use super::rfc9111::Control;
 use super::{Ignored, Reading, Rules};
 
-/// Fields of a proxy's own authentication: they belong to who asked through it.
+/// Fields of proxy authentication: they belong to one client of the proxy.
 const OF_PROXIES: [&[u8]; 2] = [b"Proxy-Authenticate", b"Proxy-Authentication-Info"];
 
 /// Removes what concerns the connection that the response came on, and, by the rules of RFC 9111, what belongs to proxies and
@@ -28,7 +28,7 @@ pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: Ignored) {
     });
 }
 
-/// Whether a field is not for those behind this server; `connection` has the lines of `Connection`.
+/// Returns `true` for a hop-by-hop field, which is not forwarded; `connection` has the lines of `Connection`.
 pub(super) fn belongs_to_hop<'a>(
     name: &[u8],
     connection: impl IntoIterator<Item = &'a [u8]>,

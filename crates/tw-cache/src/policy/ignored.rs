@@ -1,4 +1,4 @@
-//! The fields of a response that a cache would obey and is told not to: its part of `proxy_ignore_headers`.
+//! Response fields that the cache is configured to ignore: its part of `proxy_ignore_headers`.
 
 use std::ops::BitOr;
 
@@ -20,7 +20,7 @@ impl Ignored {
     /// `Vary`
     pub const VARY: Ignored = Ignored(1 << 4);
 
-    /// Whether all of these are in the set.
+    /// Returns `true` if all of these are in the set.
     #[inline]
     #[must_use]
     pub fn has(self, fields: Ignored) -> bool {

@@ -1,4 +1,4 @@
-//! Which stored responses a request that changes something makes invalid (RFC 9111 section 4.4).
+//! Stored responses that an unsafe request invalidates (RFC 9111 section 4.4).
 
 use tw_http::{Fields, Known, Method};
 
@@ -7,7 +7,7 @@ use super::{Reading, Rules};
 /// Scheme and authority that requests came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site<'a> {
-    /// Whether over TLS.
+    /// True for a request over TLS.
     pub is_https: bool,
     /// The host without a port, an address of IPv6 in brackets.
     pub host: &'a [u8],
@@ -20,7 +20,7 @@ impl Site<'_> {
         self.port.unwrap_or(if self.is_https { 443 } else { 80 })
     }
 
-    /// Whether a URI's authority is this one. One with a user is nobody's whose responses are stored.
+    /// Returns `true` if a URI's authority is this one. An authority with user information never is.
     fn is(&self, authority: &[u8]) -> bool {
         let host_end = match authority.iter().position(|&byte| byte == b']') {
             Some(bracket) => bracket + 1,

@@ -1,8 +1,8 @@
-//! How long a stored response may be used, as it is stored with it: nothing of it has to be read out of fields again.
+//! Freshness of a stored response, in the form it is stored in: no field has to be parsed again.
 
 use std::ops::BitOr;
 
-/// What a stored response obliges to.
+/// Obligations that come with a stored response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Duties(u8);
 
@@ -18,7 +18,7 @@ impl Duties {
 
     const ALL: u8 = 7;
 
-    /// Whether this is one of them.
+    /// Returns `true` if this is one of them.
     #[inline]
     #[must_use]
     pub fn has(self, duty: Duties) -> bool {
@@ -46,25 +46,25 @@ impl BitOr for Duties {
     }
 }
 
-/// How long a response may be used.
+/// Freshness lifetime of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// When it came, or was last found to be valid; seconds since 1970.
+    /// Time at which it was received or last validated; seconds since 1970.
     pub responded: i64,
-    /// When it expires; seconds since 1970. By nginx's rules it is fresh in that second, too.
+    /// Time at which it expires; seconds since 1970. By nginx's rules it is still fresh in that second.
     pub valid_until: i64,
     /// Seconds after that in which it may be used while the origin is asked (RFC 5861 section 3).
     pub stale_while_revalidate_s: u32,
     /// Seconds after that in which it may be used if the origin fails (RFC 5861 section 4).
     pub stale_if_error_s: u32,
-    /// How old it was when it came, in seconds: the `corrected_initial_age` of RFC 9111 section 4.2.3.
+    /// Age on arrival, in seconds: the `corrected_initial_age` of RFC 9111 section 4.2.3.
     pub initial_age_s: u32,
-    /// What else it obliges to.
+    /// Obligations beyond the lifetime.
     pub duties: Duties,
 }
 
-/// How old a stored response is, in seconds: the value of `Age`. RFC 9111 section 4.2.3: what it was when it came, and the time
-/// since then. A clock that goes back makes nothing younger than that.
+/// Current age of a stored response, in seconds: the value of `Age` (RFC 9111 section 4.2.3), the age on arrival plus
+/// the time since then. A clock that goes back does not make it younger than on arrival.
 #[inline]
 #[must_use]
 pub fn current_age(stored: &Lifetime, now: i64) -> u32 {

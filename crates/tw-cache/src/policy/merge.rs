@@ -1,4 +1,4 @@
-//! What a 304 does to the response that is stored (RFC 9111 sections 3.2 and 4.3.4).
+//! Update of a stored response by a 304 (RFC 9111 sections 3.2 and 4.3.4).
 
 use tw_http::{Fields, Known, Name};
 
@@ -6,8 +6,8 @@ use super::exclusion::belongs_to_hop;
 use super::rfc9111::{self, Control};
 use super::{Lifetime, Reading, Request, Response, Rules, Terms, Why, nginx};
 
-/// Whether a 304 is about the response that is stored with this entity tag, empty for none (RFC 9111 section 4.3.4): one that
-/// tells another strong one is not. By nginx's rules it is.
+/// Returns `true` if a 304 is about the response that is stored with this entity tag, empty for none (RFC 9111
+/// section 4.3.4). A 304 with another strong tag is not; by nginx's rules it is.
 #[must_use]
 pub fn is_about(etag: &[u8], update: &Fields, rules: &Rules) -> bool {
     let told = update.get_known(Known::ETag).filter(|told| told.starts_with(b"\""));
@@ -40,12 +40,13 @@ pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
     }
 }
 
-/// The lifetime of a stored response that a 304 (`update`) has found to be valid. `stored` has its own status and the fields as
-/// [`merge`] left them; `terms` are those of its status, not of 304.
+/// Lifetime of a stored response after a 304 (`update`) has validated it. `stored` has its own status and the fields
+/// as [`merge`] left them; `terms` are those of its status, not of 304.
 ///
 /// # Errors
-/// The response may not be used any more (by the rules of RFC 9111), or nobody says how long ([`Why::NoValidity`]); this
-/// client may have it all the same. By nginx's rules it stays stored as it was.
+///
+/// By the rules of RFC 9111 the response may not be reused, or nothing gives it a lifetime ([`Why::NoValidity`]); it
+/// may still be sent to this client. By nginx's rules it stays stored as it was.
 pub fn freshen(
     request: &impl Request,
     stored: &Response<'_>,

@@ -1,5 +1,4 @@
-//! What may be kept, for how long, and what may be sent from it: pure functions of a stored response, a request, the time and
-//! the [`Rules`].
+//! Storage and reuse policy: pure functions of a stored response, a request, the time and the [`Rules`].
 //!
 //! ```text
 //! a response arrives ── may_store ─► Lifetime, which is stored        or Why it is not
@@ -69,7 +68,7 @@ pub const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// How fields of responses and requests are understood.
+/// Set of rules by which fields of responses and requests are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// As nginx does.
@@ -81,7 +80,7 @@ pub enum Reading {
 /// A table of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Whose rules.
+    /// Base rules.
     pub reading: Reading,
     /// The longest lifetime that is guessed from `Last-Modified`, in seconds; 0 means that none is (RFC 9111 section 4.2.2).
     pub heuristic_max_s: u32,
@@ -91,15 +90,16 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// What nginx does. Nothing is guessed, and no field is targeted.
+    /// Rules of nginx: no heuristic freshness, no targeted fields.
     pub const NGINX: Rules = Rules { reading: Reading::Nginx, heuristic_max_s: 0, targeted: Vec::new() };
 
-    /// What RFC 9111 asks of a shared cache. A guess is at most a day: section 4.2.2 asks for a warning to operators beyond it.
+    /// Rules of RFC 9111 for a shared cache. Heuristic freshness is at most a day: section 4.2.2 wants a warning
+    /// beyond that.
     pub const RFC9111: Rules =
         Rules { reading: Reading::Rfc9111, heuristic_max_s: 86_400, targeted: Vec::new() };
 }
 
-/// What the rules want to know of a request.
+/// Access to the parts of a request that the rules depend on.
 pub trait Request {
     /// The method as it was sent to the origin.
     fn method(&self) -> Method;
@@ -135,13 +135,13 @@ pub struct Response<'a> {
     pub status: u16,
     /// All fields.
     pub fields: &'a Fields,
-    /// When the request was sent that this answers; seconds since 1970.
+    /// Time at which the request for this response was sent; seconds since 1970.
     pub request_time: i64,
-    /// Whether a part of a body (206) is what the key names, because the range is a part of it (`slice`).
+    /// True if a partial response (206) may be stored because the key includes the range (`slice`).
     pub is_slice: bool,
 }
 
-/// What the configuration says of a response, besides the rules.
+/// Configured settings for a response, beyond the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// `proxy_cache_valid` for this status, in seconds.

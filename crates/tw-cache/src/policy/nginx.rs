@@ -1,5 +1,5 @@
-//! How nginx reads a response: line by line, in the order in which they came, with an idea of the lifetime that later lines
-//! change (`ngx_http_upstream_process_cache_control` and its neighbours).
+//! nginx's interpretation of a response: line by line, in the order received; later lines can change the lifetime
+//! (`ngx_http_upstream_process_cache_control` and its neighbours).
 //!
 //! | line | what it does |
 //! |---|---|
@@ -59,7 +59,7 @@ pub(super) fn freshen(
     state.lifetime(now, terms)
 }
 
-/// What has been read so far.
+/// State of the interpretation so far.
 #[derive(Default)]
 struct State {
     /// Never 0: that is nginx's way of saying that there is none.
@@ -72,7 +72,7 @@ struct State {
     no_cache: Option<Why>,
     /// Refused by `Expires`, until something else says otherwise.
     expired: bool,
-    /// Whether there was an `X-Accel-Expires`, also one that is ignored.
+    /// True if there was an `X-Accel-Expires`, even an ignored one.
     has_accel: bool,
     has_expires: bool,
 }
@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// The same as `Cache-Control`, read as RFC 9213 has it.
+    /// Applies a targeted field (RFC 9213) in place of `Cache-Control`.
     fn targeted(&mut self, says: &CacheControl<'_>, now: i64) {
         if !(self.has_accel && self.valid_until.is_some()) {
             let refusals = [
@@ -235,7 +235,8 @@ fn narrow(seconds: i64) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-/// What follows a word, wherever it stands and in any case. Cost: the length of both multiplied, and words are short.
+/// Text after the first occurrence of a word, anywhere in the value and in any case. Cost: the product of both
+/// lengths, and words are short.
 fn behind<'a>(value: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
     let at = value.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))?;
     value.get(at + word.len()..)

@@ -1,14 +1,15 @@
-//! Whether a stored response may be sent to a client (RFC 9111 section 4), and what else is to be done.
+//! Reuse of a stored response (RFC 9111 section 4): whether it may be sent to a client, and what has to be done
+//! first.
 
 use super::rfc9111::with_asked;
 use super::{CacheControl, Directives, Duties, Lifetime, Reading, Request, Rules, current_age};
 
-/// What may be done with a response that has expired, in one situation.
+/// Permission to send an expired response in one situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// The response itself allows that it is used.
     Open,
-    /// It does not; the operator may (`proxy_cache_use_stale`).
+    /// Not granted by the response; the operator may grant it (`proxy_cache_use_stale`).
     Closed,
     /// Nobody may.
     Forbidden,
@@ -21,32 +22,32 @@ pub enum Because {
     NoCache,
     /// The client says `no-cache`.
     RequestNoCache,
-    /// It is older than the client would have it (`max-age`).
+    /// Older than the client accepts (`max-age`).
     RequestMaxAge,
-    /// It will not be fresh as long as the client would have it (`min-fresh`).
+    /// Fresh for a shorter time than the client wants (`min-fresh`).
     RequestMinFresh,
 }
 
-/// What a stored response may be used for. `age` is the value of `Age`, in seconds.
+/// Permitted use of a stored response. `age` is the value of `Age`, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It is fresh, and may be sent.
+    /// Fresh: may be sent.
     Fresh {
         /// See above.
         age: u32,
     },
-    /// It has expired, and may be sent, because the client takes it so (`max-stale`).
+    /// Expired, but the client accepts stale responses (`max-stale`): may be sent.
     Accepted {
         /// See above.
         age: u32,
     },
-    /// It has expired: the origin is asked whether it is still valid.
+    /// Expired: has to be validated with the origin.
     Stale {
         /// See above.
         age: u32,
-        /// Whether it may be sent at once, while somebody asks.
+        /// Permission to send it at once while it is being revalidated.
         while_revalidate: Window,
-        /// Whether it may be sent if the origin fails.
+        /// Permission to send it if the origin fails.
         if_error: Window,
     },
     /// The origin is asked whether it is still valid, although it may be fresh.
@@ -55,15 +56,15 @@ pub enum Use {
         age: u32,
         /// Why.
         because: Because,
-        /// Whether it may be sent if the origin fails.
+        /// Permission to send it if the origin fails.
         if_error: Window,
     },
-    /// It may not be sent, and the client will not have the origin asked (`only-if-cached`): 504.
+    /// May not be sent, and the client does not want the origin to be contacted (`only-if-cached`): 504.
     Unsatisfiable,
 }
 
-/// What a stored response may be used for at this time. Cost: by nginx's rules, some comparisons; by those of RFC 9111 a look
-/// for one field, and a pass over it if it is there.
+/// Permitted use of a stored response at this time. Cost: by nginx's rules, some comparisons; by those of RFC 9111 a
+/// search for one field, and a pass over it if it is present.
 #[must_use]
 pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rules) -> Use {
     match rules.reading {
@@ -72,20 +73,21 @@ pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rule
     }
 }
 
-/// Whether the client will not have the origin asked, so that it gets a 504 if nothing is stored (RFC 9111 section 5.2.1.7).
+/// Returns `true` if the client wants a stored response or none (`only-if-cached`, RFC 9111 section 5.2.1.7): without
+/// one it gets a 504.
 #[must_use]
 pub fn wants_only_stored(request: &impl Request, rules: &Rules) -> bool {
     rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::ONLY_IF_CACHED))
 }
 
-/// Whether the client will have nothing stored of what it asks and is answered (RFC 9111 section 5.2.1.5): the response is not
-/// even to be awaited by others.
+/// Returns `true` if nothing of this exchange may be stored (`no-store`, RFC 9111 section 5.2.1.5): other requests
+/// may not wait for its response either.
 #[must_use]
 pub fn wants_nothing_stored(request: &impl Request, rules: &Rules) -> bool {
     rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::NO_STORE))
 }
 
-/// Whether a time after the end has not passed; its last second belongs to it. A time of no seconds is none.
+/// Permission that lasts for a number of seconds after `end`, including the last one. Zero seconds give none.
 fn within(end: i64, seconds: u32, now: i64) -> Window {
     let is_open = seconds > 0 && end.saturating_add(i64::from(seconds)) >= now;
     if is_open { Window::Open } else { Window::Closed }

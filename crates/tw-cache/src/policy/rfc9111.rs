@@ -1,5 +1,5 @@
-//! How RFC 9111 has a shared cache read a response: whether it may be stored (section 3), how old it is (4.2.3), and how long
-//! it is fresh (4.2.1, 4.2.2).
+//! Interpretation of a response by RFC 9111 as a shared cache: storability (section 3), age (4.2.3) and freshness
+//! (4.2.1, 4.2.2).
 
 use tw_http::{Fields, Known, Method, date, hop};
 
@@ -9,10 +9,10 @@ use super::{
     targeted, validators, vary,
 };
 
-/// What a response says of caches, wherever it says so.
+/// Cache directives of a response, from `Cache-Control` or a targeted field.
 pub(super) struct Control<'a> {
     pub(super) says: CacheControl<'a>,
-    /// Whether a targeted field says it, in which case `Expires` does not count.
+    /// True for a targeted field, in which case `Expires` is ignored.
     is_targeted: bool,
 }
 
@@ -35,7 +35,8 @@ impl<'a> Control<'a> {
     }
 }
 
-/// What a request says of caches. RFC 9111 section 5.4: `Pragma: no-cache` counts if there is no `Cache-Control`.
+/// Calls `then` with the cache directives of a request. `Pragma: no-cache` counts if there is no `Cache-Control` (RFC
+/// 9111 section 5.4).
 pub(super) fn with_asked<T>(request: &impl Request, then: impl FnOnce(&CacheControl<'_>) -> T) -> T {
     let mut asked = CacheControl::default();
     let mut is_there = false;
@@ -92,7 +93,7 @@ pub(super) fn may_store(
     lifetime(response, &control, now, rules, terms)
 }
 
-/// What the response says of being stored at all, or kept.
+/// Checks the directives that forbid storing or keeping the response.
 pub(super) fn allows(
     request: &impl Request,
     response: &Response<'_>,

@@ -1,4 +1,4 @@
-//! Whether a response may be stored, and for how long (RFC 9111 section 3), and the word for why not.
+//! Storability of a response and its lifetime (RFC 9111 section 3), with the reason if it may not be stored.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Why {
     Status,
     /// A part of the content (206) under the key of the whole.
     Partial,
-    /// `must-understand`, and nobody here knows what the status asks of a cache.
+    /// `must-understand` with a status whose caching requirements this cache does not know.
     NotUnderstood,
     /// `no-store`
     NoStore,
@@ -26,11 +26,11 @@ pub enum Why {
     Private,
     /// `no-cache`; by RFC 9111 only without a validator, because it could never be used.
     NoCache,
-    /// The client has told who it is, and the response does not say that it is for all.
+    /// The request has `Authorization`, and the response does not permit shared caching.
     Authorization,
-    /// It sets a cookie.
+    /// The response has `Set-Cookie`.
     SetCookie,
-    /// It is never the same for two requests (`Vary: *`).
+    /// `Vary: *`: no other request matches.
     VaryStar,
     /// `Vary` is longer than allowed.
     VaryTooLong,
@@ -40,7 +40,7 @@ pub enum Why {
     MaxAge,
     /// A time in `Cache-Control` is no number.
     BadNumber,
-    /// It has expired before it came, or `Expires` is no date.
+    /// Expired on arrival, or `Expires` is no date.
     Expired,
     /// Neither the response nor `proxy_cache_valid` says how long it is valid.
     NoValidity,
@@ -99,11 +99,12 @@ impl fmt::Display for Why {
     }
 }
 
-/// Whether a response may be stored, and how long it may be used then. `now` is when its head came. Cost: some passes over the
-/// fields.
+/// Decides on storing a response, and returns its lifetime. `now` is the time at which its head was received. Cost:
+/// some passes over the fields.
 ///
 /// # Errors
-/// Why it may not.
+///
+/// The reason for not storing it.
 pub fn may_store(
     request: &impl Request,
     response: &Response<'_>,
@@ -121,8 +122,8 @@ pub fn may_store(
     }
 }
 
-/// What a stored response can be validated with. Only with a status of 200 or 206 an origin looks at conditions (RFC 9110
-/// section 13.2.1; nginx has the same). An entity tag beyond [`ETAG_MAX`] is none.
+/// Validators of a stored response. Origins evaluate conditions only for statuses 200 and 206 (RFC 9110 section
+/// 13.2.1; nginx has the same). An entity tag longer than [`ETAG_MAX`] is not used.
 #[must_use]
 pub fn validators(status: u16, fields: &Fields) -> Validators<'_> {
     if !matches!(status, 200 | 206) {

@@ -1,11 +1,11 @@
-//! Targeted fields (RFC 9213), such as `CDN-Cache-Control`: directives as a dictionary of RFC 9651. One mistake, and the whole
-//! field counts for nothing.
+//! Targeted fields (RFC 9213), such as `CDN-Cache-Control`: directives as a dictionary of RFC 9651. One syntax error
+//! makes the whole field invalid.
 
 use tw_http::Fields;
 
 use super::directive::{Argument, CacheControl, DELTA_MAX};
 
-/// What the lines of this field say; `None` if there are none, they are empty, or they cannot be read.
+/// Parses the lines of this field; `None` if there are none, or they are empty or invalid.
 pub(super) fn read<'a>(fields: &'a Fields, name: &[u8]) -> Option<CacheControl<'a>> {
     let mut all = CacheControl::default();
     let mut count = 0;

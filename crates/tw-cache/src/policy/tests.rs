@@ -1,4 +1,4 @@
-//! Tables of responses and requests; `model` is RFC 9111 read word by word, slowly, for what a generator makes.
+//! Tables of responses and requests. `model` is a slow, literal RFC 9111 for generated ones.
 
 mod model;
 mod nginx;
@@ -24,7 +24,7 @@ fn fields(lines: &[&str]) -> Fields {
     fields
 }
 
-/// What is made of a response with status 200 to a GET without fields.
+/// Result for a response with status 200 to a GET without fields.
 fn stored(lines: &[&str], rules: &Rules, terms: &Terms) -> Result<Lifetime, Why> {
     stored_as(200, &[], lines, rules, terms)
 }

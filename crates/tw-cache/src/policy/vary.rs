@@ -1,12 +1,12 @@
-//! Which of several responses to one URL answers a request: `Vary` (RFC 9111 section 4.1).
+//! Selection of a stored variant for a request: `Vary` (RFC 9111 section 4.1).
 //!
-//! A variant is told from others by a text that is hashed, [`Key::variant`]'s argument. By nginx's rules it is nginx's own
-//! (`ngx_http_file_cache_vary`), so that its files are found: each name in small letters, a colon, the values, a line end. The
-//! values are joined by commas; of `Accept-Charset`, `Accept-Encoding` and `Accept-Language` spaces and commas do not matter,
-//! but the order of their members does, and a field that is absent is one that is empty.
+//! A variant is identified by a text that is hashed, the argument of [`Key::variant`]. By nginx's rules it is nginx's
+//! own text (`ngx_http_file_cache_vary`), so that its files are found: each name in lower case, a colon, the values,
+//! a line end. The values are joined by commas. In `Accept-Charset`, `Accept-Encoding` and `Accept-Language` spaces
+//! and commas do not matter, but the order of the members does, and an absent field equals an empty one.
 //!
-//! By the rules of RFC 9111 more requests share a variant: the order of names does not matter, nor that of codings and
-//! charsets, nor their case, nor a weight of 1; but a field that is absent is not one that is empty.
+//! By the rules of RFC 9111 more requests share a variant: the order of names does not matter, nor that of codings
+//! and charsets, nor their case, nor a weight of 1; but an absent field differs from an empty one.
 
 use md5::{Digest, Md5};
 use tw_http::{Fields, Known, hop};
@@ -49,7 +49,7 @@ pub(super) fn max(rules: &Rules) -> usize {
     }
 }
 
-/// Whether what a response says of variants can be kept.
+/// Checks that the `Vary` of a response can be stored.
 pub(super) fn check(fields: &Fields, max: usize) -> Result<(), Why> {
     if !fields.has(Known::Vary) {
         return Ok(());
@@ -74,7 +74,7 @@ pub fn variant(main: Key, vary: &[u8], request: &impl Request, rules: &Rules) ->
     Key(digest.finalize().into())
 }
 
-/// The text that tells a variant, which [`variant`] hashes.
+/// Writes the text that identifies a variant, which [`variant`] hashes.
 pub fn describe_variant(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut Vec<u8>) {
     tell(vary, request, rules, &mut |part| out.extend_from_slice(part));
 }
@@ -97,7 +97,7 @@ fn tell(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut dyn FnMut(
     }
 }
 
-/// What stands between spaces and commas. A tab is part of a word for nginx.
+/// Words between spaces and commas. A tab is part of a word for nginx.
 fn words(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| matches!(byte, b' ' | b',')).filter(|word| !word.is_empty())
 }

@@ -1,18 +1,19 @@
-//! What a purge does, as two numbers.
+//! Effect of purges, as two sequence numbers.
 
-/// How a purge is meant.
+/// Kind of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purge {
-    /// What it concerns is not used again.
+    /// Hard: matching entries are not used again.
     Hard,
-    /// What it concerns is stale: it is validated before it is used, or used where stale responses may be.
+    /// Soft: matching entries become stale; they are validated before use, or used where stale responses are
+    /// permitted.
     Soft,
 }
 
-/// What began before `hard` is gone, and what began before `soft` is stale. Nothing begins before zero.
+/// Entries with a sequence number below `hard` are purged, those below `soft` are stale. Zero purges nothing.
 ///
-/// All the purges of one thing come to one of these, because the last one is the one that counts; and to take the larger
-/// numbers of two never makes less purged.
+/// Repeated purges of the same subject reduce to one of these, because only the last one counts, and the maximum of
+/// both numbers never purges less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) hard: u64,
@@ -27,12 +28,12 @@ impl Cut {
         }
     }
 
-    /// What both together purge.
+    /// Combined effect of both.
     pub(super) fn and(self, other: Self) -> Self {
         Self { hard: self.hard.max(other.hard), soft: self.soft.max(other.soft) }
     }
 
-    /// What this purges and `other` does not.
+    /// Part of this effect that `other` does not have.
     pub(super) fn without(self, other: Self) -> Self {
         Self {
             hard: if self.hard > other.hard { self.hard } else { 0 },
@@ -45,7 +46,7 @@ impl Cut {
         self.hard.max(self.soft)
     }
 
-    /// What it means for what began at `sequence`.
+    /// Effect on an entry with this sequence number.
     pub(super) fn purges(self, sequence: u64) -> Option<Purge> {
         if sequence < self.hard {
             Some(Purge::Hard)

@@ -1,4 +1,4 @@
-//! Purges of what is marked with a number: tags, and single keys. A bounded table.
+//! Purges by number: tags and single keys. A bounded table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::cut::Cut;
 
 /// Marks whose purges are remembered one by one, of each kind: 1.6 MB.
 pub(super) const MARKS_MAX: usize = 65_536;
-/// Those of a generation.
+/// Number of marks in one generation.
 const GENERATION: usize = MARKS_MAX / 2;
 
 /// Mark → its last purges, in two generations. When the young one is full, it becomes the old one, whose purges become one
@@ -17,7 +17,7 @@ pub(super) struct Marks {
     young: Generation,
     /// Nothing is added to it: a copy is another handle.
     old: Arc<Generation>,
-    /// What concerns whatever has a mark.
+    /// Effect on every mark.
     floor: Cut,
 }
 
@@ -45,7 +45,7 @@ impl Marks {
         self.floor = self.floor.and(cut);
     }
 
-    /// What is known of a mark.
+    /// Effect on one mark.
     pub(super) fn of(&self, mark: u64) -> Cut {
         let of = |generation: &Generation| generation.cuts.get(&mark).copied().unwrap_or_default();
         self.floor.and(of(&self.young)).and(of(&self.old))
@@ -56,7 +56,7 @@ impl Marks {
         self.floor.and(self.young.all).and(self.old.all)
     }
 
-    /// What concerns all marks.
+    /// Effect on all marks.
     pub(super) fn floor(&self) -> Cut {
         self.floor
     }
@@ -66,7 +66,7 @@ impl Marks {
         self.old.cuts.iter().chain(&self.young.cuts).map(|(mark, cut)| (*mark, *cut))
     }
 
-    /// How often [`iter`](Self::iter) has one.
+    /// Number of items of [`iter`](Self::iter).
     pub(super) fn len(&self) -> usize {
         self.old.cuts.len() + self.young.cuts.len()
     }

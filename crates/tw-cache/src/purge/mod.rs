@@ -1,8 +1,9 @@
-//! Purges: given in one step whatever they concern, seen by all loops at once, never undone by a fill that began before.
+//! Purges: applied in one step whatever they concern, seen by all loops at once, never undone by a fill that began
+//! before.
 //!
-//! Every fill takes a number when it begins, and every purge when it is given ([`Sequence`]); a purge concerns what has a
-//! smaller number. So nothing is looked for when a purge is given: it is written down here, and who finds an entry asks
-//! whether it was purged ([`Purges::verdict`]). A fill that began before a purge has the smaller number whenever it ends.
+//! Every fill and every purge gets a number when it begins ([`Sequence`]); a purge concerns entries with a smaller
+//! number. So a purge does not search for entries: it is recorded here, and each lookup of an entry checks it
+//! ([`Purges::verdict`]). A fill that began before a purge has the smaller number, whenever it ends.
 //!
 //! | purge | where it is | how many |
 //! |---|---|---|
@@ -11,23 +12,24 @@
 //! | of all keys that begin with a text | [`Purges::purge_prefix`] | `PREFIXES_MAX` |
 //! | of all entries with a tag | [`Purges::purge_tag`] | `MARKS_MAX` |
 //!
-//! When there are more, old ones are joined to ones that concern more entries than were asked for, never fewer.
+//! When there are more, old ones are merged into ones that concern more entries than requested, never fewer.
 //!
-//! **Cost of a hit.** An entry that is younger than the last purge costs one atomic load. Any other takes a lock, one binary
-//! search and a look for its key and each of its tags; what was found not purged can be told to the index
-//! ([`Index::confirm`](crate::Index::confirm)), and is again as good as young.
+//! **Cost of a hit.** An entry that is younger than the last purge costs one atomic load. Any other takes a lock, one
+//! binary search and a lookup of its key and of each of its tags; an entry that was not purged can be confirmed in
+//! the index ([`Index::confirm`](crate::Index::confirm)) and then counts as young again.
 //!
-//! **Restarts.** The caller writes [`Purges::encode`] into a file of the cache's directory before it says that a purge is done,
-//! and reads it before it serves. If the file is damaged or cannot be read, nobody knows what was
-//! purged hard, and a hard purge of the prefix `""` purges all that was kept.
+//! **Restarts.** The caller writes [`Purges::encode`] into a file of the cache's directory before it acknowledges a
+//! purge, and reads it before it serves. If the file is damaged or cannot be read, hard purges are lost; then a hard
+//! purge of the prefix `""` has to purge everything.
 //!
-//! **Sweep.** A thread that may wait visits what a scan from [`Index::sweep`](crate::Index::sweep) finds with a smaller number
-//! than [`Purges::latest`] had before, reads its key's text and its tags from the file, and asks for the verdict: what is
-//! gone it removes and deletes; what is kept it confirms; what is stale it leaves, or writes as stale into its file and stores
-//! it so. The smallest [`Seen::alive_since`](crate::Seen::alive_since) that is left, of the whole scan, and no more than that
-//! `latest`, is what [`Purges::forget`] takes: no older purge concerns anything. A disk whose files have not all been found
-//! yet has unknown entries: nothing is forgotten before that. Nor before the files are gone of all that have left the index
-//! until the end of the scan ([`Index::remains`](crate::Index::remains)): a server that ends now would find them again.
+//! **Sweep.** A thread that may wait visits the entries that a scan from [`Index::sweep`](crate::Index::sweep) finds
+//! with a number below the [`Purges::latest`] read before. It reads the key's text and the tags from each file and
+//! asks for the verdict. Purged entries are removed and deleted, kept ones confirmed, stale ones left as they are, or
+//! written and stored as stale. The smallest remaining [`Seen::alive_since`](crate::Seen::alive_since) of the whole
+//! scan, and no more than that `latest`, is the argument for [`Purges::forget`]: no older purge concerns anything.
+//! While files on the disk have not all been found, entries are unknown and nothing is forgotten; nor before the
+//! files are deleted of all entries that left the index until the end of the scan
+//! ([`Index::remains`](crate::Index::remains)), because a restart would find them again.
 
 mod cut;
 mod marks;
@@ -93,23 +95,23 @@ impl Tag {
     }
 }
 
-/// What a purge can concern: an entry, as its file tells it.
+/// Subject of a purge: an entry, as its file describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The key of this text: of a variant not its own key, but that of the responses it is one of.
     pub key: Key,
     /// The text of the key.
     pub text: &'a [u8],
-    /// What it is tagged with.
+    /// Tags of the entry.
     pub tags: &'a [Tag],
 }
 
-/// Whether an entry was purged.
+/// Verdict about an entry: purged or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No: no purge up to this number concerns it.
     Kept(u64),
-    /// It was, and is to be treated so.
+    /// Purged, hard or soft.
     Purged(Purge),
 }
 
@@ -143,25 +145,24 @@ impl Purges {
         Self { sequence: Arc::new(sequence), latest, lists: Whole::new(lists) }
     }
 
-    /// Where the fills of this cache get their numbers.
+    /// Source of the sequence numbers for fills of this cache.
     pub fn sequence(&self) -> &Arc<Sequence> {
         &self.sequence
     }
 
-    /// Purges all entries whose key begins with `prefix`, and tells the number of the purge. Works through the list of
-    /// prefixes, whatever is kept.
+    /// Purges all entries whose key begins with `prefix`, and returns the number of the purge. Cost: a pass over the
+    /// list of prefixes, however many entries there are.
     pub fn purge_prefix(&self, prefix: &[u8], purge: Purge) -> u64 {
         self.purge(|lists, sequence| lists.prefixes.add(prefix, Cut::of(purge, sequence)))
     }
 
-    /// Purges all entries with this tag, and tells the number of the purge.
+    /// Purges all entries with this tag, and returns the number of the purge.
     pub fn purge_tag(&self, tag: Tag, purge: Purge) -> u64 {
         self.purge(|lists, sequence| lists.tags.add(tag.0, Cut::of(purge, sequence)))
     }
 
-    /// Purges the entry with this key and its variants, and tells the number of the purge. For a hard one
-    /// [`Index::purge`](crate::Index::purge) does it without being remembered, if its file can be deleted before the purge is
-    /// said to be done.
+    /// Purges the entry with this key and its variants, and returns the number of the purge. A hard purge needs no
+    /// record if the file can be deleted before the purge is acknowledged: see [`Index::purge`](crate::Index::purge).
     pub fn purge_key(&self, key: Key, purge: Purge) -> u64 {
         self.purge(|lists, sequence| lists.keys.add(first_half(key.0), Cut::of(purge, sequence)))
     }
@@ -175,8 +176,8 @@ impl Purges {
         sequence
     }
 
-    /// Whether what began at `sequence` (or is known not to be purged up to it) has been purged since. One atomic load, and
-    /// a lock only if there were purges since.
+    /// Verdict about an entry with this sequence number, or known not to be purged up to it. Costs one atomic load,
+    /// and a lock only if there were purges since.
     pub fn verdict(&self, sequence: u64, subject: &Subject<'_>) -> Verdict {
         let latest = self.latest();
         if sequence >= latest {
@@ -198,9 +199,9 @@ impl Purges {
         self.latest.load(SeqCst)
     }
 
-    /// Forgets purges that concern only what is older than `oldest`: of all that is kept or may still come, no number is
-    /// smaller. Some of them stay longer. A request that found an older entry before the sweep that removed it, and asks for
-    /// the verdict only now, is told that it was purged.
+    /// Forgets purges that concern only entries older than `oldest`: no entry that is kept or may still arrive has a
+    /// smaller number. Some of them stay longer. A request that found an older entry before the sweep that removed
+    /// it, and asks for the verdict only now, gets "purged".
     pub fn forget(&self, oldest: u64) {
         let mut lists = self.lists.lock();
         lists.prefixes.forget(oldest);
@@ -210,24 +211,25 @@ impl Purges {
         self.latest.store(lists.newest().max(lists.forgotten), SeqCst);
     }
 
-    /// How many are remembered: prefixes, tags, keys.
+    /// Numbers of remembered purges: prefixes, tags, keys.
     pub fn counts(&self) -> [usize; 3] {
         let lists = self.lists.lock();
         [lists.prefixes.len(), lists.tags.len(), lists.keys.len()]
     }
 
-    /// What the file of the purges has in it, at most [`PURGES_SIZE_MAX`] bytes. Copies the lists
-    /// while it holds the lock, of tags and keys only the younger half.
+    /// Contents of the purge file, at most [`PURGES_SIZE_MAX`] bytes. Copies the lists while it holds the lock; of
+    /// tags and keys only the younger half.
     pub fn encode(&self) -> Vec<u8> {
         let lists = self.lists.lock().clone();
         // After the copy: it is no smaller than any number in it.
         wire::encode(&lists, self.sequence.last())
     }
 
-    /// The purges that such a file tells, for a process that begins at `now_ms`, in milliseconds of the clock on the wall.
+    /// Reads the purges from such a file, for a process that starts at `now_ms`, in milliseconds of the wall clock.
     ///
     /// # Errors
-    /// The file is not what was written, or was written by a newer version.
+    ///
+    /// The file is damaged, or was written by a newer version.
     pub fn decode(file: &[u8], now_ms: u64) -> Result<Self, Damaged> {
         let (lists, last) = wire::decode(file)?;
         Ok(Self::with(Sequence::starting(now_ms, last), lists))

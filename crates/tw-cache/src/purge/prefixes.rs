@@ -1,13 +1,13 @@
-//! Purges of all keys whose text begins with something: a sorted list, bounded, and one binary search to ask it.
+//! Purges of all keys that begin with a prefix: a sorted, bounded list, searched by one binary search.
 //!
 //! ```text
 //! /a      ◄─ parent ─ /a/b  ◄─ parent ─ /a/b/c
-//!                     ▲
-//! the last that is not behind /a/b/x: /a/b/c, no prefix of it, so its parents are asked: /a/b is one
 //! ```
 //!
-//! Whatever begins a text and stands before the last one that is not behind the text, begins that one as well. So all that
-//! purge a text are the one found and its parents, and each row knows what it and its parents purge together.
+//! The search for `/a/b/x` finds the last row that is not greater, here `/a/b/c`. That is no prefix of it, so its
+//! parents follow, and `/a/b` is one. Every row that is a prefix of the text and not greater than the row found is
+//! also a prefix of the row found. So the rows that purge a text are the one found and its parents, and each row
+//! stores the effect of itself and its parents.
 
 use super::cut::Cut;
 
@@ -101,7 +101,7 @@ impl Prefixes {
         self.rows.is_sorted_by(|a, b| a.text < b.text)
     }
 
-    /// Those that begin with this text and purge nothing that it does not are dropped.
+    /// Drops the rows that begin with this text and whose purges it covers.
     fn insert(&mut self, text: &[u8], cut: Cut) {
         let at = self.rows.partition_point(|row| *row.text < *text);
         let cut = match self.rows.get_mut(at) {

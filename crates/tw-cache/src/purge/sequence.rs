@@ -1,4 +1,4 @@
-//! One row of numbers for all that changes a cache: what is older than what, whatever the clocks say.
+//! Sequence numbers for all changes of a cache: they order fills and purges whatever the clocks say.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// first millisecond, is ahead of all that this one has written.
 const NUMBERS_PER_SECOND_BITS: u32 = 24;
 
-/// Where fills and purges of one cache get their numbers: each takes one when it begins, and a purge concerns what has a
-/// smaller one than its own.
+/// Source of sequence numbers for fills and purges of one cache: each takes one when it begins, and a purge concerns
+/// entries with a smaller one.
 ///
-/// The number of a fill is written into its file. A new process begins at its time, or after the last number that the file of
-/// the purges tells if that is more ([`Purges::decode`](crate::Purges::decode)): so numbers grow over restarts even when that
-/// file is lost, and even when the clock went back.
+/// The number of a fill is written into its file. A new process begins at its start time, or after the last number in
+/// the purge file if that is larger ([`Purges::decode`](crate::Purges::decode)): so numbers grow over restarts even
+/// when that file is lost or the clock went back.
 #[derive(Debug)]
 pub struct Sequence {
     start: u64,

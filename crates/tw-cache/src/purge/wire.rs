@@ -1,4 +1,4 @@
-//! The file that purges outlive a restart in.
+//! File format in which purges survive a restart.
 //!
 //! ```text
 //! "tw purge" · version · last number · prefixes · tags · keys · CRC-32 of all before
@@ -27,15 +27,15 @@ pub const PURGES_SIZE_MAX: usize = (8 + 4 + 8)
 /// Why a file of purges cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damaged {
-    /// It does not begin as one.
+    /// The first bytes are not those of a purge file.
     NotOne,
     /// A version of this number wrote it.
     Version(u32),
-    /// Its checksum is another.
+    /// The checksum does not match.
     Checksum,
-    /// It is longer than any that is written.
+    /// The file is longer than any that is written.
     TooLarge,
-    /// What is in it makes no sense, although its checksum is right.
+    /// The contents are invalid although the checksum matches.
     Nonsense,
 }
 
@@ -115,7 +115,7 @@ fn put_count(file: &mut Vec<u8>, count: usize) {
     file.extend_from_slice(&(count as u32).to_le_bytes());
 }
 
-/// What is not read yet. Counts are not believed: each thing that is read takes bytes away.
+/// Unread rest of the file. Counts in it are not trusted: every item that is read consumes bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,4 +1,4 @@
-//! `s3fifo` beside a literal model of it, and what it is for.
+//! `s3fifo` compared with a literal model, and its hit ratio.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -115,7 +115,7 @@ impl Pair {
         ghost.map(|key| self.remove(key)).is_some()
     }
 
-    /// What goes, in its order.
+    /// Entries to evict, in order.
     fn take(&mut self, by_bytes: bool, work: usize, mut left: u64) -> Vec<Key> {
         let live_max = self.entries_max - self.entries_max / 9;
         let mut gone = Vec::new();
@@ -287,7 +287,7 @@ fn it_does_what_a_literal_model_does() {
     assert!(most_ghosts > 5, "{most_ghosts}");
 }
 
-/// Of requests for some pages, beside four times as many for pages that nobody wants twice: the share that is answered.
+/// Hit ratio for requests of some popular pages among four times as many that are requested once.
 fn answered(policy: Policy) -> f64 {
     const PAGES: usize = 500;
     const ROOM: u64 = 1000;

@@ -1,4 +1,4 @@
-//! The index beside a plain map that does the same slowly.
+//! The index compared with a plain, slow map.
 
 use std::collections::HashMap;
 
@@ -190,7 +190,7 @@ impl Pair {
         assert!(self.take_missing(&gone) <= 1);
     }
 
-    /// What is in the model and not in the index goes, if it was the oldest. Tells how many those are.
+    /// Removes from the model the entries that the index has evicted, if they were the oldest. Returns their number.
     fn take_missing(&mut self, gone: &[Gone]) -> usize {
         let is_there = |key: &Key| self.index.peek(*key).is_some();
         let missing: Vec<Key> = self.model.keys().copied().filter(|key| !is_there(key)).collect();
@@ -231,7 +231,7 @@ impl Pair {
     }
 }
 
-/// What an entry had, as it is told when it goes.
+/// File of an entry, as it is reported when the entry goes.
 #[derive(Debug, PartialEq)]
 struct File {
     key: Key,

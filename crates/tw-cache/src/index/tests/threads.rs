@@ -1,4 +1,4 @@
-//! Many loops at once: what is told at the end is what is there, and no purge is undone.
+//! Many threads at once: the final numbers match the entries, and no purge is undone.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! RFC 9111's freshness, written down as the text has it, with maps and floating seconds of no concern for speed, against the
-//! functions of this module, for thousands of responses that a seed makes.
+//! Literal model of RFC 9111's freshness, with maps and floating-point seconds and no concern for speed, compared
+//! with the functions of this module for thousands of generated responses.
 
 use tw_testkit::Random;
 

@@ -1,4 +1,5 @@
-//! What nginx stores, and for how long: the same responses as in its own tests (`proxy_cache_control.t`), and its corners.
+//! nginx's storage decisions and lifetimes: the responses of its own tests (`proxy_cache_control.t`), and corner
+//! cases.
 
 use super::*;
 

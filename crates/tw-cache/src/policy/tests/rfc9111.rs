@@ -1,4 +1,4 @@
-//! What a shared cache stores and uses by RFC 9111.
+//! Storage and reuse by RFC 9111 as a shared cache.
 
 use super::*;
 
