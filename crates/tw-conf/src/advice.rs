@@ -1,4 +1,4 @@
-//! What the operator most likely meant, found from how a directive that is wrong was written.
+//! Suggestions for a wrongly written directive: the operator's likely intention.
 
 use crate::error::ConfError;
 use crate::span::{Sources, Span};
@@ -64,8 +64,8 @@ pub(crate) fn line_of(text: &[u8], at: usize) -> usize {
     1 + text[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// How many blanks stand before a byte on its line; `None` if something else does. Looks at no more of the line than that:
-/// a configuration that a program wrote may be one line of a megabyte.
+/// Number of blanks before a byte on its line; `None` if other bytes stand there too. Looks at no more of the line
+/// than that: a generated configuration may be one line of a megabyte.
 pub(crate) fn indentation(text: &[u8], at: usize) -> Option<usize> {
     let before = &text[..at.min(text.len())];
     let blanks = before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -84,7 +84,7 @@ fn swallowed<'n>(node: &'n Node, text: &[u8], is_directive: impl Fn(&str) -> boo
     before.zip(&node.args).find(|(_, word)| begins(word)).map(|(before, _)| before)
 }
 
-/// What to write instead of a number with a unit that nothing takes.
+/// Suggested replacement for a number with an unknown unit.
 fn unit(word: &str, message: &str) -> Option<String> {
     let value = word.rsplit(['=', ':']).next()?;
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').map(|end| value.split_at(end));

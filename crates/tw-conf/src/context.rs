@@ -1,4 +1,4 @@
-//! The places where a directive may stand, as a set of bits.
+//! Contexts in which a directive may stand, as a set of bits.
 //!
 //! A plain integer and not a newtype, because records are constants and `HTTP | SERVER | LOCATION` must be one.
 
@@ -71,7 +71,7 @@ pub fn context_words(contexts: Contexts) -> String {
     words.join(", ")
 }
 
-/// What stands in a block of this name that stands in `context`; `None` if that is its module's own matter.
+/// Context inside a block of this name that stands in `context`; `None` if its module decides.
 pub fn inside(name: &str, context: Contexts) -> Option<Contexts> {
     const BLOCKS: [(&str, Contexts, Contexts); 14] = [
         ("events", MAIN, EVENTS),

@@ -1,4 +1,4 @@
-//! A message as the operator sees it: nginx's line, and below it the text it is about.
+//! Message as the operator sees it: nginx's line, and below it the text it is about.
 //!
 //! ```text
 //! tailwater: [emerg] unknown directive "servr_name" in /etc/nginx/nginx.conf:12
@@ -13,7 +13,7 @@ use std::fmt::{self, Write as _};
 
 /// The most characters of a source line that are shown.
 const MAX_SHOWN: usize = 100;
-/// How many of them may stand before the place, when the line is longer.
+/// Largest number of columns shown before the place, if the line is longer.
 const MAX_BEFORE: usize = 40;
 
 const BOLD: &str = "\x1b[1m";

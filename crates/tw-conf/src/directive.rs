@@ -1,4 +1,4 @@
-//! The record of a directive: the one place that says its name, where it may stand, what it takes and what it does.
+//! Record of a directive: the only place that has its name, contexts, arguments and meaning.
 //!
 //! One record feeds the parser, the checks, the documentation and the tests of defaults. Lists of records are
 //! constants:
@@ -38,19 +38,19 @@ pub type Setter<R> = fn(&mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;
 
 /// All there is to know about a directive whose module keeps `R` per block; [`record`] begins one.
 pub struct Directive<R: 'static> {
-    /// Its name.
+    /// Name of the directive.
     pub name: &'static str,
-    /// Its arguments as the documentation shows them, without the name and the `;`.
+    /// Arguments as the documentation shows them, without the name and the `;`.
     pub syntax: &'static str,
-    /// Where it may stand.
+    /// Contexts in which it may stand.
     pub contexts: Contexts,
-    /// How many arguments it takes, and whether a block follows.
+    /// Number of arguments, and whether a block follows.
     pub args: Args,
-    /// What holds when it is not given, as one would write it.
+    /// Default, as it would be written in the configuration.
     pub default: Option<&'static str>,
     /// The first version that has it; empty for the first version of all.
     pub since: &'static str,
-    /// What it does, in whole sentences.
+    /// Documentation in whole sentences.
     pub doc: &'static str,
     /// Stores it. The node has passed [`check`].
     pub set: Setter<R>,
@@ -59,19 +59,19 @@ pub struct Directive<R: 'static> {
 /// A [`Directive`] without its setter: what lists of all modules' directives hold.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectiveInfo {
-    /// Its name.
+    /// Name of the directive.
     pub name: &'static str,
-    /// Its arguments as the documentation shows them.
+    /// Arguments as the documentation shows them.
     pub syntax: &'static str,
-    /// Where it may stand.
+    /// Contexts in which it may stand.
     pub contexts: Contexts,
-    /// How many arguments it takes, and whether a block follows.
+    /// Number of arguments, and whether a block follows.
     pub args: Args,
-    /// What holds when it is not given.
+    /// Default, as it would be written in the configuration.
     pub default: Option<&'static str>,
     /// The first version that has it.
     pub since: &'static str,
-    /// What it does.
+    /// Documentation in whole sentences.
     pub doc: &'static str,
 }
 
@@ -84,25 +84,25 @@ impl<R> Directive<R> {
 }
 
 impl DirectiveInfo {
-    /// The same record with what holds when the directive is not given.
+    /// Adds the default.
     pub const fn default(mut self, default: &'static str) -> Self {
         self.default = Some(default);
         self
     }
 
-    /// The same record with the first version that has it.
+    /// Adds the first version that has the directive.
     pub const fn since(mut self, since: &'static str) -> Self {
         self.since = since;
         self
     }
 
-    /// The same record with its documentation.
+    /// Adds the documentation.
     pub const fn doc(mut self, doc: &'static str) -> Self {
         self.doc = doc;
         self
     }
 
-    /// How it is written, as a hint: `syntax: root path;`.
+    /// Syntax line for hints: `syntax: root path;`.
     pub fn usage(&self) -> String {
         let end = if self.args.has_block() { "" } else { ";" };
         let gap = if self.syntax.is_empty() { "" } else { " " };
@@ -132,7 +132,7 @@ pub mod record {
         DirectiveInfo { name, syntax, contexts, args, default: None, since: "", doc: "" }
     }
 
-    /// How many records there are in `lists`.
+    /// Number of records in `lists`.
     pub const fn count<R>(lists: &[&[Directive<R>]]) -> usize {
         let (mut at, mut count) = (0, 0);
         while at < lists.len() {
@@ -158,7 +158,7 @@ pub mod record {
         joined
     }
 
-    /// What stands in a list before its records do.
+    /// Placeholder for the items of a list before its records are copied.
     struct Empty<R>(PhantomData<R>);
 
     impl<R: 'static> Empty<R> {
@@ -191,7 +191,7 @@ pub mod record {
     }
 }
 
-/// How many arguments a directive takes, and whether a block follows them.
+/// Numbers of arguments that a directive takes, and whether a block follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Args {
     /// Bit `n` is set if `n` arguments are allowed; the highest bit stands for every larger number too.
@@ -224,35 +224,35 @@ impl Args {
         Args { counts: u32::MAX << min, block: false }
     }
 
-    /// What these allow, and also `count` arguments.
+    /// Allows `count` arguments as well.
     pub const fn or(mut self, count: u32) -> Args {
         self.counts |= Args::exact(count).counts;
         self
     }
 
-    /// The same arguments, followed by a block instead of `;`.
+    /// Requires a block instead of `;` after the arguments.
     pub const fn block(mut self) -> Args {
         self.block = true;
         self
     }
 
-    /// Whether so many arguments are allowed.
+    /// Returns `true` if this number of arguments is allowed.
     pub const fn allows(self, count: usize) -> bool {
         let bit = if count < u32::BITS as usize - 1 { count as u32 } else { u32::BITS - 1 };
         self.counts & (1 << bit) != 0
     }
 
-    /// Whether a block follows.
+    /// Returns `true` if a block follows.
     pub const fn has_block(self) -> bool {
         self.block
     }
 }
 
-/// What a setter may use besides its settings and its node.
+/// Context of a setter, besides its settings and its node.
 pub struct Cx<'a> {
     /// The texts of the configuration.
     pub sources: &'a Sources,
-    /// Where warnings go.
+    /// Receiver of warnings.
     pub diagnostics: &'a mut Diagnostics,
     /// The directory of relative names (`-p`).
     pub prefix: &'a [u8],
@@ -315,7 +315,7 @@ pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(),
     }
 }
 
-/// Where a directive may stand, as a hint.
+/// Contexts of a directive, as a hint.
 pub(crate) fn allowed_in(name: &str, contexts: Contexts) -> String {
     format!("\"{name}\" is allowed in: {}", context_words(contexts))
 }

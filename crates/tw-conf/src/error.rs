@@ -1,11 +1,11 @@
-//! What is wrong with a configuration, in nginx's words, and the sink that collects it.
+//! Errors and warnings of a configuration, in nginx's words, and the sink that collects them.
 
 use crate::span::{Sources, Span};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-/// How bad it is; the words are those of the error log.
+/// Severity, in the words of the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The configuration cannot be used.
@@ -33,15 +33,15 @@ impl Level {
 /// One message about the configuration. `Display` is the bare message; [`ConfError::line`] adds the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfError {
-    /// How bad it is.
+    /// Severity of the message.
     pub level: Level,
     /// The message, without the place.
     pub message: String,
     /// The place, if the message is about one.
     pub span: Option<Span>,
-    /// What the operator may have meant, for the lines below nginx's.
+    /// Advice for the operator, shown below nginx's line.
     pub hint: Option<String>,
-    /// What is not there yet, if that is all that is wrong.
+    /// Missing feature, if that is the only thing wrong.
     pub missing: Option<Missing>,
 }
 
@@ -72,19 +72,19 @@ impl ConfError {
         Self { level: Level::Warn, ..Self::new(message) }
     }
 
-    /// The same message at a place.
+    /// Adds the place.
     pub fn at(mut self, span: Span) -> Self {
         self.span = Some(span);
         self
     }
 
-    /// The same message with a hint for the operator.
+    /// Adds a hint for the operator.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same message about something that nginx has and we have not.
+    /// Marks the message as one about a feature that nginx has and Tailwater lacks.
     pub fn missing(mut self, missing: Missing) -> Self {
         self.missing = Some(missing);
         self
@@ -127,7 +127,7 @@ impl Diagnostics {
         self.messages.iter()
     }
 
-    /// Whether nothing has been said.
+    /// Returns `true` if there are no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

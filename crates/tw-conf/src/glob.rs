@@ -2,7 +2,7 @@
 
 use crate::source::ConfFiles;
 
-/// Whether `include` takes this name as a pattern.
+/// Returns `true` if `include` treats this name as a pattern.
 pub(crate) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
@@ -43,7 +43,7 @@ fn expand_from(files: &dyn ConfFiles, mut base: Vec<u8>, rest: &[u8], names: &mu
     }
 }
 
-/// Whether a name without `/` matches one component of a pattern. A leading dot is matched only by a dot.
+/// Returns `true` if a name without `/` matches one component of a pattern. A leading dot is matched only by a dot.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.starts_with(b".") && !(pattern.starts_with(b".") || pattern.starts_with(b"\\.")) {
         return false;
@@ -72,7 +72,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// How much of the pattern matches this byte.
+/// Length of the pattern's part that matches this byte; `None` if it does not.
 fn step(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),

@@ -17,11 +17,11 @@ pub use modules::{is_built_in, missing_module, module_of_file};
 /// A directive of nginx, whether or not we have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its name.
+    /// Name of the directive.
     pub name: &'static str,
     /// The module of nginx it belongs to.
     pub module: &'static str,
-    /// Where nginx allows it.
+    /// Contexts in which nginx allows it.
     pub contexts: Contexts,
 }
 
@@ -38,8 +38,8 @@ pub fn known_variables() -> impl Iterator<Item = (&'static str, &'static str)> +
     rows.flat_map(|&(module, names)| names.split_ascii_whitespace().map(move |name| (name, module)))
 }
 
-/// What to say about a variable that nothing here defines; `name` is in lower case and without its `$`.
-/// `None` if nginx has none of this name either.
+/// Error for a variable that no module here defines; `name` is in lower case and without its `$`. `None` if nginx has
+/// no such variable either.
 pub fn missing_variable(name: &str) -> Option<ConfError> {
     let is = |known: &str| known == name || (known.ends_with('_') && name.starts_with(known));
     let (_, module) = known_variables().find(|(known, _)| is(known))?;
@@ -53,10 +53,10 @@ pub fn module_of(name: &str, context: Contexts) -> Option<&'static str> {
     theirs.next().map(|known| known.module)
 }
 
-/// What to say about a directive for which no record allows `context`; `supported` holds the records of all modules.
+/// Error for a directive that no record allows in `context`; `supported` holds the records of all modules.
 ///
-/// The messages are nginx's, but for a directive that only nginx has. A guess compares with every name there is, which takes
-/// a third of a millisecond.
+/// The messages are nginx's, except for directives that only nginx has. The search for a suggestion compares all
+/// names, which takes a third of a millisecond.
 pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess: Guess) -> ConfError {
     let name = node.name.lossy();
     let misplaced =
@@ -99,7 +99,7 @@ pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess
     }
 }
 
-/// What to say about a directive that nginx has in a module and we have not.
+/// Error for a directive that nginx has in a module and Tailwater lacks.
 pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
     let name = node.name.lossy();
     let message = format!("directive \"{name}\" ({module}) is not supported by this version of Tailwater");
@@ -111,8 +111,8 @@ pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
     error.missing(Missing::new(name.into_owned(), module))
 }
 
-/// What may have been meant by a name that nobody has: a directive for this place, one that nginx has there, or one for
-/// another place.
+/// Suggestion for an unknown name: a directive for this context, one that nginx has there, or one for another
+/// context.
 fn meant(name: &str, context: Contexts, supported: &[DirectiveInfo]) -> Option<String> {
     let name = name.to_ascii_lowercase();
     let here = supported.iter().filter(|info| info.contexts & context != 0);

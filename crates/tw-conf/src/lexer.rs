@@ -1,4 +1,4 @@
-//! Bytes to directives: words, and what ends them.
+//! Lexer: bytes to words and the ends of directives.
 //!
 //! A directive is a run of words ended by `;` or `{`. Blanks separate words, `#` at the start of a word begins a
 //! comment, quotes keep blanks, `\` keeps the next byte from having a meaning, and a `{` after `$` belongs to the
@@ -22,7 +22,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "the configuration is refused",
 )];
 
-/// What the lexer found.
+/// Item that the lexer found.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// At least one word.
@@ -44,7 +44,7 @@ pub(crate) enum Item {
 pub(crate) struct Lexer {
     text: Arc<[u8]>,
     file: u32,
-    /// Whether the text is that of `-g`, which has another word for its end and no limit on words.
+    /// True for the text of `-g`, which ends differently and has no limit on words.
     is_param: bool,
     pos: usize,
     line: u32,
@@ -298,7 +298,7 @@ impl Lexer {
     }
 }
 
-/// Where a word or comment began, for its span and its limit.
+/// Start of a word or comment, for its span and its limit.
 struct Start {
     pos: usize,
     line: u32,

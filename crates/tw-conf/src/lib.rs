@@ -1,11 +1,11 @@
-//! The language of `nginx.conf`: words, blocks, `include`, directive records, settings and diagnostics.
+//! Parser of `nginx.conf`: words, blocks, `include`, directive records, settings and diagnostics.
 //!
-//! The way of a configuration: [`Reader`] turns text into a [`Tree`] of [`Node`]s whose words are bytes with a
-//! [`Span`]; the server walks the tree and lets [`check`] judge every node against its [`DirectiveInfo`]; the
-//! record's setter stores the value as written in a [`Setting`]. Every mistake is a [`ConfError`] with nginx's
-//! words, and [`Diagnostic`] shows it with its place. [`reject`] words what has no record.
+//! [`Reader`] turns text into a [`Tree`] of [`Node`]s whose words are bytes with a [`Span`]. The server walks the
+//! tree and has [`check`] compare every node with its [`DirectiveInfo`]. The record's setter stores the value as
+//! written in a [`Setting`]. Every mistake is a [`ConfError`] with nginx's words, and [`Diagnostic`] shows it with
+//! its place. [`reject`] makes the error for a directive without a record.
 //!
-//! Nothing here knows a directive of a module. Source of the grammar and of the texts: nginx 1.31.
+//! This crate knows no directive of any module. Source of the grammar and of the texts: nginx 1.31.
 
 mod advice;
 mod context;

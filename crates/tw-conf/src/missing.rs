@@ -1,4 +1,4 @@
-//! All that nginx has and we have not of one configuration: a list by module, with every place.
+//! Features of one configuration that nginx has and Tailwater lacks: a list by module, with every place.
 //!
 //! ```text
 //!     ngx_http_proxy_module
@@ -12,10 +12,10 @@ use crate::span::{Origin, Sources, Span};
 use std::collections::HashSet;
 use std::fmt;
 
-/// How many places of one name are shown.
+/// Largest number of places shown for one name.
 const MAX_PLACES: usize = 8;
 
-/// What is missing, in the order in which it was found.
+/// Missing features, in the order in which they were found.
 pub struct MissingList<'a> {
     sources: &'a Sources,
     modules: Vec<Module<'a>>,
@@ -55,7 +55,7 @@ impl<'a> MissingList<'a> {
         }
     }
 
-    /// How many different things are missing.
+    /// Number of different missing features.
     pub fn count(&self) -> usize {
         self.modules.iter().map(|module| module.names.len()).sum()
     }

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A network: the addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// Its first address.
+    /// First address of the network.
     addr: IpAddr,
-    /// How many bits all its addresses share: at most 32 or 128.
+    /// Prefix length in bits: at most 32 or 128.
     bits: u8,
 }
 
@@ -18,8 +18,7 @@ pub struct Network {
 pub struct Written {
     /// The network.
     pub network: Network,
-    /// Whether its address has bits set beyond those of the network, for the warning
-    /// `low address bits of … are meaningless`.
+    /// True if the address has bits set beyond the prefix, for the warning `low address bits of … are meaningless`.
     pub has_low_bits: bool,
 }
 
@@ -56,17 +55,17 @@ impl Network {
         }
     }
 
-    /// Its first address.
+    /// First address of the network.
     pub fn addr(&self) -> IpAddr {
         self.addr
     }
 
-    /// How many bits all its addresses share.
+    /// Prefix length in bits.
     pub fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// Whether an address is in it. One like `::ffff:192.0.2.1` is an IPv4 address.
+    /// Returns `true` if the network contains an address. One like `::ffff:192.0.2.1` is an IPv4 address.
     pub fn contains(&self, addr: IpAddr) -> bool {
         let addr = addr.to_canonical();
         addr.is_ipv4() == self.addr.is_ipv4() && Self::new(addr, self.bits) == *self

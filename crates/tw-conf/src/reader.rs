@@ -1,4 +1,4 @@
-//! Texts to a tree: blocks, and `include` with what it brings.
+//! Reader: texts to a tree of blocks, with `include` expanded.
 //!
 //! Includes are expanded while reading, at their place, in every block. The reader knows no directive but `include`.
 
@@ -15,15 +15,15 @@ use std::io;
 use std::sync::Arc;
 use tw_base::Limit;
 
-/// How deep files may include files. Real trees use three or four levels; a file that includes itself uses them all,
-/// and nginx would end at its limit of open files.
+/// Limit of nested includes. Real trees use three or four levels; a file that includes itself reaches it, where nginx
+/// would end at its limit of open files.
 pub const MAX_INCLUDE_DEPTH: u32 = 64;
 
-/// How deep blocks may nest, over all includes. Real ones reach about eight; reading recurses once per level.
+/// Limit of nested blocks, over all includes. Real ones reach about eight; reading recurses once per level.
 pub const MAX_BLOCK_DEPTH: u32 = 128;
 
-/// How many times files may be included in all. A configuration with one file for each of 100,000 sites, each with a
-/// few shared snippets, fits; files that include each other twice per level do not.
+/// Limit of included files in all. A configuration with one file for each of 100,000 sites, each with a few shared
+/// snippets, fits; files that include each other twice per level do not.
 pub const MAX_INCLUDES: u32 = 1 << 20;
 
 /// Number of failures kept before reading ends: more are no configuration.
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
     /// Adds the directives of a text as if it were a file of this name.
     ///
     /// # Errors
-    /// Those of [`Reader::file`].
+    /// As [`Reader::file`].
     pub fn text(&self, tree: &mut Tree, name: &[u8], text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::File(name.into()), text.into())?;
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
     /// Adds the directives of the `-g` option; nginx reads them before the main file.
     ///
     /// # Errors
-    /// Those of [`Reader::file`]; blocks are refused.
+    /// As [`Reader::file`]; blocks are refused.
     pub fn command_line(&self, tree: &mut Tree, text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::CommandLine, text.into())?;
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a run of directives stands in, which decides how it may end.
+/// Surroundings of a run of directives, which determine how it may end.
 #[derive(Clone, Copy)]
 enum Place<'n> {
     File,
@@ -162,10 +162,10 @@ struct Read<'a> {
 struct Askew {
     file: u32,
     name: String,
-    /// Where it opens, and where it closes: counting lines is for the message.
+    /// Offset of the opening brace; the line is counted only for a message.
     opened: usize,
     closed: usize,
-    /// Whether that one stands further to the left, as that of a block around would.
+    /// True if the closing brace is indented less than the block, as that of an enclosing block would be.
     is_outer: bool,
 }
 
@@ -316,7 +316,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Keeps a failure after which nobody knows what the rest of the text means.
+    /// Keeps an error after which the rest of the text cannot be interpreted.
     fn broken(&mut self, error: ConfError, nodes: &mut Vec<Node>) -> Result<Span, Broken> {
         self.fail(error, nodes)?;
         Err(Broken::Text)

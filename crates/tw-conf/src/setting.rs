@@ -1,4 +1,4 @@
-//! A value as written: set at a place, or not set.
+//! Value as written: set at a place, or not set.
 //!
 //! A module's `Raw` is a struct of these; `resolve` turns each into a plain value with [`Setting::or`].
 
@@ -17,7 +17,7 @@ pub struct Setting<T> {
 /// Buffers of one size, as in `proxy_buffers 8 4k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// How many, at least 1.
+    /// Number of buffers, at least 1.
     pub count: usize,
     /// Bytes of each, at least 1.
     pub size: usize,
@@ -30,7 +30,7 @@ impl<T> Default for Setting<T> {
 }
 
 impl<T> Setting<T> {
-    /// Whether the directive stood in this block.
+    /// Returns `true` if the directive stood in this block.
     pub fn is_set(&self) -> bool {
         self.value.is_some()
     }
@@ -45,7 +45,7 @@ impl<T> Setting<T> {
         self.value.as_mut().map(|(value, _)| value)
     }
 
-    /// Where it was set, for messages of `resolve`.
+    /// Place where it was set, for messages of `resolve`.
     pub fn span(&self) -> Option<Span> {
         self.value.as_ref().map(|(_, span)| *span)
     }

@@ -1,4 +1,4 @@
-//! Where texts come from: the file system, or memory.
+//! Sources of configuration texts: the file system, or memory.
 //!
 //! The only file of this crate that touches files. Configuration is read by the master and before the loops start,
 //! so these calls may wait.
@@ -14,21 +14,21 @@ use std::path::Path;
 use tw_base::Errno;
 use zeroize::Zeroizing;
 
-/// What the reader asks of a file system. Names are bytes, as in the configuration.
+/// File system as the reader uses it. Names are bytes, as in the configuration.
 pub trait ConfFiles {
     /// All bytes of a file.
     ///
     /// # Errors
-    /// Those of the file system; the message shows the system's error number.
+    /// Errors of the file system; the message shows the system's error number.
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>>;
 
     /// The names in a directory, in any order, without `.` and `..`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>>;
 
-    /// Whether there is anything of this name.
+    /// Returns `true` if a file or directory of this name exists.
     fn exists(&self, name: &[u8]) -> bool;
 }
 
@@ -57,7 +57,7 @@ impl ConfFiles for SystemFiles {
 pub struct RecordedFiles(RefCell<MemoryFiles>);
 
 impl RecordedFiles {
-    /// What was read.
+    /// Files that were read so far, as files in memory.
     pub fn into_files(self) -> MemoryFiles {
         self.0.into_inner()
     }
@@ -83,14 +83,14 @@ impl ConfFiles for RecordedFiles {
     }
 }
 
-/// Files that exist only in memory: those that somebody else has read, and in tests. Names are compared byte by byte;
-/// those that do not begin with `/` are in the directory `.`. Wiped at the end: some are private keys.
+/// Files in memory: those that the master has read, and files of tests. Names are compared byte by byte; those that
+/// do not begin with `/` are in the directory `.`. Wiped on drop: some are private keys.
 #[derive(Clone, Default)]
 pub struct MemoryFiles {
     files: BTreeMap<Vec<u8>, Zeroizing<Vec<u8>>>,
 }
 
-/// The names: what is in them is nobody's business.
+/// Shows only the names: the contents may be secret.
 impl fmt::Debug for MemoryFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.files.keys().map(|name| String::from_utf8_lossy(name))).finish()
@@ -108,7 +108,7 @@ impl MemoryFiles {
         self.files.iter().map(|(name, text)| (&name[..], &text[..]))
     }
 
-    /// What stands below a directory: the names with the directory and the `/` removed.
+    /// Names below a directory, without the directory and the `/`.
     fn below(&self, directory: &[u8]) -> impl Iterator<Item = &[u8]> {
         let is_current = directory == b".";
         let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);

@@ -1,4 +1,4 @@
-//! Where a word stands: spans, and the texts they point into.
+//! Places of words: spans, and the texts they point into.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ pub struct Span {
     pub end: u32,
 }
 
-/// Where a text came from.
+/// Origin of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A file, under the name by which it was opened.
@@ -30,7 +30,7 @@ pub enum Origin {
 /// One text of the configuration.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Where it came from.
+    /// Origin of the text.
     pub origin: Origin,
     /// All of it.
     pub text: Arc<[u8]>,
@@ -84,7 +84,7 @@ impl Sources {
     /// Writes every file as `nginx -T` does: `# configuration file PATH:`, the text, an empty line.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn dump(&self, out: &mut dyn io::Write) -> io::Result<()> {
         for file in &self.files {
             let Origin::File(name) = &file.origin else { continue };

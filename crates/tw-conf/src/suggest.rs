@@ -3,10 +3,10 @@
 /// As many letters may differ in a long word: more, and it is another word.
 const MAX_DISTANCE: usize = 3;
 
-/// Whether what was meant by a misspelt name is looked for.
+/// Switch for suggestions of similar names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
-    /// The nearest name is told, if one is near.
+    /// Suggest the most similar name, if one is similar enough.
     Nearest,
     /// Nobody needs it.
     None,
@@ -33,8 +33,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     best.map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be added, removed, changed or swapped with their neighbour to turn one word into the other; some
-/// number above `limit` if it is more than that.
+/// Edit distance of two words: letters added, removed, changed or swapped with their neighbour. If it exceeds
+/// `limit`, some number above `limit`.
 fn distance(a: &[char], b: &[char], limit: usize) -> usize {
     // Row `i` holds the distances of the first `i` letters of `a` to every beginning of `b`.
     let mut before: Vec<usize> = Vec::new();

@@ -1,4 +1,4 @@
-//! The configuration as a tree: directives with their words and blocks.
+//! Configuration as a tree: directives with their words and blocks.
 //!
 //! [`write_nodes`] writes it back in a form that reads as the same tree.
 
@@ -30,11 +30,11 @@ pub struct Tree {
 /// One directive.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its first word.
+    /// First word.
     pub name: Word,
     /// The other words.
     pub args: Vec<Word>,
-    /// What stands between its braces; `None` when it ends with `;`.
+    /// Directives between the braces; `None` if the directive ends with `;`.
     pub block: Option<Vec<Node>>,
     /// From the name to the `;` or `{`.
     pub span: Span,
@@ -45,11 +45,11 @@ pub struct Node {
 /// One word, with quotes removed and escapes resolved.
 #[derive(Clone, Debug)]
 pub struct Word {
-    /// Its bytes; any bytes, not only UTF-8.
+    /// Bytes of the word, not only UTF-8.
     pub bytes: Box<[u8]>,
-    /// Where it stands, without its quotes.
+    /// Place of the word, without its quotes.
     pub span: Span,
-    /// Whether it was written in quotes.
+    /// True if the word was written in quotes.
     pub quoted: bool,
 }
 
@@ -64,7 +64,7 @@ impl Word {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    /// Whether the word is exactly this text.
+    /// Returns `true` if the word equals this text.
     pub fn is(&self, text: &str) -> bool {
         *self.bytes == *text.as_bytes()
     }
@@ -153,7 +153,7 @@ impl Node {
         self.args.as_slice().try_into().map_err(|_| self.invalid_count())
     }
 
-    /// What stands between the braces.
+    /// Directives between the braces.
     ///
     /// # Errors
     /// The directive ended with `;`.
@@ -194,7 +194,7 @@ impl Node {
     /// The first argument as `on` or `off`.
     ///
     /// # Errors
-    /// It is missing or another word.
+    /// The argument is missing or another word.
     pub fn flag(&self) -> Result<bool, ConfError> {
         let word = self.arg(0)?;
         word.flag().ok_or_else(|| {
@@ -209,7 +209,7 @@ impl Node {
     /// The first argument as a whole number.
     ///
     /// # Errors
-    /// It is missing or no number.
+    /// The argument is missing or no number.
     pub fn number(&self) -> Result<u64, ConfError> {
         let word = self.arg(0)?;
         word.number().ok_or_else(|| self.error("invalid number").at(word.span))
@@ -218,7 +218,7 @@ impl Node {
     /// The first argument as bytes with `k` or `m`.
     ///
     /// # Errors
-    /// It is missing or no size.
+    /// The argument is missing or no size.
     pub fn size(&self) -> Result<u64, ConfError> {
         self.read(Word::size)
     }
@@ -226,7 +226,7 @@ impl Node {
     /// The first argument as bytes with `k`, `m` or `g`.
     ///
     /// # Errors
-    /// It is missing or no size.
+    /// The argument is missing or no size.
     pub fn offset(&self) -> Result<u64, ConfError> {
         self.read(Word::offset)
     }
@@ -234,7 +234,7 @@ impl Node {
     /// The first argument as a time with milliseconds.
     ///
     /// # Errors
-    /// It is missing or no time.
+    /// The argument is missing or no time.
     pub fn msec(&self) -> Result<Duration, ConfError> {
         self.read(Word::msec)
     }
@@ -242,7 +242,7 @@ impl Node {
     /// The first argument as a time in whole seconds.
     ///
     /// # Errors
-    /// It is missing or no time.
+    /// The argument is missing or no time.
     pub fn sec(&self) -> Result<Duration, ConfError> {
         self.read(Word::sec)
     }
@@ -250,7 +250,7 @@ impl Node {
     /// The first argument as one of the listed words.
     ///
     /// # Errors
-    /// It is missing or not in the list.
+    /// The argument is missing or not in the list.
     pub fn one_of<T: Copy>(&self, list: &[(&str, T)]) -> Result<T, ConfError> {
         let word = self.arg(0)?;
         word.one_of(list).ok_or_else(|| self.invalid_value(word))

@@ -26,7 +26,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, |value, &digit| push_digit(value, digit))
 }
 
-/// What becomes of decimals behind the last one that counts.
+/// Treatment of decimals after the last significant one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Further {
     /// The number is refused.

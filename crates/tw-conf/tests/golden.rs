@@ -1,4 +1,4 @@
-//! Golden files: a configuration, a line `---`, and what is made of it; `UPDATE=1` rewrites what follows the line.
+//! Golden files: a configuration, a line `---`, and the expected result; `UPDATE=1` rewrites the part after the line.
 //!
 //! `golden/syntax/*.conf` show the tree with the line nginx would name for each directive, `golden/check/*.conf` what
 //! the small set of directives below says. `=== NAME` begins another file, `=== -g` the text of that option.
@@ -55,7 +55,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
     }),
 ];
 
-/// What stands in the blocks of the directives above.
+/// Context inside the blocks of the directives above.
 fn inside(name: &str) -> Contexts {
     match name {
         "http" => HTTP,

@@ -40,7 +40,7 @@ const ALLOWED: &[(&str, Counts)] = &[
     ("tw-acme", counts(9, 10, 3)),
     ("tw-base", counts(0, 1, 0)),
     ("tw-cache", counts(0, 20, 0)),
-    ("tw-conf", counts(90, 2, 0)),
+    ("tw-conf", counts(0, 2, 0)),
     ("tw-core", counts(226, 7, 2)),
     ("tw-disk", counts(10, 9, 2)),
     ("tw-dns", counts(73, 7, 0)),

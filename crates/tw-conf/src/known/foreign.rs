@@ -1,4 +1,4 @@
-//! Directives of modules by others, and modules of nginx that are missing here: what does the same.
+//! Directives of third-party modules, and of missing nginx modules, with their replacements here.
 
 /// Names, and what to say about them. A name that ends with `*` is the beginning of names, one that begins with `*` a part.
 const HINTS: &[(&str, &str)] = &[

@@ -24,7 +24,7 @@ pub fn module_of_file(file: &Word) -> String {
     name.split_once("_module-").map_or_else(|| name.to_owned(), |(name, _)| format!("{name}_module"))
 }
 
-/// Whether something of a module is among the `supported` directives, so that it need not be loaded.
+/// Returns `true` if the `supported` directives include one of this module, so that it need not be loaded.
 pub fn is_built_in(module: &str, supported: &[DirectiveInfo]) -> bool {
     let has = |name: &str, contexts| {
         supported.iter().any(|info| info.name == name && info.contexts & contexts != 0)
@@ -38,7 +38,7 @@ pub fn is_built_in(module: &str, supported: &[DirectiveInfo]) -> bool {
     }
 }
 
-/// Makes the warning about the file of a missing module: whoever uses a directive of it is told again.
+/// Warning about the file of a missing module. Each directive of the module that is used is an error of its own.
 pub fn missing_module(node: &Node, file: &Word) -> ConfError {
     let module = module_of_file(file);
     let hint =
