@@ -1,4 +1,4 @@
-//! What the records of an answer say about a question: RFC 1034, section 3.6.2 (aliases) and RFC 2308 (what there is not).
+//! Interpretation of a response: aliases (RFC 1034, section 3.6.2) and negative answers (RFC 2308).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::name::Name;
 /// nginx follows 50.
 pub(crate) const CHAIN_MAX: usize = 16;
 
-/// What bounds the work that an answer makes.
+/// Limits of the work that a response can cause.
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "CHAIN_MAX",
     CHAIN_MAX as u64,
@@ -31,12 +31,12 @@ pub enum Kind {
     Srv,
 }
 
-/// What is asked for.
+/// Name and record type of a query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The name.
     pub name: Name,
-    /// What of it.
+    /// Record type.
     pub kind: Kind,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Record {
     pub(crate) data: Data,
 }
 
-/// What a record says.
+/// Data of a record.
 #[derive(Debug, Clone)]
 pub(crate) enum Data {
     Address(IpAddr),
@@ -79,28 +79,28 @@ pub enum Records {
     Services(Arc<[Service]>),
 }
 
-/// What an answer says.
+/// Result of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// What was asked for.
+    /// Records of the requested type.
     Found {
         /// At least one record.
         records: Records,
-        /// How long that holds, in seconds: the shortest of all records on the way.
+        /// Time to live in seconds: the shortest of all records on the way.
         ttl: u32,
     },
     /// The name is another's alias, and that one has to be asked for.
     Alias {
         /// The other name.
         to: Name,
-        /// How long that holds, in seconds.
+        /// Time to live in seconds.
         ttl: u32,
     },
     /// There is nothing.
     Missing {
         /// Not even the name.
         is_name: bool,
-        /// How long that holds, in seconds, if the answer says so.
+        /// Time to live in seconds, if the response has one.
         ttl: Option<u32>,
     },
     /// The server could not answer.

@@ -1,11 +1,12 @@
-//! Answers that are kept, and for how long: policy without a clock.
+//! Cache of answers and their lifetimes: policy without a clock.
 //!
 //! ```text
 //! stored ──ttl──► stale ──STALE_MAX──► gone        negative answers are never stale
 //! ```
 //!
-//! At most `ENTRIES_MAX` answers are kept. Who names hosts in requests can ask for any number of names, so a new answer
-//! takes the place of one that nobody has used since the hand came by last ("clock"), which costs the same for any number.
+//! At most `ENTRIES_MAX` answers are kept. Clients that choose host names can cause queries for any number of names,
+//! so a new answer evicts one that was not used since the hand passed it last ("clock"), at the same cost for any
+//! number.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,17 +21,17 @@ pub(crate) const ENTRIES_MAX: usize = 16_384;
 const TTL_MIN: Duration = Duration::from_secs(1);
 /// Longest time that an answer holds, whatever it says, unless `valid` does.
 const TTL_MAX: Duration = Duration::from_secs(86_400);
-/// Longest time that a name is taken to be missing: an operator who adds a name wants to see it.
+/// Longest lifetime of a negative answer: a name that an operator adds should be found soon.
 const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(30);
-/// How long an answer may still be used, once it holds no more, when no server answers (RFC 8767: 1 to 3 days).
+/// Time for which an expired answer may be used when no server answers (RFC 8767: 1 to 3 days).
 const STALE_MAX: Duration = Duration::from_secs(86_400);
-/// How long after no server has answered nobody waits for one again, as long as there is an old answer (RFC 8767: at most
-/// one try in 30 s).
+/// Time after a failure during which an expired answer is used without waiting for servers (RFC 8767: at most one try
+/// in 30 s).
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Entries that are looked at to find one that can go: more would make a turn long.
 const HAND_STEPS_MAX: usize = 64;
 
-/// What bounds the cache.
+/// Limits of the cache.
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
         "ENTRIES_MAX",
@@ -58,7 +59,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What is known.
+/// Cached answer: records, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// There is something.
@@ -67,25 +68,25 @@ pub(crate) enum Outcome {
     Missing,
 }
 
-/// What is known, and until when it holds.
+/// Cached answer with the end of its lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) outcome: Outcome,
     pub(crate) expires: Instant,
 }
 
-/// What the cache says.
+/// Result of a cache lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It knows.
+    /// A valid answer.
     Fresh(Settled),
-    /// It knew. `retry` says whether it is time to ask again.
+    /// An expired answer. `retry` is true if it is time to query again.
     Stale { old: Settled, retry: bool },
-    /// It does not know.
+    /// No answer.
     Absent,
 }
 
-/// How long an answer that says `ttl` holds. `valid` overrides what an answer says, but not what is missing.
+/// Lifetime of an answer with this `ttl`. `valid` overrides that of answers, but not of negative ones.
 pub(crate) fn holds(outcome: &Outcome, ttl: Option<u32>, valid: Option<Duration>) -> Option<Duration> {
     let said = ttl.map(|secs| Duration::from_secs(secs.into()));
     match outcome {
@@ -121,7 +122,7 @@ impl Cache {
         Self { index: HashMap::new(), entries: Vec::new(), hand: 0, entries_max: entries_max.max(1) }
     }
 
-    /// What is known at `now`.
+    /// Looks up a question at `now`.
     pub(crate) fn look(&mut self, question: &Question, now: Instant) -> Look {
         let found = self.index.get(question).and_then(|at| self.entries.get_mut(*at));
         let Some(entry) = found else { return Look::Absent };

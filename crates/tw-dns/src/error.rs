@@ -1,4 +1,4 @@
-//! Why a name has no addresses, in nginx's words.
+//! Errors of resolving a name, in nginx's words.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl ResolveError {
         }
     }
 
-    /// Whether no server has said a word: then an old answer is better than none.
+    /// Returns `true` if no server has answered: then a stale answer is better than none.
     pub(crate) fn is_silence(self) -> bool {
         matches!(self, Self::TimedOut | Self::System(_))
     }

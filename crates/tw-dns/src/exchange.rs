@@ -1,4 +1,4 @@
-//! One question to one server: a datagram, and a connection when the answer does not fit into one or somebody forges it.
+//! One query to one server: over UDP, and over TCP when the response is truncated or someone sends forged ones.
 //!
 //! ```text
 //! UDP, letters mixed ─► answer ─────────────────────────────────────────────► done
@@ -25,13 +25,13 @@ use crate::servers::{Letters, Server};
 use crate::stats::Stats;
 use crate::wire::{Carrier, Case, Query, RANDOM_SIZE, Verdict};
 
-/// Messages that are no answer which a question puts up with; with more, somebody is guessing, and we ask over TCP, which
-/// nobody else can write to.
+/// Limit of datagrams that do not match the query. With more, someone is guessing, and the query goes over TCP, which
+/// is hard to forge.
 const UNMATCHED_MAX: usize = 8;
 /// Room for a datagram. We do not offer more than 512 bytes; servers may send more.
 const DATAGRAM_SIZE: usize = 2048;
 
-/// What bounds what a server can send.
+/// Limits of what a server can send.
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
         "UNMATCHED_MAX",
@@ -47,10 +47,10 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What an exchange came to: an answer, or why the server cannot be reached.
+/// Result of an exchange: an answer, or the reason why the server cannot be reached.
 pub(crate) type Exchanged = Result<Reply, ResolveError>;
 
-/// Asks `server`. Ends only with an answer or an error of the system: who asks knows for how long it wants to wait.
+/// Queries `server`. Ends only with an answer or an error of the system; the timeout is the caller's.
 pub(crate) async fn ask(server: &Server, question: &Question, again: bool, stats: &Stats) -> Exchanged {
     let case = server.case(again);
     let (query, answer) = over_udp(server.addr, question, case, stats).await.map_err(system)?;
@@ -98,7 +98,7 @@ pub(crate) async fn ask_over_tcp(server: &Server, question: &Question, stats: &S
     Ok(reply)
 }
 
-/// What came over UDP.
+/// Result of waiting for a datagram.
 enum Datagram {
     Reply(Reply),
     Useless(Useless),
@@ -208,7 +208,7 @@ async fn fill(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that nobody can foresee; after the system's start it never waits for them.
+/// Random bytes that cannot be predicted; never waits once the system has started.
 fn random() -> io::Result<[u8; RANDOM_SIZE]> {
     let mut bytes = [0; RANDOM_SIZE];
     // So few bytes come whole or not at all.

@@ -1,7 +1,7 @@
-//! A question on its way: asked once for everybody who waits, on the loop that asked first.
+//! Query in flight: sent once for all waiters, on the loop of the first one.
 //!
-//! The answer goes to the cache and to all who wait, on whatever loop. When nobody waits any more, the question is dropped
-//! with its sockets; unless those who waited have taken an old answer meanwhile, because then the next ones want a new one.
+//! The answer goes to the cache and to all waiters on all loops. When there are no waiters left, the query is dropped
+//! with its sockets, unless a waiter has taken a stale answer meanwhile: then the next ones want a new one.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -27,10 +27,10 @@ use crate::servers::Step;
 pub(crate) const FLIGHTS_MAX: usize = 1024;
 /// Servers that may still answer one question, each with a socket: a late answer is an answer.
 const OPEN_MAX: usize = 4;
-/// How long somebody waits for a new answer who could have an old one (RFC 8767, section 5: 1.8 s).
+/// Time to wait for a new answer if there is a stale one (RFC 8767, section 5: 1.8 s).
 const STALE_AFTER: Duration = Duration::from_millis(1800);
 
-/// What bounds questions.
+/// Limits of queries.
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
         "FLIGHTS_MAX",
@@ -46,7 +46,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What all loops share.
+/// State shared by all loops.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) cache: Cache,
@@ -59,7 +59,7 @@ type Landed = Option<Result<Settled, ResolveError>>;
 #[derive(Debug)]
 pub(crate) struct Flight {
     landed: watch::Sender<Landed>,
-    /// Goes on without anybody who waits.
+    /// True if the query continues without waiters.
     goes_on: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Lookup {
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) settled: Settled,
-    /// It holds no more, but no server has answered.
+    /// True for an expired answer, used because no server has answered.
     pub(crate) is_stale: bool,
 }
 

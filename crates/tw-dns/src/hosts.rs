@@ -1,4 +1,4 @@
-//! `/etc/hosts`: names that no server is asked for (hosts(5)). The text is an argument.
+//! `/etc/hosts`: names with local addresses (hosts(5)). The text is an argument.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

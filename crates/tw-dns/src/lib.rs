@@ -1,19 +1,19 @@
-//! Names to addresses, without waiting: the stub resolver of the loops.
+//! Stub resolver of the event loops: names to addresses, without blocking.
 //!
 //! ```text
 //! lookup ─► cache of all loops ─► fresh: answered
 //!                │ no, or stale
 //!                ▼
-//!           flight: one question, asked once for all who wait ─► tries: which server next, and when
-//!                │                                                  └─► exchange: UDP, then TCP if need be
+//!           flight: one query for all waiters ─► tries: next server, and when
+//!                │                               └─► exchange: UDP, then TCP if need be
 //!                ▼
-//!           the cache, and everybody who waits
+//!           the cache, and all waiters
 //! ```
 //!
-//! What has no I/O and no clock is in `wire` (questions and what is an answer to them), `answer` (what an answer says),
-//! `cache` (what is kept, for how long) and `servers` (who is asked next). `exchange` and `flight` run on the loop that
-//! asks. Only `system` opens files, `/etc/resolv.conf` and `/etc/hosts`, and never on a loop; the rules that they stand for
-//! are in `search`.
+//! The parts without I/O and clock are `wire` (queries, and matching responses to them), `answer` (interpretation of
+//! responses), `cache` (lifetimes) and `servers` (selection of the next server). `exchange` and `flight` run on the
+//! loop that looks a name up. Only `system` opens files, `/etc/resolv.conf` and `/etc/hosts`, and never on a loop;
+//! their rules are in `search`.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -41,6 +41,6 @@ pub use resolver::{Addresses, Families, Resolver, Services, Settings, Target};
 pub use stats::Stats;
 pub use system::{NameService, Refresh, SystemFiles, SystemResolver};
 
-/// What bounds everything here that a peer can fill.
+/// Limits of everything here that a peer can fill.
 pub const LIMITS: &[&[tw_base::Limit]] =
     &[answer::LIMITS, wire::LIMITS, cache::LIMITS, servers::LIMITS, exchange::LIMITS, flight::LIMITS];

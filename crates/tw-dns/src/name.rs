@@ -1,4 +1,4 @@
-//! A domain name as a question has it: lower case, without the dot at its end.
+//! Domain name as in a query: lower case, without the final dot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Name {
         &self.0
     }
 
-    /// Its labels, the first one first.
+    /// Labels of the name, the first one first.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|byte| *byte == b'.')
     }

@@ -1,4 +1,4 @@
-//! The resolver of one `resolver` directive: what loops ask for names.
+//! Resolver of one `resolver` directive: the interface for loops.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -22,20 +22,20 @@ use crate::name::Name;
 use crate::servers::Servers;
 use crate::stats::Stats;
 
-/// How long a server has to answer before the next one is asked as well. nginx waits for 5 s.
+/// Time for a server to answer before the next one is queried as well. nginx waits for 5 s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often every server is asked. With one server, 10 s pass before it is given up.
+/// Number of queries to every server. With one server, the lookup fails after 10 s.
 const ATTEMPTS: u32 = 5;
-/// How long the addresses of one family wait for those of the other: some servers never answer for IPv6.
+/// Time for which the addresses of one family wait for those of the other: some servers never answer for IPv6.
 const FAMILY_WAIT: Duration = Duration::from_secs(1);
-/// How long half an answer holds.
+/// Lifetime of an answer with only one of two families.
 const HALF_TTL: Duration = Duration::from_secs(5);
-/// How long an address holds that needs no server, and the longest span that anything takes here.
+/// Lifetime of an address that needs no server, and the longest duration used here.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// Servers of a service whose addresses are asked for at a time.
 const TARGETS_AT_ONCE: usize = 32;
 
-/// Which addresses of a name are asked for.
+/// Address families to query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Families {
     /// IPv4 and IPv6.
@@ -47,18 +47,18 @@ pub enum Families {
     Ipv6,
 }
 
-/// Whom to ask, and how.
+/// Settings of a resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Name servers. Without any every name fails that is no address and not in `hosts`.
     pub servers: Vec<SocketAddr>,
-    /// How long an answer holds, whatever it says itself. `None`: what it says.
+    /// Lifetime of answers. `None`: their own TTL.
     pub valid: Option<Duration>,
-    /// Which addresses are asked for.
+    /// Address families to query.
     pub families: Families,
-    /// How long a server has to answer before the next one is asked as well. Default 2 s.
+    /// Time for a server to answer before the next one is queried as well. Default 2 s.
     pub attempt_timeout: Duration,
-    /// How often every server is asked, at most 16 times all together. Default 5.
+    /// Number of queries to every server, at most 16 in all. Default 5.
     pub attempts: u32,
     /// Names that no server is asked for.
     pub hosts: Option<Arc<Hosts>>,
@@ -91,7 +91,7 @@ pub struct Resolver {
     pub(crate) servers: Servers,
     pub(crate) stats: Arc<Stats>,
     pub(crate) shared: Whole<Shared>,
-    /// Which address of a name is the first one the next time.
+    /// Rotation: index of the first address next time.
     turn: AtomicUsize,
 }
 
@@ -108,7 +108,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// How many there are.
+    /// Number of addresses.
     pub fn count(&self) -> usize {
         self.ipv4.len() + self.ipv6.len()
     }
@@ -135,15 +135,15 @@ pub struct Services {
 /// A server of a service.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Its name.
+    /// Host name of the service.
     pub name: Name,
     /// Servers with the lowest one are used first.
     pub priority: u16,
-    /// Its share among those of its priority.
+    /// Weight among the services of one priority.
     pub weight: u16,
     /// Port of the service.
     pub port: u16,
-    /// Its addresses, or why there are none.
+    /// Addresses of the host, or the error.
     pub addresses: Result<Addresses, ResolveError>,
 }
 
@@ -158,18 +158,18 @@ impl Resolver {
         Arc::new(Self { settings, servers, stats, shared: Whole::new(shared), turn: AtomicUsize::new(0) })
     }
 
-    /// What it was made from.
+    /// Settings of the resolver.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What it counts.
+    /// Counters of the resolver.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 
-    /// The addresses of `name`, which may be an address itself. Waits for at most `timeout`; on a loop only. Dropping the
-    /// future takes the question back if nobody else has it.
+    /// Addresses of `name`, which may be an address itself. Waits for at most `timeout`; on a loop only. Dropping the
+    /// future cancels the query if there are no other waiters.
     pub async fn addresses(
         self: &Arc<Self>,
         name: &[u8],
@@ -294,7 +294,7 @@ impl Pending {
     }
 }
 
-/// What became of one family; `None` if nobody has asked for it.
+/// Result of one family; `None` if it was not queried.
 type Half = Option<Result<Known, ResolveError>>;
 
 /// Waits for both; for the second one only a while once the first one has found something.

@@ -1,4 +1,4 @@
-//! Search list of the system: which whole names stand for a name as it is written (resolv.conf(5), `search` and `ndots`).
+//! Search list of the system: the full names that a short name stands for (resolv.conf(5), `search` and `ndots`).
 
 use crate::error::ResolveError;
 use crate::name::Name;
@@ -45,7 +45,7 @@ impl SearchList {
         self.ndots = count.min(NDOTS_MAX);
     }
 
-    /// Whole names to ask for, in order; none if nobody could know such a name.
+    /// Full names to query, in order; empty if the name cannot exist.
     pub(crate) fn candidates(&self, name: &[u8]) -> Vec<Candidate> {
         let as_is = Name::parse(name).map(|name| Candidate { name, is_as_is: true });
         if name.ends_with(b".") {

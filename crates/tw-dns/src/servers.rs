@@ -1,7 +1,7 @@
-//! Who is asked: the name servers in turn, what is known of each, and the tries of one question. Without I/O or a clock.
+//! Name servers: their order, their state, and the tries of one query. Without I/O or a clock.
 //!
-//! A question goes to the next server when one has not answered for a while, cannot be reached, or says that it cannot
-//! answer. A server that said so is not asked again for this question; the others are, a few rounds long.
+//! A query goes to the next server when one has not answered in time, cannot be reached, or returns a failure. A
+//! server that failed is not tried again for this query; the others are, for some rounds.
 // DIFF(nginx): that one server cannot answer is no answer as long as others were not asked.
 
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use tw_base::Limit;
 use crate::error::ResolveError;
 use crate::wire::Case;
 
-/// How long a server that did not answer is asked last.
+/// Time for which a server that did not answer is tried last.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 /// Times that servers are asked one question, all of them together.
 pub(crate) const TRIES_MAX: usize = 16;
 
-/// What bounds the traffic of one question.
+/// Limits of the traffic of one query.
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "TRIES_MAX",
     TRIES_MAX as u64,
@@ -26,15 +26,15 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "the name cannot be resolved",
 )];
 
-/// What a server does with the letters of a name.
+/// Treatment of mixed case by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Letters {
     /// Nobody knows yet: it has found nothing whose letters were mixed.
     Unknown,
-    /// It takes upper and lower case to be the same, and keeps them.
+    /// Case-insensitive, and preserved in the response.
     Kept,
-    /// It does not: it gets lower case.
+    /// Not handled: queries are in lower case.
     Confused,
 }
 
@@ -60,7 +60,7 @@ impl Server {
         self.letters.store(letters as u8, Relaxed);
     }
 
-    /// How it is to be asked. `again` says that it has not answered this question in mixed letters.
+    /// Case for the next query. `again` is true if this query in mixed case failed.
     pub(crate) fn case(&self, again: bool) -> Case {
         match self.letters() {
             Letters::Confused => Case::Lower,
@@ -135,7 +135,7 @@ pub(crate) struct Tries {
     /// Place of the one that was asked last.
     last: Option<usize>,
     may_ask: bool,
-    /// What the last server said that could not answer.
+    /// Last failure returned by a server.
     failure: Option<ResolveError>,
     /// Why the last server could not be reached.
     unreachable: Option<ResolveError>,
@@ -145,13 +145,13 @@ pub(crate) struct Tries {
 #[derive(Debug)]
 struct Turn {
     server: usize,
-    /// How often it was asked.
+    /// Number of queries sent to it.
     asked: u32,
-    /// It said that it cannot answer, and is asked no more.
+    /// True after a failure; the server is not tried again.
     has_failed: bool,
 }
 
-/// What is to be done.
+/// Next step of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Ask this server; if it has been asked before, `again`.
@@ -163,7 +163,7 @@ pub(crate) enum Step {
 }
 
 impl Tries {
-    /// What is to be done now.
+    /// Next step to take now.
     pub(crate) fn next(&mut self) -> Step {
         let Some(at) = self.candidate() else {
             // Without servers there was no failure.

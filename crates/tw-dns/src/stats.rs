@@ -1,4 +1,4 @@
-//! What is counted of a resolver: what NGINX Plus shows of one, and what it had to put up with.
+//! Counters of a resolver: those that NGINX Plus shows, and unusable responses.
 
 use tw_base::Counter;
 

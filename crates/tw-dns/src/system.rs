@@ -1,7 +1,7 @@
-//! Names as the system resolves them: `/etc/hosts`, then the servers and the search list of `/etc/resolv.conf`.
+//! System resolution of names: `/etc/hosts`, then the servers and the search list of `/etc/resolv.conf`.
 //!
-//! Both files are read when a configuration is loaded, and again when they have changed. Reading may wait for a disk, so
-//! it is a [`Refresh`] for whoever has a thread that may wait; loops never read.
+//! Both files are read when a configuration is loaded, and again when they have changed. Reading may wait for a disk,
+//! so it is a [`Refresh`] for a thread that may wait; loops never read.
 
 use std::fs;
 use std::io;

@@ -1,11 +1,11 @@
-//! Questions as they are sent, and what is an answer to one: RFC 1035, section 4; RFC 5452 (what makes forging hard).
+//! DNS messages: encoding of queries and matching of responses (RFC 1035, section 4; RFC 5452 on forged responses).
 //!
-//! What comes to the socket of a question is an answer to it only if its id, its name in the very same mix of upper and
-//! lower case, its kind and its class are those of the question. The id, the port and that mix are random, so somebody who
-//! does not see the question has to guess some 30 bits and one more for each letter of the name.
+//! A message to the socket of a query is its response only if its id, its name in the same mix of upper and lower
+//! case, its type and its class are those of the query. Id, port and case are random, so an attacker who does not see
+//! the query has to guess some 30 bits, and one more for each letter of the name.
 //!
-//! We never say that we take datagrams over 512 bytes (EDNS): a small answer is not sent in fragments, and the second
-//! fragment of an answer has no id to guess.
+//! EDNS is not used, so datagrams have at most 512 bytes: a small response is not sent in fragments, and the second
+//! fragment of a response has no id to guess.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ use crate::name::Name;
 /// Records of an answer that are read. To read one takes up to 2 µs when it is made for that, and 64 KiB have room for 6000.
 pub(crate) const RECORDS_MAX: usize = 1024;
 
-/// What bounds the work that a message makes.
+/// Limits of the work that a message can cause.
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "RECORDS_MAX",
     RECORDS_MAX as u64,
@@ -39,7 +39,7 @@ const FLAGS: [u8; 2] = [0x01, 0x00];
 /// The class of the internet.
 const CLASS_IN: u16 = 1;
 
-/// How the letters of a name are written.
+/// Case of the letters of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// At random, and an answer has to have them the same: "0x20".
@@ -48,12 +48,12 @@ pub enum Case {
     Lower,
 }
 
-/// What carries a message.
+/// Transport of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
-    /// Datagrams, which anybody can send.
+    /// UDP: datagrams can be forged.
     Udp,
-    /// A connection, which nobody else can write to. A server may write names there as it likes.
+    /// TCP: hard to forge. A server may change the case of names.
     Tcp,
 }
 
@@ -66,7 +66,7 @@ pub struct Query {
     is_mixed: bool,
 }
 
-/// What a message is to a question.
+/// Result of matching a message to a query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No answer to this question: forged, late, or garbage.
@@ -116,12 +116,12 @@ impl Query {
         &self.bytes
     }
 
-    /// Whether any letter is in upper case.
+    /// Returns `true` if any letter is in upper case.
     pub fn is_mixed(&self) -> bool {
         self.is_mixed
     }
 
-    /// What `message` is to this question. Whatever it is, this does not fail.
+    /// Matches `message` to this query. Never fails.
     pub fn judge(&self, message: &[u8], carrier: Carrier) -> Verdict {
         let mut decoder = BinDecoder::new(message);
         let Ok(header) = Header::read(&mut decoder) else { return Verdict::Unmatched };
@@ -160,7 +160,7 @@ impl Query {
         })
     }
 
-    /// Whether a name is written as this question has it; they are the same otherwise.
+    /// Returns `true` if an equal name also has the case of this query.
     fn has_same_case(&self, name: &WireName) -> bool {
         let mut sent = self.bytes.get(HEADER_SIZE..).unwrap_or_default();
         name.iter().all(|label| {
@@ -210,7 +210,7 @@ impl Query {
     }
 }
 
-/// How long something is missing (RFC 2308, section 5). Garbage says nothing.
+/// Lifetime of a negative answer (RFC 2308, section 5). `None` if the record is malformed.
 fn soa_ttl(decoder: &mut BinDecoder<'_>, count: usize) -> Option<u32> {
     for _ in 0..count.min(RECORDS_MAX) {
         let record = WireRecord::read(decoder).ok()?;

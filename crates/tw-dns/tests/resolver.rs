@@ -1,4 +1,4 @@
-//! The resolver on a guarded loop, with name servers on the loopback that say what the test wants.
+//! Resolver on a guarded loop, with name servers on the loopback interface that give the answers of the test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ static ALLOCATOR: Heap = Heap;
 const ADDR: [u8; 4] = [192, 0, 2, 1];
 const MS: Duration = Duration::from_millis(1);
 
-/// Settings for servers that answer: nobody is asked twice because a machine is slow.
+/// Settings for servers that answer: long timeouts, so that a slow machine does not cause a second query.
 fn patient(servers: &[&DnsServer]) -> Settings {
     let addrs = servers.iter().map(|server| server.addr()).collect();
     Settings { attempt_timeout: PATIENCE, families: Families::Ipv4, ..Settings::new(addrs) }

@@ -1,4 +1,4 @@
-//! The system's resolver on a guarded loop, with files of its own and a name server on the loopback.
+//! System resolver on a guarded loop, with files of its own and a name server on the loopback interface.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

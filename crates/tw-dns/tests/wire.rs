@@ -1,5 +1,5 @@
-//! What is an answer and what is none, with messages made by hand; and the check of the fuzz target, over its checked-in
-//! inputs and over mutations of these from a fixed seed.
+//! Matching of responses, with messages made by hand; and the check of the fuzz target, over its checked-in inputs
+//! and over mutations of these from a fixed seed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -248,7 +248,7 @@ fn no_message_is_too_odd() {
     }
 }
 
-/// What fuzzing begins with.
+/// Initial inputs of the fuzz target.
 fn messages() -> Vec<(&'static str, Answer)> {
     let answer = || asked(&check::query(Kind::A)).answer();
     let name = "www.example.com";

@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, Counts)] = &[
     ("tw-conf", counts(0, 2, 0)),
     ("tw-core", counts(226, 7, 2)),
     ("tw-disk", counts(10, 9, 2)),
-    ("tw-dns", counts(73, 7, 0)),
+    ("tw-dns", counts(0, 7, 0)),
     ("tw-http", counts(140, 15, 0)),
     ("tw-http2", counts(4, 10, 0)),
     ("tw-log", counts(78, 4, 0)),

@@ -1,4 +1,4 @@
-//! A loop for the tests of this crate.
+//! Event loop for the tests of this crate.
 
 use std::sync::mpsc;
 
