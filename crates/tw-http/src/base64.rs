@@ -1,6 +1,6 @@
 //! Base64 (RFC 4648).
 
-/// Which 64 letters.
+/// The 64 letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alphabet {
     /// Section 4, with `+` and `/`.

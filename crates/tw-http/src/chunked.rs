@@ -22,10 +22,10 @@ const CHUNK_MAX: u64 = i64::MAX as u64 / 16;
 /// Hexadecimal digits of a size that cost nothing; more of them can only be leading zeros.
 const FREE_DIGITS: u8 = 16;
 
-/// What happens to the trailer section.
+/// Treatment of the trailer section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trailers {
-    /// It is checked for its shape and skipped.
+    /// Checked for its syntax and skipped.
     Skip,
     /// Decoding stops in front of it; the caller parses it as fields.
     Keep,
@@ -51,7 +51,7 @@ impl fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// What one step of decoding found.
+/// Result of one decoding step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chunk {
     /// The input is used up and the body goes on.
@@ -113,7 +113,7 @@ impl ChunkedDecoder {
         ChunkedDecoder { stage: Stage::SizeStart, trailers, size: 0, digits: 0, overhead_left: overhead_max }
     }
 
-    /// Whether the body is complete.
+    /// Returns `true` once the body is complete.
     pub fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
@@ -193,7 +193,7 @@ impl ChunkedDecoder {
     }
 }
 
-/// Whether nobody writes such a byte into a line, or somebody may take it for the end of one.
+/// Returns `true` for bytes that are invalid in a line or could be taken for its end.
 fn is_control(byte: u8) -> bool {
     byte.is_ascii_control() && byte != b'\t'
 }
@@ -223,7 +223,7 @@ impl ChunkHead {
     }
 }
 
-/// What follows the data of a chunk.
+/// Line end after the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// The last chunk; the trailer section or an empty line follows.

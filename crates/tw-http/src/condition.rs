@@ -16,7 +16,7 @@ pub enum IfModifiedSince {
     /// Only the very same time is unmodified: a file that was put back to an older state is a change.
     #[default]
     Exact,
-    /// The same or an older time is unmodified.
+    /// An equal or older time means "not modified".
     Before,
 }
 
@@ -30,7 +30,7 @@ pub enum Precedence {
     Rfc9110,
 }
 
-/// What the response says about its state.
+/// Validators of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// The entity tag, quotes and `W/` included.
@@ -52,7 +52,7 @@ pub struct Conditions<'a> {
     pub if_unmodified_since: Option<&'a [u8]>,
 }
 
-/// What a condition leads to.
+/// Result of evaluating the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionOutcome {
     /// Answer as if there were no condition.
@@ -136,7 +136,7 @@ enum Compare {
     Weak,
 }
 
-/// Whether a tag is in a list of tags, or the list is `*`.
+/// Returns `true` if a list contains a tag, or is `*`.
 fn tag_matches(list: &[u8], etag: Option<&[u8]>, compare: Compare) -> bool {
     if list == b"*" {
         return true;

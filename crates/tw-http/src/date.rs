@@ -48,7 +48,7 @@ impl Default for Written {
 }
 
 impl Written {
-    /// What [`format()`] writes. Cost: a look at one place, unless the date there is another.
+    /// Formatted date, as by [`format()`]. Cost: one comparison, unless the cached date is another.
     pub fn text(&self, seconds: i64) -> [u8; DATE_LEN] {
         let Some(place) = self.0.get(seconds.rem_euclid(WRITTEN_COUNT as i64) as usize) else {
             return format(seconds);
@@ -63,7 +63,7 @@ impl Written {
     }
 }
 
-/// The same as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, with four digits of the year after 2037.
+/// Formats a date for cookies: `Thu, 31-Dec-37 23:55:55 GMT`, with four digits of the year after 2037.
 pub fn format_cookie(seconds: i64) -> Vec<u8> {
     let mut text = format(seconds).to_vec();
     for gap in [7, 11] {

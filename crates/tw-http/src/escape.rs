@@ -1,11 +1,11 @@
-//! Escaping: percent escapes of URIs (RFC 3986 section 2), HTML, and their undoing.
+//! Escaping and unescaping: percent-encoding of URIs (RFC 3986 section 2), and HTML.
 //!
-//! Which bytes are escaped is nginx's, since redirects and proxied requests show it.
+//! The set of escaped bytes is nginx's, since redirects and proxied requests expose it.
 
 use crate::scan;
 
-/// Where escaped text is put, and so which bytes need an escape. Controls, DEL, bytes above ASCII, space and
-/// `"<>\^`{|}` always do.
+/// Context of escaped text, which determines the bytes to escape. Controls, DEL, bytes above ASCII, space and
+/// `"<>\^`{|}` always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
     /// A path: also `#`, `%`, `?`.
@@ -81,7 +81,7 @@ impl Escape {
         CLASSES.get(usize::from(byte)).is_some_and(|classes| classes & bit != 0)
     }
 
-    /// Whether there is anything to escape.
+    /// Returns `true` if any byte has to be escaped.
     pub fn is_needed(self, text: &[u8]) -> bool {
         text.iter().any(|&byte| self.applies_to(byte))
     }
@@ -101,7 +101,7 @@ impl Escape {
     }
 }
 
-/// How far and how much [`unescape`] undoes.
+/// Extent of [`unescape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unescape {
     /// Everything.

@@ -1,14 +1,14 @@
-//! Owned header fields: order and letter case kept, because both survive a proxy.
+//! Owned header fields: order and letter case are kept, because both survive a proxy.
 //!
 //! Names and values are static, shared (`Bytes`) or copied into one text buffer of the list, so a list that is
-//! cleared and filled again allocates nothing once it is warm. A bit per known name answers "is it there"
-//! without a search; everything else is a linear look over a handful of entries.
+//! cleared and filled again allocates nothing once it is warm. A bit per known name answers "is it present" without a
+//! search; everything else is a linear search over a handful of entries.
 
 use bytes::Bytes;
 
 use crate::known::Known;
 
-/// Where the bytes of a name or a value live.
+/// Storage of a name or a value.
 #[derive(Clone, Debug)]
 enum Piece {
     Static(&'static [u8]),
@@ -106,7 +106,7 @@ impl Fields {
         self.entries.len()
     }
 
-    /// Whether there is no field.
+    /// Returns `true` if there is no field.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -181,7 +181,7 @@ impl Fields {
             self.entries.iter().fold(0, |present, entry| present | entry.known.map_or(0, Known::bit));
     }
 
-    /// Whether a known name is there. Cost: one bit test.
+    /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
     pub fn has(&self, known: Known) -> bool {
         self.present & known.bit() != 0
@@ -219,7 +219,7 @@ impl Fields {
             .map(|entry| (bytes_of(&self.text, &entry.name), bytes_of(&self.text, &entry.value)))
     }
 
-    /// The same, and what [`Known::find`] says of each name.
+    /// Fields with the result of [`Known::find`] for each name.
     pub fn iter_known(&self) -> impl Iterator<Item = (&[u8], Option<Known>, &[u8])> {
         self.entries
             .iter()

@@ -1,5 +1,5 @@
-//! What concerns one connection and not the message: fields a proxy must not pass on, `Upgrade`, and which fields may
-//! follow a body (RFC 9110 sections 6.5.1, 7.6.1 and 7.8).
+//! Connection-specific fields: hop-by-hop fields that a proxy must not forward, `Upgrade`, and fields permitted in
+//! trailers (RFC 9110 sections 6.5.1, 7.6.1 and 7.8).
 
 use crate::head::RequestHead;
 use crate::known::Known;
@@ -19,12 +19,12 @@ pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
         .filter(|element| !element.is_empty())
 }
 
-/// Whether a list has this element, in any case.
+/// Returns `true` if a list has this element, in any case.
 pub fn has_element(value: &[u8], word: &[u8]) -> bool {
     elements(value).any(|element| element.eq_ignore_ascii_case(word))
 }
 
-/// Whether a field is about the connection it came on, whatever `Connection` says. A proxy writes its own or none.
+/// Returns `true` for a field that is hop-by-hop whatever `Connection` lists. A proxy writes its own or none.
 pub fn is_hop_by_hop(known: Known) -> bool {
     matches!(
         known,
@@ -38,8 +38,8 @@ pub fn is_hop_by_hop(known: Known) -> bool {
     )
 }
 
-/// Whether a field frames the message or manages its connection: no configuration, script or upstream server may add one to
-/// a response, or the bytes that follow would be read as another message.
+/// Returns `true` for a field that frames the message or manages its connection. No configuration, script or upstream
+/// server may add one to a response, or the following bytes would be read as another message.
 pub fn is_framing(known: Known) -> bool {
     matches!(
         known,
@@ -51,16 +51,16 @@ pub fn is_framing(known: Known) -> bool {
     )
 }
 
-/// Whether the lines of `Connection` say that the field of this name ends here.
+/// Returns `true` if the lines of `Connection` make the field of this name hop-by-hop.
 ///
-/// They can say so only of fields that the server does not know: nobody can take `Cookie`, `Authorization` or
-/// `X-Forwarded-For` away from those behind the proxy by naming them.
+/// Only fields that the server does not know can be listed there: a client cannot remove `Cookie`, `Authorization` or
+/// `X-Forwarded-For` from a proxied request by naming them.
 pub fn is_named<'a>(connection: impl IntoIterator<Item = &'a [u8]>, name: &[u8]) -> bool {
     Known::find(name).is_none() && connection.into_iter().any(|value| has_element(value, name))
 }
 
-/// Whether a field may follow a body: not if it says something about framing, routing, the request or the content that has
-/// to be known before it (RFC 9110 section 6.5.1).
+/// Returns `true` if a field may be in the trailer section: not if it affects framing, routing, the request or the
+/// interpretation of the content (RFC 9110 section 6.5.1).
 // DIFF(nginx): nginx passes all of them.
 pub fn may_be_trailer(name: &[u8], known: Option<Known>) -> bool {
     match known {
@@ -74,7 +74,7 @@ pub fn may_be_trailer(name: &[u8], known: Option<Known>) -> bool {
     }
 }
 
-/// The protocols a client wishes to switch to; `None` if it wishes none, or nobody could say which.
+/// Protocols that a client offers to switch to; `None` without any, or if they are malformed.
 ///
 /// RFC 9110 section 7.8: `Upgrade` counts if `Connection` names it, and not in HTTP/1.0.
 pub fn upgrade_wish(head: &RequestHead) -> Option<&[u8]> {
@@ -90,7 +90,7 @@ pub fn upgrade_wish(head: &RequestHead) -> Option<&[u8]> {
     wishes.next().is_none().then_some(wish)
 }
 
-/// Whether a 101 switches to what was offered: every protocol it names, and it names one.
+/// Returns `true` if a 101 switches only to offered protocols, and to at least one.
 ///
 /// RFC 9110 section 7.8: a server must not switch to a protocol that was not indicated by the client.
 pub fn is_offered(offered: &[u8], chosen: &[u8]) -> bool {
@@ -98,7 +98,7 @@ pub fn is_offered(offered: &[u8], chosen: &[u8]) -> bool {
     chosen.peek().is_some() && chosen.all(|protocol| has_element(offered, protocol))
 }
 
-/// Whether the protocols have one that carries further requests (`h2c`, `TLS`): they would pass the proxy unseen.
+/// Returns `true` if one of the protocols carries further requests (`h2c`, `TLS`), which would pass the proxy unseen.
 pub fn carries_requests(protocols: &[u8]) -> bool {
     elements(protocols).any(|protocol| {
         let name = protocol.split(|&byte| byte == b'/').next().unwrap_or(protocol);

@@ -1,4 +1,4 @@
-//! Hosts as they come in `Host` and in request lines (RFC 3986 section 3.2.2, with nginx's strictness).
+//! Hosts in `Host` and in request lines (RFC 3986 section 3.2.2, with nginx's strictness).
 
 use crate::scan;
 
@@ -6,14 +6,14 @@ use crate::scan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHost;
 
-/// What a host field holds.
+/// Parsed host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Bytes of the host itself: port and one trailing dot are left out, brackets are not. Never 0.
     pub len: usize,
     /// The port, if there is one; `host:` has none.
     pub port: Option<u16>,
-    /// Whether the host has capital letters and must be lowered before it is compared.
+    /// True if the host has capital letters and must be lowercased before it is compared.
     pub has_upper: bool,
 }
 

@@ -1,9 +1,9 @@
-//! HTTP without I/O and without a clock: heads, targets, framing, conditions, ranges, dates, error pages; as a server, and
-//! towards origins.
+//! HTTP without I/O or a clock: heads, targets, framing, conditions, ranges, dates, error pages; for the server side,
+//! and for the client side towards origins.
 //!
-//! Everything here takes bytes and time as arguments and gives bytes back. What a peer sends can be wrong in
-//! any way and never panics: `indexing_slicing` is denied and each parser has a fuzz target. nginx 1.31 is the
-//! reference for how a malformed request is answered and for the words of the log line.
+//! Everything here takes bytes and time as arguments and returns bytes. Input from a peer can be malformed in any way
+//! and never panics: `indexing_slicing` is denied and each parser has a fuzz target. nginx 1.31 is the reference for
+//! the response to a malformed request and for the text of the log line.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

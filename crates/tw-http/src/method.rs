@@ -1,6 +1,6 @@
 //! Request methods and protocol versions.
 
-/// A request method nginx tells apart; every other valid word is [`Method::Other`].
+/// Request method that nginx distinguishes; every other valid token is [`Method::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`
@@ -86,18 +86,18 @@ impl Method {
         }
     }
 
-    /// Whether the response never has a body.
+    /// Returns `true` if the response never has a body.
     pub fn is_head(self) -> bool {
         self == Method::Head
     }
 
-    /// Whether the method only asks (RFC 9110 section 9.2.1).
+    /// Returns `true` for a safe method (RFC 9110 section 9.2.1).
     pub fn is_safe(self) -> bool {
         matches!(self, Method::Get | Method::Head | Method::Options | Method::Trace | Method::Propfind)
     }
 
-    /// Whether repeating the request changes nothing more (RFC 9110 section 9.2.2); nginx repeats everything
-    /// but `POST`, `LOCK` and `PATCH` on another upstream.
+    /// Returns `true` for an idempotent method (RFC 9110 section 9.2.2). nginx retries everything but `POST`, `LOCK`
+    /// and `PATCH` on another upstream.
     pub fn is_idempotent(self) -> bool {
         !matches!(self, Method::Post | Method::Lock | Method::Patch)
     }

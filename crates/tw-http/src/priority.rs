@@ -1,27 +1,27 @@
-//! Priorities of responses (RFC 9218): what the field `Priority` says, and `PRIORITY_UPDATE` in HTTP/2.
+//! Priorities of responses (RFC 9218): the field `Priority`, and `PRIORITY_UPDATE` in HTTP/2.
 
-/// How urgent a response is, and whether it is of use before all of it is there.
+/// Urgency of a response, and whether a part of it is of use (incremental).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
     /// 0 is the most urgent, 7 the least.
     pub urgency: u8,
-    /// Whether its bytes may come between those of others as urgent.
+    /// True if its bytes may be interleaved with those of others of the same urgency.
     pub incremental: bool,
 }
 
-/// How many urgencies there are (RFC 9218 section 4.1).
+/// Number of urgencies (RFC 9218 section 4.1).
 pub const URGENCIES: usize = 8;
 
 impl Default for Priority {
-    /// What holds for members that are not said (RFC 9218 section 4).
+    /// Default for missing members (RFC 9218 section 4).
     fn default() -> Self {
         Self { urgency: 3, incremental: false }
     }
 }
 
 impl Priority {
-    /// What holds when a value of `Priority` is said, too: members that it does not have, that are unknown, or that make no
-    /// sense, leave what was (RFC 9218 sections 4 and 8).
+    /// Updates the priority by a value of `Priority`: members that are missing, unknown or invalid keep their values
+    /// (RFC 9218 sections 4 and 8).
     #[must_use]
     pub fn with(mut self, value: &[u8]) -> Self {
         for member in value.split(|byte| *byte == b',') {

@@ -1,4 +1,4 @@
-//! Byte ranges: what a `Range` field asks for (RFC 9110 section 14.1.2), and the multipart form of several.
+//! Byte ranges: the field `Range` (RFC 9110 section 14.1.2), and the multipart form of several ranges.
 //!
 //! nginx's rules: a malformed or unsatisfiable field is 416, not ignored; more ranges than allowed, or ranges that
 //! together are longer than the representation, give the whole of it. Ranges are neither sorted nor merged.
@@ -23,13 +23,13 @@ impl ByteRange {
         self.end - self.start
     }
 
-    /// Whether there are none; never true for what [`parse`] gives.
+    /// Returns `true` if there are no ranges; never for a result of [`parse`].
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 }
 
-/// How a request with a `Range` field is answered.
+/// Response to a request with a `Range` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeOutcome {
     /// 200: the whole representation, as if there were no such field.
@@ -145,8 +145,8 @@ fn number(text: &[u8]) -> Option<u64> {
     num::parse(text).filter(|&number| number <= OFFSET_MAX)
 }
 
-/// Where the only range of a `Range` field begins: 0 unless there is one that counts from the start. What follows its first
-/// number is not looked at (nginx: ngx_http_slice_get_start).
+/// Start of the only range of a `Range` field: 0 unless there is one that counts from the start. The text after its
+/// first number is ignored (nginx: ngx_http_slice_get_start).
 pub fn first_byte(value: &[u8]) -> u64 {
     let Some((unit, list)) = value.split_at_checked(6) else { return 0 };
     if !unit.eq_ignore_ascii_case(b"bytes=") || list.contains(&b',') {
@@ -157,7 +157,7 @@ pub fn first_byte(value: &[u8]) -> u64 {
     list.get(..digits).and_then(number).unwrap_or(0)
 }
 
-/// What a `Content-Range` field says of the body of a 206.
+/// Parsed `Content-Range` of a 206.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     /// The bytes that are there; empty or the wrong way round if the sender says so.
@@ -179,7 +179,7 @@ impl ContentRange {
         Some(Self { range: ByteRange { start: first, end: last + 1 }, length })
     }
 
-    /// Whether all is there that the representation has of `wanted`.
+    /// Returns `true` if this range covers everything that the representation has of `wanted`.
     pub fn is_all_of(&self, wanted: ByteRange) -> bool {
         self.length.is_some_and(|length| {
             self.range.start == wanted.start && self.range.end == wanted.end.min(length)

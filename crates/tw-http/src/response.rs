@@ -37,18 +37,18 @@ pub struct ResponseHead {
     pub last_modified: Option<i64>,
     /// The target of a redirect; empty means no `Location`.
     pub location: Bytes,
-    /// Whether another request would get another content coding, which `gzip_vary` tells with `Vary: Accept-Encoding`.
+    /// True if other requests may get another content coding, so that `gzip_vary` adds `Vary: Accept-Encoding`.
     pub varies_by_coding: bool,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
     /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client
     /// and the configuration allow it; they are filled in until the body has ended.
     pub trailers: Option<Fields>,
-    /// Where its text is kept, if it is likely to be sent again.
+    /// Memo of the encoded text, if the head is likely to be sent again.
     pub memo: Option<Rc<Memo>>,
 }
 
-/// What `Connection` says.
+/// Value of `Connection`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionField {
     /// `keep-alive`, and `Keep-Alive: timeout=N` if seconds are given (`keepalive_timeout`'s second value).
@@ -62,7 +62,7 @@ pub enum ConnectionField {
 /// Scheme, host and port in front of a `Location` that is a path (`absolute_redirect on`).
 #[derive(Clone, Copy, Debug)]
 pub struct LocationBase<'a> {
-    /// Whether the client came over TLS.
+    /// True if the client uses TLS.
     pub https: bool,
     /// Host of the request, or the server's name.
     pub host: &'a [u8],
@@ -70,22 +70,22 @@ pub struct LocationBase<'a> {
     pub port: Option<u16>,
 }
 
-/// What the encoder needs besides the head.
+/// Context of the encoder besides the head.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeContext<'a> {
     /// The current time, seconds since 1970.
     pub now: i64,
-    /// How times are written.
+    /// Cache of formatted dates.
     pub dates: &'a date::Written,
     /// The value of `Server`; empty means no such line.
     pub server: &'a [u8],
     /// `Connection` and `Keep-Alive`.
     pub connection: ConnectionField,
-    /// Whether the body is sent chunked.
+    /// True if the body is sent chunked.
     pub chunked: bool,
     /// Makes a `Location` that starts with `/` absolute.
     pub location_base: Option<LocationBase<'a>>,
-    /// Whether to write `Vary: Accept-Encoding` (`gzip_vary`).
+    /// True to write `Vary: Accept-Encoding` (`gzip_vary`).
     pub vary_accept_encoding: bool,
 }
 
@@ -147,7 +147,7 @@ impl ResponseHead {
         }
     }
 
-    /// Whether the response has no body whatever the fields say (RFC 9112 section 6.3).
+    /// Returns `true` if the response has no body, whatever its fields announce (RFC 9112 section 6.3).
     pub fn has_no_body(&self, method: Method) -> bool {
         method.is_head() || status::has_no_body(self.status)
     }

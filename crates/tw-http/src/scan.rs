@@ -1,7 +1,7 @@
-//! Looking for bytes: eight at a time where lines are long, by a table where each byte decides.
+//! Search for bytes: eight at a time where lines are long, by a table where each byte decides.
 //!
-//! Values and targets are some tens of bytes, too short for a call into a vector routine to pay for itself;
-//! a word-wise loop that is inlined beats it there.
+//! Values and targets are some tens of bytes, too short for a vector routine to pay for its call; an inlined
+//! word-wise loop is faster there.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
@@ -83,24 +83,25 @@ pub(crate) fn name_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| !is_name(byte)).unwrap_or(bytes.len())
 }
 
-/// Whether a word is anywhere in a value, in any case: how nginx looks for what `Connection` says.
+/// Returns `true` if a value contains a word, in any case: nginx searches `Connection` like this.
 pub(crate) fn contains_word(value: &[u8], word: &[u8]) -> bool {
     value.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
-/// Whether nginx counts the byte as part of a proper field name (`_` is judged separately).
+/// Returns `true` if nginx accepts the byte in a field name (`_` is checked separately).
 #[inline]
 pub(crate) fn is_name(byte: u8) -> bool {
     class(byte) & NAME != 0
 }
 
-/// Whether the byte says nothing about how a path is to be normalised.
+/// Returns `true` if the byte has no meaning for path normalisation.
 #[inline]
 pub(crate) fn is_plain_in_path(byte: u8) -> bool {
     class(byte) & PATH_SPECIAL == 0
 }
 
-/// Whether the byte may be in a `Host` outside brackets: unreserved, sub-delims and `%` (RFC 3986 section 3.2.2).
+/// Returns `true` if the byte may be in a `Host` outside brackets: unreserved, sub-delims and `%` (RFC 3986 section
+/// 3.2.2).
 #[inline]
 pub(crate) fn is_host(byte: u8) -> bool {
     class(byte) & HOST != 0
@@ -117,7 +118,7 @@ pub(crate) fn hex(byte: u8) -> Option<u8> {
     }
 }
 
-/// Whether the byte may be in a token (RFC 9110 section 5.6.2).
+/// Returns `true` if the byte may be in a token (RFC 9110 section 5.6.2).
 #[inline]
 pub(crate) fn is_token(byte: u8) -> bool {
     class(byte) & TOKEN != 0

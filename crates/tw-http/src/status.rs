@@ -1,4 +1,4 @@
-//! Status codes and the words nginx puts beside them.
+//! Status codes with nginx's reason phrases.
 
 /// Code and reason of a status line in nginx's words, e.g. `302 Moved Temporarily`; None for a code that nginx
 /// writes without a reason.
@@ -46,7 +46,7 @@ pub fn line(status: u16) -> Option<&'static str> {
     })
 }
 
-/// Whether a response with this status never has a body (RFC 9110 sections 15.2, 15.3.5, 15.4.5).
+/// Returns `true` if a response with this status never has a body (RFC 9110 sections 15.2, 15.3.5, 15.4.5).
 pub fn has_no_body(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }

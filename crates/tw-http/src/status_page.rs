@@ -1,4 +1,4 @@
-//! The built-in pages for errors and redirects: byte for byte the shape operators and their scripts know.
+//! Built-in pages for errors and redirects, equal to nginx's byte for byte.
 
 /// The title of a status' page, which is the heading too unless there is a detail, and the detail line.
 fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
@@ -44,7 +44,7 @@ fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
     Some((title, None))
 }
 
-/// Whether a status has a page; a response without one has an empty body.
+/// Returns `true` if a status has a page; a response without one has an empty body.
 pub fn exists(status: u16) -> bool {
     words(status).is_some()
 }

@@ -1,8 +1,8 @@
 //! Request targets: path normalisation, extension, arguments, hosts (RFC 9112 section 3.2, RFC 3986).
 //!
-//! What is refused, decoded and left alone is nginx's: percent escapes are decoded before segments are judged,
-//! so `%2e%2e` is `..` and `%2F` a slash; `+` stays; a decoded `?` or `#` is an ordinary character; a fragment
-//! is cut off; `%00`, a bad escape and `..` above the root are errors.
+//! Decoding and rejection follow nginx: percent escapes are decoded before segments are interpreted, so `%2e%2e` is
+//! `..` and `%2F` a slash; `+` stays; a decoded `?` or `#` is an ordinary character; a fragment is cut off; `%00`, a
+//! bad escape and `..` above the root are errors.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::scan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPath;
 
-/// Where the parts of a normalised target are.
+/// Offsets of the parts of a normalised target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// The extension of the last segment, in the normalised path; empty if none.
@@ -22,16 +22,16 @@ pub struct Parts {
     pub args: Range<usize>,
 }
 
-/// What a first look at a target says.
+/// Result of the first scan of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scanned {
     /// Bytes of the path as sent.
     pub path_len: usize,
     /// Extension and arguments; valid only if `is_normal`.
     pub parts: Parts,
-    /// Whether the path as sent is already normal: [`normalize`] is not needed.
+    /// True if the path as sent is already normal: [`normalize`] is not needed.
     pub is_normal: bool,
-    /// Whether the path as sent has a percent escape.
+    /// True if the path as sent has a percent escape.
     pub quoted: bool,
 }
 
@@ -198,7 +198,7 @@ pub struct LeadsUp(pub Vec<u8>);
 /// copies.
 ///
 /// # Errors
-/// It is empty, or leads up.
+/// The path is empty, or leads above the root.
 pub fn local(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), LeadsUp> {
     let (path, args) = split_args(uri);
     if path.is_empty() || leads_up(path) {

@@ -1,5 +1,5 @@
-//! The checks of the fuzz targets, run over their checked-in inputs and over mutations of these from a fixed seed: what
-//! fuzzing needs a nightly compiler for, in small, on every run of the tests.
+//! The checks of the fuzz targets, run over their checked-in inputs and over mutations of these from a fixed seed:
+//! fuzzing in small, on every run of the tests, without a nightly compiler.
 
 use std::path::PathBuf;
 

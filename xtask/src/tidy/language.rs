@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, Counts)] = &[
     ("tw-core", counts(226, 7, 2)),
     ("tw-disk", counts(10, 9, 2)),
     ("tw-dns", counts(0, 7, 0)),
-    ("tw-http", counts(140, 15, 0)),
+    ("tw-http", counts(0, 15, 0)),
     ("tw-http2", counts(4, 10, 0)),
     ("tw-log", counts(78, 4, 0)),
     ("tw-modules", counts(404, 11, 7)),

@@ -1,4 +1,4 @@
-//! What can be wrong with a request head, the status that answers it and the line nginx logs for it.
+//! Errors of a request head, with the status of the response and the line that nginx logs.
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,4 @@
-//! One field line after another, stopping and resuming at any byte (RFC 9112 section 5).
+//! Parser of field lines, which stops and resumes at any byte (RFC 9112 section 5).
 //!
 //! ```text
 //! Start ─ Name ─ BeforeValue ─ Value ─ Cr ─ (next line)
@@ -9,19 +9,19 @@ use super::Span;
 use crate::known::Known;
 use crate::scan;
 
-/// Where the parser is in the current line. Positions are offsets in the bytes given to [`FieldParser::advance`].
+/// State of the parser in the current line. Positions are offsets in the bytes given to [`FieldParser::advance`].
 #[derive(Debug)]
 pub(crate) struct FieldParser {
     stage: Stage,
     /// The next byte to look at.
     pub(crate) pos: usize,
-    /// Where the current line starts.
+    /// Start of the current line.
     pub(crate) line_start: usize,
     name_end: usize,
     value_start: usize,
-    /// Where the current line was found to be wrong, or its value ends.
+    /// End of the value, or the position of an error in the current line.
     pub(crate) value_end: usize,
-    /// Whether the name has a character other than letters, digits and `-`.
+    /// True if the name has a character other than letters, digits and `-`.
     odd_name: bool,
 }
 
@@ -35,13 +35,13 @@ enum Stage {
     LastCr,
 }
 
-/// Whose fields they are, and so what is wrong with them.
+/// Rules for the fields of requests, responses or trailers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rules {
     /// A client's, by nginx's rules: a name without a colon is a field.
     // DIFF(nginx): nginx takes several CRs at the end of a line.
     Client {
-        /// Whether `_` is a normal character of a name.
+        /// True if `_` is a normal character of a name.
         underscores: bool,
     },
     /// An origin's: no control characters but a tab in a value, one CR at the end of a line or none.
@@ -63,7 +63,7 @@ impl Rules {
     }
 }
 
-/// What [`FieldParser::advance`] found.
+/// Result of [`FieldParser::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldEvent {
     /// The line is not complete.

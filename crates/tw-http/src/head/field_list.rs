@@ -1,4 +1,4 @@
-//! The fields of a head as pieces of its buffer, with one slot for each name the server knows.
+//! Fields of a head as slices of its buffer, with one slot for each known name.
 
 use super::Span;
 use crate::known::{KNOWN_COUNT, Known};
@@ -62,7 +62,7 @@ impl FieldList {
         self.spans.push(field);
     }
 
-    /// Whether a known name is there.
+    /// Returns `true` if a known name is present.
     #[inline]
     pub(crate) fn has(&self, known: Known) -> bool {
         self.present & known.bit() != 0

@@ -1,4 +1,4 @@
-//! The request line, as a state machine that stops and resumes at any byte (RFC 9112 section 3).
+//! Parser of the request line, a state machine that stops and resumes at any byte (RFC 9112 section 3).
 //!
 //! ```text
 //! Method ─ BeforeTarget ─┬─ Path ──────────────────────────────────────────┬─ AfterTarget ─ Protocol ─ Major ─ Minor ─ End
@@ -11,7 +11,7 @@ use super::{HeadError, Span};
 use crate::method::{Method, Version};
 use crate::scan;
 
-/// What the line ends in, before anything was decoded.
+/// Parser of the request line; its results are positions, nothing is decoded.
 #[derive(Debug)]
 pub(super) struct LineParser {
     stage: Stage,
@@ -39,7 +39,7 @@ enum Stage {
     Method,
     BeforeTarget,
     Scheme,
-    /// How many of the bytes `//` were seen.
+    /// Number of bytes of `//` seen.
     Slashes(u8),
     BeforeHost,
     HostStart,
@@ -51,7 +51,7 @@ enum Stage {
     Port,
     Path,
     AfterTarget,
-    /// How many bytes of `HTTP/` were seen.
+    /// Number of bytes of `HTTP/` seen.
     Protocol(u8),
     MajorStart,
     Major,

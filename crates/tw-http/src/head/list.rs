@@ -1,5 +1,5 @@
-//! The head of a request that came as a list of fields (HTTP/2, RFC 9113 section 8.3), written down as if it had come in
-//! lines: whoever looks at a head finds what it looks for, `$request` and `Host` included.
+//! Request head received as a list of fields (HTTP/2, RFC 9113 section 8.3), stored as if it had been received in
+//! lines, so that all accessors of a head work, `$request` and `Host` included.
 //!
 //! ```text
 //! begin_list ─ (the host is known: its server's limits hold) ─ ListSize::judge ─ push_listed … ─ end_list
@@ -13,14 +13,14 @@ use crate::known::Known;
 use crate::method::{Method, Version};
 use crate::{num, scan};
 
-/// How the protocol is called at the end of a request line.
+/// Protocol at the end of a request line.
 const PROTOCOL: &[u8] = b"HTTP/2.0";
 const SLASH_AT: usize = 4;
 const LINE_END: &[u8] = b"\r\n";
-/// What stands between crumbs of a cookie (RFC 9113 section 8.2.3).
+/// Separator of cookie crumbs (RFC 9113 section 8.2.3).
 const CRUMB_END: &[u8] = b"; ";
 
-/// What comes in the place of a request line.
+/// Pseudo-header fields, which replace a request line.
 #[derive(Clone, Copy, Debug)]
 pub struct Pseudo<'a> {
     /// `:method`
@@ -59,12 +59,12 @@ impl ListSize {
     }
 }
 
-/// Whether content follows a head.
+/// Presence of content after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// The head was all.
     None,
-    /// It ends with its stream.
+    /// Content that ends with the stream.
     Follows,
 }
 
@@ -72,7 +72,7 @@ impl RequestHead {
     /// Begins a head, in the place of whatever was there. The host is known behind it, if `:authority` says one.
     ///
     /// # Errors
-    /// What is wrong with method, path or authority.
+    /// The method, path or authority is invalid.
     pub fn begin_list(&mut self, pseudo: &Pseudo<'_>, limits: &HeadLimits) -> Result<(), HeadError> {
         self.clear();
         let Pseudo { method, target, authority } = *pseudo;
@@ -226,7 +226,7 @@ impl RequestHead {
     }
 }
 
-/// Whether nginx calls a name with this character valid.
+/// Returns `true` if nginx considers a name with this character valid.
 fn is_usual(byte: u8, limits: &HeadLimits) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-') || byte == b'_' && limits.underscores_in_headers
 }

@@ -1,10 +1,10 @@
-//! The head of a request: the connection reads into it, the parser marks what is where. That of HTTP/2 is written down as if it
-//! had come in lines (`list`).
+//! Head of a request: the connection reads into it, the parser marks its parts. A head of HTTP/2 is stored as if it
+//! had been received in lines (`list`).
 //!
-//! One buffer per connection holds the head, what follows it (body or the next pipelined request) and is
-//! used again for the next request. Nothing is copied except a path that needs normalising and a host with
-//! capital letters. Parsing stops and resumes at any byte, and an error is reported at the byte that makes it
-//! certain, as nginx does, so a client that never ends its line still gets its answer.
+//! One buffer per connection holds the head and what follows it (body or the next pipelined request), and is reused
+//! for the next request. Nothing is copied except a path that needs normalising and a host with capital letters.
+//! Parsing stops and resumes at any byte, and an error is reported at the byte that makes it certain, as nginx does,
+//! so a client that never ends its line still gets its response.
 //!
 //! ```text
 //! spare → read → parse ─ NeedMore ─┐        Complete → fields, path, host … → rest, consume (body)
@@ -64,7 +64,7 @@ impl Default for HeadLimits {
     }
 }
 
-/// What [`RequestHead::parse`] has seen so far.
+/// Progress of [`RequestHead::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
@@ -74,7 +74,7 @@ pub enum Progress {
     Complete,
 }
 
-/// How the end of the request body is found (RFC 9112 section 6).
+/// Framing of the request body (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// No body.
@@ -117,7 +117,7 @@ impl Span {
     }
 }
 
-/// What the request line says, and what the fields say about the connection and the body.
+/// Parts of the request line, and of the fields that are about the connection and the body.
 #[derive(Clone, Debug)]
 struct RequestLine {
     whole: Span,
@@ -274,7 +274,7 @@ impl RequestHead {
         self.spare(bytes.len()).extend_from_slice(bytes);
     }
 
-    /// Whether no byte of a request has arrived: an idle connection, on which a close is no error.
+    /// Returns `true` if no byte of a request has arrived: an idle connection, on which a close is no error.
     pub fn is_idle(&self) -> bool {
         self.parser.is_at_start() && self.buf.len() == self.start
     }
@@ -316,8 +316,8 @@ impl RequestHead {
         self.bytes(self.line.target)
     }
 
-    /// Whether [`Self::target`] can be sent to another server as it is: false for `http://host?args`, which has
-    /// no path of its own.
+    /// Returns `true` if [`Self::target`] can be sent to another server as it is: false for `http://host?args`, which
+    /// has no path of its own.
     pub fn target_has_path(&self) -> bool {
         !self.line.empty_path
     }
@@ -328,12 +328,13 @@ impl RequestHead {
         if self.line.path_is_raw { self.bytes(self.line.raw_path) } else { &self.path }
     }
 
-    /// Whether [`Self::path`] is, byte for byte, the path the client sent.
+    /// Returns `true` if [`Self::path`] is, byte for byte, the path the client sent.
     pub fn path_is_raw(&self) -> bool {
         self.line.path_is_raw
     }
 
-    /// Whether the path as sent has percent-encoded characters: decoded ones need escaping on the way out again.
+    /// Returns `true` if the path as sent has percent-encoded characters: they have to be escaped again when
+    /// forwarded.
     pub fn path_is_quoted(&self) -> bool {
         self.line.quoted
     }
@@ -399,7 +400,7 @@ impl RequestHead {
         self.fields.iter().map(|field| (self.bytes(field.name), self.bytes(field.value)))
     }
 
-    /// The same, and what [`Known::find`] says of each name.
+    /// Fields with the result of [`Known::find`] for each name.
     pub fn fields_known(&self) -> impl Iterator<Item = (&[u8], Option<Known>, &[u8])> {
         self.fields.iter().map(|field| (self.bytes(field.name), field.known, self.bytes(field.value)))
     }
@@ -423,7 +424,7 @@ impl RequestHead {
         self.fields.first(known).map(|field| self.bytes(field.value))
     }
 
-    /// Whether a known name is there. Cost: one bit test.
+    /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
     pub fn has(&self, known: Known) -> bool {
         self.fields.has(known)
@@ -443,14 +444,14 @@ impl RequestHead {
         self.ignored.iter().map(|&span| self.bytes(span))
     }
 
-    /// How the body is framed.
+    /// Framing of the body.
     #[inline]
     pub fn framing(&self) -> Framing {
         self.line.framing
     }
 
-    /// Whether the client wants the connection kept: `Connection`, else the version's default. Never after CONNECT: what the
-    /// client has sent behind it was meant for somebody else, and is no request.
+    /// Returns `true` if the client wants the connection kept: `Connection`, else the version's default. Never after
+    /// CONNECT: bytes that follow it are for the tunnel, and no request.
     #[inline]
     pub fn keep_alive(&self) -> bool {
         match self.line.connection {
@@ -461,7 +462,7 @@ impl RequestHead {
         }
     }
 
-    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
+    /// Returns `true` if the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
     pub fn expect_continue(&self) -> bool {
         self.line.version >= Version::HTTP_11
             && self
@@ -506,7 +507,7 @@ impl RequestHead {
         self.forget_head();
     }
 
-    /// Which part of the head is being read, or was when it was found to be wrong: nginx's words for its log.
+    /// Part of the head that is being read, or in which an error was found, in nginx's words for the log.
     pub fn reading(&self) -> &'static str {
         match self.parser.part {
             parse::Part::Start | parse::Part::RequestLine => "client request line",

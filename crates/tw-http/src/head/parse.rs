@@ -1,5 +1,5 @@
-//! Drives the request line and field line parsers over the buffer, keeps the limits, and judges what they found in
-//! the order in which nginx does.
+//! Driver of the request line and field line parsers over the buffer: keeps the limits, and checks the results in
+//! nginx's order.
 
 use super::field_line::{FieldEvent, FieldParser, Rules};
 use super::field_list::FieldSpan;
@@ -19,7 +19,7 @@ pub(super) struct Parser {
     line: LineParser,
     fields: FieldParser,
     room: Room,
-    /// What an error is about, for the log.
+    /// Text that an error is about, for the log.
     pub(super) fault: Span,
     pub(super) fault_value: Span,
 }
@@ -36,7 +36,7 @@ pub(super) enum Part {
 /// own buffer is one piece, but the same requests are refused at the same byte.
 #[derive(Debug)]
 struct Room {
-    /// Where the current line starts.
+    /// Start of the current line.
     line_start: usize,
     /// Bytes left in the current buffer at the start of the line.
     left: usize,
@@ -95,7 +95,7 @@ impl Parser {
         self.room.line_start = len;
     }
 
-    /// What was read is a list that took so many bytes.
+    /// Records that the head was received as a list of `bytes` bytes.
     pub(super) fn came_as(&mut self, bytes: usize) {
         self.room.line_start = bytes;
     }
@@ -304,7 +304,7 @@ fn is_single(known: Known) -> bool {
     )
 }
 
-/// What is to be done with a known field as soon as its line is complete.
+/// Handles a known field as soon as its line is complete.
 pub(super) fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Result<(), HeadError> {
     let again = head.has(known);
     if again && (known == Known::Host || is_single(known)) {
@@ -343,7 +343,7 @@ pub(super) fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpa
     Ok(())
 }
 
-/// What nginx looks at once all fields are there.
+/// Checks that nginx makes once all fields are present.
 fn judge(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
     let version = head.line.version;
     if version > Version::HTTP_10 && !head.has(Known::Host) {

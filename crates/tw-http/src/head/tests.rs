@@ -1,4 +1,4 @@
-//! The table of raw requests that nginx answered, limits, resumption, accessors.
+//! Table of raw requests with nginx's responses; limits, resumption, accessors.
 
 use super::*;
 

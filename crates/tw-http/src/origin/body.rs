@@ -1,5 +1,4 @@
-//! The body of a response, whatever marks its end: a decoder that stops and resumes at any byte and gives pieces of its
-//! input.
+//! Decoder for response bodies of every framing, which stops and resumes at any byte and returns slices of its input.
 //!
 //! ```text
 //! Length ────────────────────────┬─ Done
@@ -32,7 +31,7 @@ pub enum BodyError {
     PrematureClose,
 }
 
-/// What one step of decoding found.
+/// Result of one decoding step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The input is used up and the body goes on.
@@ -48,7 +47,7 @@ pub enum Piece {
 pub struct BodyDecoder {
     framing: ResponseFraming,
     stage: Stage,
-    /// What is made of the trailer section, if it is kept.
+    /// Parser of the trailer section, if trailers are kept.
     trailers: Option<Box<TrailerParser>>,
 }
 
@@ -82,7 +81,7 @@ impl BodyDecoder {
         BodyDecoder { framing, stage, trailers }
     }
 
-    /// Whether the body is complete.
+    /// Returns `true` once the body is complete.
     #[inline]
     pub fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Done)
@@ -187,7 +186,7 @@ impl BodyDecoder {
         self.trailers.take().map(|parser| parser.into_fields()).filter(|fields| !fields.is_empty())
     }
 
-    /// What the log says at `warn` of bytes behind the end of the body. Their connection cannot be used again.
+    /// Text of the `warn` log line about bytes after the end of the body. Such a connection cannot be reused.
     pub fn excess(&self) -> &'static str {
         match self.framing {
             ResponseFraming::Chunked => "upstream sent data after final chunk",

@@ -1,4 +1,4 @@
-//! What can be wrong with the head of a response, and the line nginx logs for it.
+//! Errors of a response head, with the line that nginx logs.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use crate::known::Known;
 /// `invalid_header`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OriginError {
-    /// It does not begin with `HTTP/`. nginx takes all of it for a body (HTTP/0.9); whoever asks decides.
+    /// The response does not begin with `HTTP/`. nginx takes all of it for a body (HTTP/0.9); the caller decides.
     NoStatusLine,
-    /// It begins with `HTTP/`, and the rest of the line makes no sense.
+    /// The response begins with `HTTP/`, and the rest of the line is malformed.
     // DIFF(nginx): nginx takes that for a body, too.
     InvalidStatusLine,
     /// `Status` of a head without a status line is no number from 100 on, or one that another head would follow.
@@ -94,7 +94,7 @@ impl fmt::Display for OriginErrorText<'_> {
     }
 }
 
-/// What the log says of a second line of a field that may come once: it is left out.
+/// Log text about a repeated line of a field that may occur once; the repetition is dropped.
 #[derive(Debug)]
 pub struct DuplicateText<'a> {
     head: &'a OriginHead,

@@ -1,10 +1,10 @@
-//! How the end of a response is found, and whether its connection can be used again (RFC 9112 sections 6.3 and 9.3).
+//! Framing of a response, and reuse of its connection (RFC 9112 sections 6.3 and 9.3).
 
 use super::OriginHead;
 use crate::method::{Method, Version};
 use crate::status;
 
-/// How the end of a response body is found.
+/// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// There is no body, whatever the fields say.
@@ -20,7 +20,7 @@ pub enum ResponseFraming {
     Tunnel,
 }
 
-/// What the fields say of the body.
+/// Framing announced by the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announced {
     Nothing,
@@ -35,8 +35,8 @@ pub(super) fn is_interim(status: u16) -> bool {
 const SWITCHING_PROTOCOLS: u16 = 101;
 
 impl OriginHead {
-    /// How the body of the response to a request with this method is framed: the method that was sent, which may be another
-    /// than the client's.
+    /// Framing of the response to a request with this method: the method that was sent, which may differ from the
+    /// client's.
     pub fn framing(&self, method: Method) -> ResponseFraming {
         let status = self.status();
         if status == SWITCHING_PROTOCOLS || method == Method::Connect && matches!(status, 200..=299) {
@@ -60,9 +60,9 @@ impl OriginHead {
         }
     }
 
-    /// Whether the origin keeps the connection of a response to a request with this method. It can be used for another
-    /// request then, once the body was read to its end ([`BodyDecoder::is_done`](super::BodyDecoder::is_done)) and nothing
-    /// came behind it. HTTP/1.0 never keeps it, as in nginx.
+    /// Returns `true` if the origin keeps the connection after a response to a request with this method. It can then
+    /// be reused once the body was read to its end ([`BodyDecoder::is_done`](super::BodyDecoder::is_done)) and no
+    /// bytes followed. HTTP/1.0 never keeps it, as in nginx.
     pub fn keeps_alive(&self, method: Method) -> bool {
         let ends_by_itself =
             !matches!(self.framing(method), ResponseFraming::Close | ResponseFraming::Tunnel);
@@ -72,7 +72,7 @@ impl OriginHead {
             && !self.may_have_forbidden_body()
     }
 
-    /// Whether the fields announce a body where none can be: an origin that is wrong about that may send one all the same,
+    /// Returns `true` if the fields announce a body where none is allowed: a faulty origin may send one nevertheless,
     /// and it would be taken for the next response.
     // DIFF(nginx): nginx uses such a connection again.
     fn may_have_forbidden_body(&self) -> bool {

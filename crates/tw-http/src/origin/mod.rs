@@ -1,22 +1,22 @@
-//! HTTP/1 towards an origin, where this server is the client: the head of a response as it arrives.
+//! HTTP/1 client side, towards an origin: the head of a response as it arrives.
 //!
-//! Made like [`RequestHead`](crate::RequestHead): one buffer, pieces of it, and a parser that stops and resumes at any
-//! byte. What could be read in two ways is an error, because the response goes on to somebody who may read it the
-//! other way.
+//! Made like [`RequestHead`](crate::RequestHead): one buffer, slices of it, and a parser that stops and resumes at
+//! any byte. Anything ambiguous is an error, because the response is forwarded to a recipient that may read it
+//! differently.
 //!
 //! ```text
 //! push → parse ─ NeedMore ─┐        Complete ─┬─ is_interim → next_response → parse
 //!   ↑──────────────────────┘                  └─ fields, framing → BodyDecoder: rest, then what is read
 //! ```
 //!
-//! Who reads into a buffer of his own gives it to `feed`, which takes the head out of it:
+//! A caller with a read buffer of its own passes it to `feed`, which takes the head out of it:
 //!
 //! ```text
 //! read → feed ─ NeedMore → read …        Complete → fields, framing → BodyDecoder: what is left, then what is read
 //! ```
 //!
-//! Applications behind FastCGI, SCGI and uwsgi answer with fields alone, and say the status in one of them
-//! ([`Start`], RFC 3875 section 6).
+//! FastCGI, SCGI and uwsgi applications respond with fields only, and give the status in one of them ([`Start`], RFC
+//! 3875 section 6).
 
 mod body;
 mod error;
@@ -89,7 +89,7 @@ pub struct Field<'a> {
     pub name: &'a [u8],
     /// The value without spaces around it.
     pub value: &'a [u8],
-    /// Which name it is, if the server knows it: a list that wants it need not look again.
+    /// Known name, if it is one, so that a list need not search for it again.
     pub known: Option<Known>,
 }
 
@@ -196,8 +196,8 @@ impl OriginHead {
         self.forget_head();
     }
 
-    /// Whether nothing has arrived. A connection that was used before and closes now may have been closed before the request
-    /// came.
+    /// Returns `true` if nothing has arrived. If a reused connection closes now, the origin may have closed it before
+    /// the request arrived.
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty() && self.interim_count == 0
     }
@@ -218,7 +218,8 @@ impl OriginHead {
         self.parser.line.version
     }
 
-    /// Whether another head follows: a status of 1xx, except 101, which is the last word in HTTP (RFC 9110 section 15.2).
+    /// Returns `true` if another head follows: a status of 1xx, except 101, after which the connection leaves HTTP
+    /// (RFC 9110 section 15.2).
     #[inline]
     pub fn is_interim(&self) -> bool {
         framing::is_interim(self.status())
@@ -253,7 +254,7 @@ impl OriginHead {
         self.fields.first(known).map(|field| field.value.of(&self.buf))
     }
 
-    /// Whether a known name is there. Cost: one bit test.
+    /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
     pub fn has(&self, known: Known) -> bool {
         self.fields.has(known)
@@ -267,7 +268,7 @@ impl OriginHead {
         self.fields.all(&self.buf, name).map(|field| field.value.of(&self.buf))
     }
 
-    /// What the log says at `warn` of the lines that were left out.
+    /// Texts of the `warn` log lines about dropped duplicate fields.
     pub fn duplicates(&self) -> impl Iterator<Item = DuplicateText<'_>> {
         self.duplicates.iter().map(|&field| DuplicateText::new(self, field))
     }
@@ -277,8 +278,8 @@ impl OriginHead {
         self.head_len
     }
 
-    /// What was read behind a complete head: body, or the next head. Before that, and after an error, all that was read,
-    /// which is what a response without a head ([`OriginError::NoStatusLine`]) consists of.
+    /// Bytes after a complete head: body, or the next head. Before that, and after an error, all bytes received,
+    /// which are the body of a response without a head ([`OriginError::NoStatusLine`]).
     #[inline]
     pub fn rest(&self) -> &[u8] {
         self.buf.get(self.head_len..).unwrap_or(b"")

@@ -1,5 +1,5 @@
-//! Drives the status line and field line parsers over the buffer, keeps the limits, and judges what they found in the
-//! order in which nginx does.
+//! Driver of the status line and field line parsers over the buffer: keeps the limits, and checks the results in
+//! nginx's order.
 
 use super::framing::{Announced, is_interim};
 use super::status_line::StatusLine;
@@ -11,7 +11,7 @@ use crate::known::Known;
 use crate::method::Version;
 use crate::{num, scan};
 
-/// What the head of a response begins with.
+/// Start of a response head: a status line, or fields only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// A status line, as in HTTP.
@@ -25,7 +25,7 @@ pub enum Start {
 #[derive(Debug)]
 pub(super) struct Parser {
     part: Part,
-    /// Whether the status is in a field.
+    /// True if the status is in a field (CGI).
     is_cgi: bool,
     pub(super) line: StatusLine,
     fields: FieldParser,
@@ -176,13 +176,13 @@ fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, Orig
     }
 }
 
-/// What becomes of a field.
+/// Treatment of a field.
 enum Verdict {
     Keep,
     LeaveOut,
 }
 
-/// What is to be done with a known field as soon as its line is complete.
+/// Handles a known field as soon as its line is complete.
 fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
     // RFC 9112 section 6.3: a response of 1xx ends with its head whatever its fields say.
     if is_interim(head.status()) {

@@ -1,7 +1,8 @@
-//! Requests to an origin: a head that is written anew, line by line, and the framing of a chunked body.
+//! Requests to an origin: a new head, written line by line, and the framing of a chunked body.
 //!
-//! Nothing that could end a line or be read in two ways is ever written: a value with CR, LF or NUL, a target with a space,
-//! a second length, a length beside a coding. It is an error instead, and what was written of the head is taken back.
+//! Nothing that could end a line or be ambiguous is ever written: a value with CR, LF or NUL, a target with a space,
+//! a second length, a length beside a coding. These are errors, after which the part of the head already written is
+//! removed.
 // DIFF(nginx): nginx writes what its variables have.
 
 use std::fmt;
@@ -67,7 +68,7 @@ impl std::error::Error for WriteError {}
 #[must_use]
 pub struct RequestWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the head starts, or where it ends once it is complete.
+    /// Start of the head, or its end once it is complete.
     keep: usize,
     version: Version,
     framing: Framing,
@@ -78,7 +79,7 @@ impl<'a> RequestWriter<'a> {
     /// Writes the request line. The target is what is sent, in whatever form.
     ///
     /// # Errors
-    /// What cannot be written in a request line.
+    /// A part cannot be written in a request line.
     pub fn begin(
         out: &'a mut Vec<u8>,
         method: &[u8],
@@ -103,15 +104,15 @@ impl<'a> RequestWriter<'a> {
     /// Writes a field, name and value as they are.
     ///
     /// # Errors
-    /// What cannot be written, or contradicts what was written before.
+    /// The field cannot be written, or contradicts an earlier one.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), WriteError> {
         self.field_known(name, Known::find(name), value)
     }
 
-    /// The same; `known` is what [`Known::find`] says of the name.
+    /// Writes a field; `known` is the result of [`Known::find`] for the name.
     ///
     /// # Errors
-    /// Those of [`field`](Self::field).
+    /// As [`field`](Self::field).
     pub fn field_known(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), WriteError> {
         debug_assert_eq!(known, Known::find(name));
         if known.is_none() && !is_name(name) {
@@ -199,8 +200,8 @@ impl Drop for RequestWriter<'_> {
     }
 }
 
-/// Whether a name can be told from what surrounds it. It may have characters that RFC 9110 does not know: nginx passes what
-/// `ignore_invalid_headers off` lets in.
+/// Returns `true` if a name is unambiguous. It may have characters that RFC 9110 does not allow: nginx forwards
+/// fields that `ignore_invalid_headers off` admits.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && scan::before_colon(name) == name.len() && !name.contains(&0x7f)
 }

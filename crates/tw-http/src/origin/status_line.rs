@@ -1,4 +1,4 @@
-//! The status line, as a state machine that stops and resumes at any byte (RFC 9112 section 4).
+//! Parser of the status line, a state machine that stops and resumes at any byte (RFC 9112 section 4).
 //!
 //! ```text
 //! Prefix ─ Minor ─ AfterVersion ─ Status ─ AfterStatus ─ Reason ─ Lf
@@ -9,7 +9,7 @@ use crate::head::Span;
 use crate::method::Version;
 use crate::{num, scan};
 
-/// What the line says. Positions are offsets in the bytes given to [`StatusLine::advance`].
+/// Parts of the status line. Positions are offsets in the bytes given to [`StatusLine::advance`].
 #[derive(Debug)]
 pub(super) struct StatusLine {
     stage: Stage,
@@ -25,7 +25,7 @@ enum Stage {
     Prefix,
     Minor,
     AfterVersion,
-    /// How many digits were seen.
+    /// Number of digits seen.
     Status(u8),
     AfterStatus,
     Reason,
@@ -35,7 +35,7 @@ enum Stage {
 
 const PREFIX: &[u8] = b"HTTP/1.";
 
-/// How much of [`PREFIX`] says that this is a status line at all.
+/// Length of the part of [`PREFIX`] that identifies a status line.
 const NAME_LEN: usize = 5;
 
 impl StatusLine {

@@ -4,7 +4,7 @@ use crate::method::Method;
 
 const LIMITS: OriginLimits = OriginLimits { head_size: 4096, fields_count: 20 };
 
-/// What came of a response, in words.
+/// Result of parsing a response, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     result: Result<Progress, OriginError>,
@@ -438,7 +438,7 @@ fn connections_that_can_be_used_again() {
     }
 }
 
-/// What came of a body: data, whether it ended, what was left, trailers; or the line in the log.
+/// Result of decoding a body: data, whether it ended, the rest, trailers; or the log line.
 type Body = Result<(Vec<u8>, bool, usize, Vec<String>), String>;
 
 fn decoded(framing: ResponseFraming, trailers: Option<usize>, pieces: &[&[u8]]) -> Body {
@@ -586,7 +586,7 @@ fn shared_input_is_taken_without_copying() {
     assert_eq!(input, b"rest"[..]);
 }
 
-/// How heads without a status line come out: status, text behind it, number of fields, or the line in the log.
+/// Results for heads without a status line: status, rest, number of fields, or the log line.
 #[test]
 fn heads_of_applications() {
     let read = |start: Start, pieces: &[&[u8]]| {

@@ -1,5 +1,5 @@
-//! The trailer section of a chunked body (RFC 9112 section 7.1.2): fields, as strict as those of a head, of which only those
-//! are kept that mean something behind a body.
+//! Trailer section of a chunked body (RFC 9112 section 7.1.2): fields, as strict as those of a head; only those that
+//! are permitted in trailers are kept.
 
 use super::FIELDS_MAX;
 use crate::fields::{Fields, Name};
@@ -17,7 +17,7 @@ pub(super) enum TrailerError {
 /// Collects one section.
 #[derive(Debug)]
 pub(super) struct TrailerParser {
-    /// What came of it.
+    /// Text of the kept fields.
     text: Vec<u8>,
     size_max: usize,
     parser: FieldParser,
@@ -67,7 +67,7 @@ impl TrailerParser {
         }
     }
 
-    /// What was read of a line that is wrong, and the byte that makes it so.
+    /// Bytes read of a malformed line, and the first invalid byte.
     pub(super) fn fault(&self) -> (&[u8], u8) {
         (self.fault.of(&self.text), self.text.get(self.fault.end()).copied().unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! The character set of a response: a parameter of its media type, or apart from it.
+//! Character set of a response: a parameter of its media type, or apart from it.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! The head of a response as a list of fields (HTTP/2, RFC 9113 section 8.3.2), in the order nginx sends them.
+//! Head of a response as a list of fields (HTTP/2, RFC 9113 section 8.3.2), in nginx's order.
 
 use super::{EncodeContext, ResponseHead};
 use crate::fields::Fields;
@@ -6,11 +6,11 @@ use crate::known::Known;
 use crate::num;
 
 impl ResponseHead {
-    /// Gives `each` every field but the status: name, in any case, and value. What is about a connection is left out, as is
-    /// `Transfer-Encoding`; of `context`, what is about those does not matter. Values are as they are: whoever writes them sees to
-    /// bytes that no value may have.
+    /// Calls `each` with the name, in any case, and the value of every field but the status. Connection-specific
+    /// fields and `Transfer-Encoding` are left out, so their settings in `context` do not matter. Values are not
+    /// checked: the caller handles invalid bytes.
     ///
-    /// Cost: one buffer for values that are put together.
+    /// Cost: one buffer for composed values.
     pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], &[u8])) {
         let has_content = self.status != 204;
         let mut text = Vec::new();

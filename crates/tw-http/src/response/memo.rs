@@ -1,7 +1,7 @@
-//! The text of a head that is sent again and again, as a file's is: all of it but the time and what `Connection` says.
+//! Encoded text of a head that is sent repeatedly, as that of a file: all of it but the time and `Connection`.
 //!
-//! What a response says is decided anew each time. The text is used only for a head that is the same, whoever has made it so:
-//! conditions, ranges, filters and variables need not know of it.
+//! Each response is still decided anew. The text is reused only for an equal head, so conditions, ranges, filters and
+//! variables need not know of it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::known::Known;
 /// The text of a head that changes so often is not kept any more.
 const CHANGES_MAX: u8 = 8;
 
-/// Where the text is kept, by whatever the head describes: some 700 bytes from the second time on.
+/// Storage of the text, owned by the resource that the head describes: some 700 bytes from the second response on.
 #[derive(Debug, Default)]
 pub struct Memo {
     kept: RefCell<Option<Box<Kept>>>,
@@ -33,7 +33,7 @@ struct Kept {
     text: [Box<[u8]>; 3],
 }
 
-/// Where in a text the time is, and the lines about the connection.
+/// Offsets in a text of the time and of the lines about the connection.
 pub(super) struct Gaps {
     pub(super) date: Range<usize>,
     pub(super) connection: Range<usize>,
@@ -59,7 +59,7 @@ impl Memo {
     }
 }
 
-/// Whether a head could be the same another time, and has the lines between which it is cut.
+/// Returns `true` if a head could repeat, and has the lines at which the text is cut.
 pub(super) fn may_be_kept(head: &ResponseHead, context: &EncodeContext<'_>) -> bool {
     head.status == 200
         && head.content_length.is_some()
@@ -90,7 +90,7 @@ impl Kept {
         })
     }
 
-    /// Whether this is the text of such a head. Of what [`may_be_kept`] has looked at, nothing can differ.
+    /// Returns `true` if this is the text of such a head. Everything that [`may_be_kept`] has checked is equal.
     fn is_of(&self, head: &ResponseHead, context: &EncodeContext<'_>) -> bool {
         let known = &self.head;
         known.content_length == head.content_length
@@ -113,7 +113,7 @@ impl Kept {
 }
 
 impl Fields {
-    /// Whether these are the same fields in the same order, byte for byte.
+    /// Returns `true` if both have the same fields in the same order, byte for byte.
     fn are_same(&self, others: &Self) -> bool {
         let is_same = |((name, value), (other, its))| same(name, other) && same(value, its);
         self.len() == others.len() && self.iter().zip(others.iter()).all(is_same)
@@ -152,7 +152,7 @@ mod tests {
         (head, memo)
     }
 
-    /// What a head is changed to, and what is said besides.
+    /// Change of a head and its context.
     type Change = fn(&mut ResponseHead, &mut EncodeContext<'static>);
 
     const CHANGES: &[Change] = &[
