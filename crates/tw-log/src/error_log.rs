@@ -1,4 +1,4 @@
-//! The error log: nginx's lines, to any number of sinks, each with its own level.
+//! Error log: nginx's lines, to any number of sinks, each with its own level.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -15,7 +15,7 @@ pub const LINE_MAX: usize = 2048;
 pub(crate) const LIMITS: &[Limit] =
     &[Limit::bytes("LINE_MAX", LINE_MAX as u64, "Bytes of one line of an error log", "the line is cut")];
 
-/// Where errors go. Cheap to clone; one location may have another than the next.
+/// Error log of one location: its targets with their levels. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ErrorLog {
     targets: Arc<[ErrorTarget]>,
@@ -25,15 +25,15 @@ pub struct ErrorLog {
 /// One place where errors go.
 #[derive(Debug, Clone)]
 pub struct ErrorTarget {
-    /// Where.
+    /// Sink of the target.
     pub sink: Sink,
     /// Lines at this level and worse.
     pub level: Level,
-    /// What stands before each message, if it is a syslog server.
+    /// Header before each message, if the sink is a syslog server.
     pub syslog: Option<SyslogHead>,
 }
 
-/// Whom a line is for.
+/// Targets that get a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whom {
     /// Every target whose level admits it.
@@ -50,7 +50,7 @@ impl ErrorLog {
         Self::to(targets.into_iter().map(target).collect())
     }
 
-    /// The same with targets that may be syslog servers.
+    /// Makes a log with targets that may be syslog servers.
     #[must_use]
     pub fn to(targets: Vec<ErrorTarget>) -> Self {
         let max = targets.iter().map(|target| target.level).max();
@@ -63,7 +63,8 @@ impl ErrorLog {
         Self::new(Vec::new())
     }
 
-    /// Whether a line of this level would go anywhere. One comparison: ask before preparing anything costly.
+    /// Returns `true` if a line of this level is logged anywhere. Costs one comparison: check it before preparing
+    /// anything costly.
     #[must_use]
     pub fn enabled(&self, level: Level) -> bool {
         self.max.is_some_and(|max| level <= max)
@@ -79,7 +80,7 @@ impl ErrorLog {
         }
     }
 
-    /// The same for every target, whatever its level: for `debug_connection`.
+    /// Writes a line to every target, whatever its level: for `debug_connection`.
     pub fn write_to_all(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
         self.write_to(Whom::All, level, connection, message);
     }
@@ -97,7 +98,7 @@ impl ErrorLog {
         }
     }
 
-    /// The same log without this sink.
+    /// Clone of the log without this sink.
     pub(crate) fn without(&self, shared: &Shared) -> Self {
         Self::to(self.targets.iter().filter(|target| !target.sink.is(shared)).cloned().collect())
     }

@@ -1,6 +1,6 @@
 //! The escapes of `log_format … escape=default|json|none`, byte for byte as nginx writes them.
 
-/// How variables are written into a log format.
+/// Escaping of variables in a log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Escape {
     /// `"`, `\`, control characters and bytes from 0x7F up become `\x22`; a missing value is `-`.
@@ -94,7 +94,7 @@ fn push_json(out: &mut Vec<u8>, byte: u8) {
 /// Bytes that are looked at together: a vector register.
 const STEP: usize = 16;
 
-/// Where the first special byte is. Whole steps are looked at without a branch per byte.
+/// Offset of the first special byte. Whole steps are examined without a branch per byte.
 fn find_special(value: &[u8], special: impl Fn(u8) -> bool) -> Option<usize> {
     let has_special = |step: &[u8]| step.iter().fold(false, |any, byte| any | special(*byte));
     let step = value.chunks(STEP).position(has_special)?;

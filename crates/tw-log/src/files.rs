@@ -1,4 +1,4 @@
-//! Logs with variables in their path: lines go to files that are opened as they come, and kept open by
+//! Logs with variables in their path: files are opened when a line needs them, and kept open by
 //! `open_log_file_cache`. Everything here runs on a writer thread and may wait.
 
 use std::collections::hash_map::Entry as Slot;
@@ -17,7 +17,7 @@ use crate::target::{CacheConfig, Links, NamedFiles, NotOpened, Opener};
 
 /// Parts of one `writev`: the kernel's `IOV_MAX`.
 const PARTS_MAX: usize = 1024;
-/// How long a file that is not ready (a pipe) is waited for before its lines are dropped.
+/// Time limit for a file that is not ready (a pipe) before its lines are dropped.
 const READY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A line and where it goes.
@@ -31,7 +31,7 @@ pub(crate) struct Line<'a> {
     pub(crate) text: &'a [u8],
 }
 
-/// What stands before path, root and text of a line.
+/// Length of the header before path, root and text of a line.
 pub(crate) const HEAD: usize = 13;
 
 /// The head of a line.
@@ -76,7 +76,7 @@ pub(crate) struct Lost {
     pub(crate) failure: NotOpened,
 }
 
-/// What failed.
+/// Failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
     /// The root directory of the request is not there.
@@ -218,7 +218,7 @@ struct Entry {
     lines: u64,
     order: u64,
     used: Instant,
-    /// When the name was last seen to lead to the file.
+    /// Time at which the name was last seen to lead to the file.
     checked: Instant,
 }
 

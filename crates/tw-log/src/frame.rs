@@ -1,9 +1,10 @@
-//! Messages with their lengths, for writers that must know where one ends: a ring only keeps the order of bytes.
+//! Framing of messages by their lengths, for writers that must know where one ends: a ring only keeps the order of
+//! bytes.
 
 /// Bytes before a message: its length.
 pub(crate) const HEAD: usize = 4;
 
-/// What stands before a message of `len` bytes. A longer one than a ring has room for is never pushed.
+/// Header of a message of `len` bytes. Messages longer than a ring are never pushed.
 pub(crate) fn head(len: usize) -> [u8; HEAD] {
     u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes()
 }

@@ -1,8 +1,8 @@
-//! The severities of the error log, in nginx's words and order.
+//! Severities of the error log, in nginx's words and order.
 
 use std::fmt;
 
-/// How bad it is. A smaller value is worse, so `level <= limit` means "is logged".
+/// Severity. A smaller value is worse, so `level <= limit` means "is logged".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// The server cannot start or go on.
@@ -17,7 +17,7 @@ pub enum Level {
     Warn,
     /// Starts, stops, reloads.
     Notice,
-    /// What clients did wrong.
+    /// Errors of clients.
     Info,
     /// Every step.
     Debug,

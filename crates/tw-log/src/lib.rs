@@ -1,9 +1,9 @@
-//! Logs that never make a loop wait.
+//! Logs that never block an event loop.
 //!
-//! A line is copied into the bounded ring of its [`Sink`]; one writer thread per sink takes whole batches out of it
-//! and owns every system call on the log. When the log cannot keep up, lines are dropped, counted and reported; the
-//! thread that logs never notices. [`ErrorLog`] makes nginx's error lines for any number of sinks, [`time`] the times of
-//! both logs, and [`escape`] nginx's access log escapes. What a sink writes to is its [`Target`].
+//! A line is copied into the bounded ring of its [`Sink`]. One writer thread per sink takes whole batches from the
+//! ring and makes every system call on the log. When the log cannot keep up, lines are dropped, counted and reported;
+//! the logging thread never waits. [`ErrorLog`] makes nginx's error lines for any number of sinks, [`time`] the times
+//! of both logs, and [`escape`] nginx's access log escapes. A sink writes to its [`Target`].
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -54,7 +54,8 @@ impl Cyclic {
         self.put(MARK)
     }
 
-    /// What lies behind the newest line at the end would otherwise be read as the lines before the oldest.
+    /// Blanks the old bytes after the newest line at the end of the file, which would otherwise be read as lines
+    /// before the oldest.
     fn blank_rest(&mut self) -> Result<(), Errno> {
         let mut blank = vec![b' '; self.size - self.at];
         if let Some(last) = blank.last_mut() {

@@ -1,4 +1,4 @@
-//! Why a log is not open.
+//! Error of opening a log.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct OpenError {
     pub call: &'static str,
     /// The path as it was given.
     pub path: String,
-    /// What the system said.
+    /// Error of the system.
     pub errno: Errno,
 }
 

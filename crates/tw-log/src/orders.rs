@@ -1,5 +1,4 @@
-//! How threads that log, and the main thread, speak to a writer: it is awake, lingering or asleep; it may be told to
-//! reopen or to close; it says when it has closed.
+//! Commands to a writer thread: reopen and close, with its answers, and its state (awake, lingering or asleep).
 
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -21,7 +20,7 @@ const ASLEEP: u8 = 2;
 /// The writer has gone.
 const CLOSED: u8 = 3;
 
-/// How closing a sink ended.
+/// Result of closing a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Closed {
@@ -31,7 +30,7 @@ pub enum Closed {
     Late,
 }
 
-/// Where to go on after a rotation.
+/// File to continue in after a rotation.
 #[derive(Debug)]
 pub(crate) enum NewFile {
     /// Open what the target names.
@@ -49,10 +48,10 @@ pub(crate) struct Orders {
     closed: Condvar,
 }
 
-/// What lies on the writer's desk. Locked when something is ordered or looked up, never for a line.
+/// State shared with the writer. Locked when a command is given or looked up, never for a line.
 #[derive(Debug)]
 struct Desk {
-    /// What to write to, until the writer starts.
+    /// Output, until the writer starts.
     output: Option<Output>,
     begun: bool,
     reopen: Option<NewFile>,
@@ -93,7 +92,7 @@ impl Orders {
 
     // ---- for the main thread ----
 
-    /// Whether the writer is to be started now: it is started once.
+    /// Returns `true` if the caller has to start the writer now; it is started once.
     pub(crate) fn begin(&self) -> bool {
         !mem::replace(&mut self.desk().begun, true)
     }
@@ -131,19 +130,19 @@ impl Orders {
 
     // ---- for the writer ----
 
-    /// The first word of the writer: whom to wake from now on. Returns what to write to.
+    /// Registers the writer's thread, which is woken from now on. Returns its output.
     pub(crate) fn started(&self) -> Option<Output> {
         let _ = self.writer.set(thread::current());
         self.desk().output.take()
     }
 
-    /// What is ordered. A reopen is ordered once, closing stays.
+    /// Takes the pending commands. A reopen is taken once, a close stays.
     pub(crate) fn take(&self) -> Order {
         let mut desk = self.desk();
         Order { reopen: desk.reopen.take(), close: desk.close }
     }
 
-    /// Whether there is anything to do besides writing.
+    /// Returns `true` if a command is pending.
     pub(crate) fn any(&self) -> bool {
         let desk = self.desk();
         desk.close || desk.reopen.is_some()
@@ -175,7 +174,7 @@ impl Orders {
         }
     }
 
-    /// From here on, whoever adds a line learns that nobody will write it.
+    /// Makes every later push of a line fail, because the writer has ended.
     pub(crate) fn refuse(&self) {
         self.state.store(CLOSED, SeqCst);
     }
@@ -197,7 +196,7 @@ impl Orders {
     }
 }
 
-/// What the writer should do after it has written what is queued.
+/// Commands for the writer, to carry out after it has written the queued lines.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// Go on in another file.
@@ -206,7 +205,7 @@ pub(crate) struct Order {
     pub(crate) close: bool,
 }
 
-/// How deep the writer rests.
+/// Sleep state of the writer.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Rest {

@@ -1,4 +1,4 @@
-//! What a writer writes to, once it is open.
+//! Opened output of a writer.
 
 use std::os::fd::OwnedFd;
 
@@ -6,7 +6,7 @@ use crate::files::Opened;
 use crate::memory::Cyclic;
 use crate::syslog::Datagrams;
 
-/// What a writer writes to.
+/// Opened output of a writer.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// A stream of bytes: a file, a pipe, a terminal.

@@ -1,18 +1,18 @@
-//! The bounded buffer between the threads that log and the thread that writes.
+//! Bounded buffer between the threads that log and the thread that writes.
 //!
-//! Memory is a fixed number of chunks. A thread appends to its own shard, so threads do not meet; a shard has two sides,
-//! and the writer turns them before it takes one, so a producer and the writer do not meet either:
+//! Memory is a fixed number of chunks. Each thread appends to a shard of its own, so threads do not contend. A shard
+//! has two sides, and the writer swaps them before it takes one, so a producer and the writer do not contend either:
 //!
 //! ```text
-//! thread A ──► shard 0: side 0 [chunk chunk] ◄── turn ──► side 1 []  ─┐
-//! thread B ──► shard 1: side 0 []            ◄── turn ──► side 1 []  ─┼─► writer: one writev per batch ─► chunks go back
+//! thread A ──► shard 0: side 0 [chunk chunk] ◄── swap ──► side 1 []  ─┐
+//! thread B ──► shard 1: side 0 []            ◄── swap ──► side 1 []  ─┼─► writer: one writev per batch ─► chunks go back
 //! thread C ──► shard 2: …                                             ┘
 //! ```
 //!
-//! Nothing here blocks: locks are only tried, and each is held for one copy. A panic that holds one ends the process; its last
-//! words go through the other shards. Lines of one thread keep their order as long
-//! as no more than [`SHARDS`] threads log; beyond that, two threads share a shard, and a line that meets another one
-//! there moves to a neighbour instead of waiting.
+//! Nothing here blocks: locks are only tried, and each is held for one copy. A panic while one is held ends the
+//! process; its last lines go through the other shards. Lines of one thread keep their order as long as no more than
+//! [`SHARDS`] threads log. Beyond that, two threads share a shard, and a line that finds it locked goes to a
+//! neighbouring shard instead of waiting.
 
 use std::mem;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -47,17 +47,17 @@ const CHUNKS_MAX: usize = 256;
 /// Tries on a shard that another thread is using, before a line moves to the next one. A copy takes some 20 ns.
 const SPINS: usize = 64;
 
-/// What became of a line.
+/// Result of logging a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Pushed {
-    /// It will be written.
+    /// Queued: the line will be written.
     Queued,
     /// The ring is full, or the log closed; the line is gone and counted.
     Dropped,
 }
 
-/// What a push found out that may concern the writer.
+/// Result of a push, with the reason to wake the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Push {
     /// The line is in a chunk that was already in use.
@@ -76,13 +76,13 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// What was appended.
+    /// Bytes appended so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Chunks nobody uses. A set bit in `free` is a chunk lying in its slot.
+/// Unused chunks. A set bit in `free` is a chunk in its slot.
 #[derive(Debug)]
 struct Pool {
     free: [AtomicU64; CHUNKS_MAX / 64],
@@ -160,12 +160,12 @@ pub(crate) struct Ring {
     shards: Box<[Shard]>,
 }
 
-/// What the writer took out of a ring.
+/// Chunks that the writer took out of a ring.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// In the order in which each thread appended.
     pub(crate) chunks: Vec<Chunk>,
-    /// How many lines are in them.
+    /// Number of lines in them.
     pub(crate) lines: u64,
 }
 
@@ -175,7 +175,7 @@ impl Ring {
         Self { pool: Pool::new(size), shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    /// Appends one line, or several at once, that shall stay together: `head`, then `parts`. Copies; waits for nobody.
+    /// Appends one line, or several at once that stay together: `head`, then `parts`. Copies, never waits.
     pub(crate) fn push(&self, head: &[u8], parts: &[&[u8]]) -> Push {
         let home = shard_of_thread();
         for index in (home..SHARDS).chain(0..home) {
@@ -226,7 +226,7 @@ impl Ring {
         if wanted == 0 { Push::Appended } else { Push::Grew }
     }
 
-    /// Whether anything was appended since the last [`Ring::take`].
+    /// Returns `true` if anything was appended since the last [`Ring::take`].
     pub(crate) fn is_pending(&self) -> bool {
         self.shards.iter().any(|shard| shard.pending.load(SeqCst))
     }
@@ -262,7 +262,7 @@ impl Ring {
 }
 
 impl Shard {
-    /// The side to append to, unless somebody is in it or has panicked there.
+    /// Side to append to, unless it is locked or a panic left it broken.
     fn try_active(&self) -> Option<WholeGuard<'_, Side>> {
         let active = self.active.load(SeqCst);
         let side = self.sides[active].try_lock_if_whole()?;

@@ -1,4 +1,4 @@
-//! One place that log lines go to: its ring, its writer thread, its counts.
+//! Sink: one destination of log lines, with its ring, its writer thread and its counters.
 
 use std::borrow::Cow;
 use std::fs::{self, OpenOptions};
@@ -41,7 +41,7 @@ impl Default for SinkConfig {
     }
 }
 
-/// When to write, if not at once.
+/// Conditions for a batched write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// Write when about this many bytes wait; at most half a ring, counted in chunks of a page or more.
@@ -52,7 +52,7 @@ pub struct Batch {
     pub gzip: Option<u32>,
 }
 
-/// What happened to the lines of a sink since it was opened.
+/// Counters of a sink since it was opened.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Lines written.
@@ -69,11 +69,11 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Sink(Arc<Handle>);
 
-/// What keeps a log open. The writer holds only [`Shared`], so that dropping this ends it.
+/// Owner of an open log. The writer holds only [`Shared`], so dropping the last handle ends it.
 #[derive(Debug)]
 struct Handle(Arc<Shared>);
 
-/// What the threads that log and the writer have in common.
+/// State shared by the threads that log and the writer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) target: Target,
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub(crate) orders: Orders,
     /// Lines came that shall not wait for a batch to fill.
     pub(crate) urgent: AtomicBool,
-    /// Where the writer reports failures; weak, because an error log holds sinks.
+    /// Log for failures of the writer; weak, because an error log holds sinks.
     pub(crate) reports: Weak<Mutex<ErrorLog>>,
 }
 
@@ -113,7 +113,7 @@ impl Sink {
         Ok(Self::new(target.clone(), output, config, reports))
     }
 
-    /// A sink for a descriptor that somebody else opened.
+    /// Makes a sink for a descriptor that is already open.
     pub(crate) fn adopt(
         target: Target,
         file: OwnedFd,
@@ -138,7 +138,7 @@ impl Sink {
         self.push_parts(&[line])
     }
 
-    /// The same for a line in parts.
+    /// Logs a line given in parts.
     pub fn push_parts(&self, parts: &[&[u8]]) -> Pushed {
         let shared = &self.0.0;
         if shared.target.is_framed() {
@@ -175,7 +175,7 @@ impl Sink {
         self.0.0.orders.reopen(NewFile::Again);
     }
 
-    /// Goes on in `file`, which somebody with more rights has opened. Does not wait.
+    /// Continues in `file`, which a process with more privileges has opened. Does not wait.
     pub fn reopen_with(&self, file: OwnedFd) {
         self.0.0.orders.reopen(NewFile::Open(file));
     }
@@ -192,13 +192,13 @@ impl Sink {
         self.0.0.orders.wait_closed(deadline)
     }
 
-    /// What happened to its lines so far.
+    /// Counters of the sink.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.0.0.counts
     }
 
-    /// What it writes to.
+    /// Target of the sink.
     pub(crate) fn target(&self) -> &Target {
         &self.0.0.target
     }
@@ -209,7 +209,7 @@ impl Sink {
         self.0.0.name()
     }
 
-    /// Whether this is a handle to the sink of `shared`.
+    /// Returns `true` if this is a handle to the sink of `shared`.
     pub(crate) fn is(&self, shared: &Shared) -> bool {
         std::ptr::eq(&raw const *self.0.0, shared)
     }
@@ -229,17 +229,17 @@ pub(crate) struct WeakSink {
 }
 
 impl WeakSink {
-    /// The sink, if somebody still uses it.
+    /// The sink, if it is still in use.
     pub(crate) fn upgrade(&self) -> Option<Sink> {
         self.handle.upgrade().map(Sink)
     }
 
-    /// Whether nobody uses the sink any more and its writer has ended.
+    /// Returns `true` if the sink is unused and its writer has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.strong_count() == 0
     }
 
-    /// Waits until the writer of a sink that nobody uses any more has ended, at most until `deadline`.
+    /// Waits until the writer of an unused sink has ended, at most until `deadline`.
     pub(crate) fn wait_closed(&self, deadline: Instant) -> Closed {
         self.shared.upgrade().map_or(Closed::Written, |shared| shared.orders.wait_closed(deadline))
     }
@@ -268,22 +268,22 @@ impl Shared {
         pushed
     }
 
-    /// Where failures of this log are reported now.
+    /// Error log for failures of this log.
     pub(crate) fn error_log(&self) -> ErrorLog {
         self.reports.upgrade().map_or_else(ErrorLog::none, |log| lock(&log).clone())
     }
 
-    /// Whether so much waits that the writer should not linger.
+    /// Returns `true` if enough lines are queued that the writer should not linger.
     pub(crate) fn is_batch_full(&self) -> bool {
         let half = self.ring.size() / 2;
         self.ring.used_size() > self.config.batch.map_or(half, |batch| batch.size.min(half))
     }
 }
 
-/// Opens a log for appending, creating it; the error reads as nginx words it. Waits for the disk.
+/// Opens a log for appending, creating it if it is missing; the error is worded as nginx does. Waits for the disk.
 ///
-/// A name of our own standard output or error (`/dev/stdout`, or a link to it) is that descriptor again, unless it is a
-/// plain file: a socket has no name to be opened by, and a pipe may belong to whoever started us.
+/// A name of our own standard output or error (`/dev/stdout`, or a link to it) is that descriptor again, unless it is
+/// a plain file: a socket has no name to be opened by, and a pipe may belong to the user who started us.
 pub fn open_log(path: &Path) -> Result<OwnedFd, OpenError> {
     let opened = match standard_stream(path) {
         Some(stream) => stream,

@@ -1,4 +1,4 @@
-//! All sinks of the process: one per target and settings, whoever asks, in whatever generation of the configuration.
+//! Sinks of the process: one per target and settings, shared by all generations of the configuration.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,18 +15,18 @@ use crate::sink::{Sink, SinkConfig, WeakSink};
 use crate::target::Target;
 use crate::{ErrorLog, OpenError};
 
-/// The sinks of the process, for the main thread; a clone leads to the same. A sink nobody uses any more is closed and forgotten.
+/// Sinks of the process, used by the main thread; clones share them. An unused sink is closed and forgotten.
 #[derive(Debug, Clone)]
 pub struct Sinks {
     open: Arc<Mutex<Open>>,
-    /// Where writers report failures of their logs.
+    /// Error log for failures of writers.
     reports: Arc<Mutex<ErrorLog>>,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     sinks: HashMap<(Target, SinkConfig), WeakSink>,
-    /// Those that nobody uses any more, and whose writers may not have ended yet.
+    /// Unused sinks whose writers may not have ended yet.
     leaving: Vec<WeakSink>,
     handed: HashMap<PathBuf, OwnedFd>,
     started: bool,
@@ -52,7 +52,7 @@ impl Sinks {
 
     /// The sink that writes to `target`, opened if it is new. Waits for the disk.
     ///
-    /// One that is open with other settings stays as it is, beside the new one, until nobody uses it any more.
+    /// A sink that is open with other settings stays beside the new one until it is unused.
     pub fn get(&self, target: &Target, config: SinkConfig) -> Result<Sink, OpenError> {
         if let Some(file) = self.handed(target) {
             let file = file.map_err(|error| OpenError {
@@ -67,12 +67,12 @@ impl Sinks {
         self.get_or_open(target, config, || Sink::open(target, config, Arc::downgrade(&self.reports)))
     }
 
-    /// What was handed over for a target.
+    /// Descriptor that was handed over for a target.
     pub fn handed(&self, target: &Target) -> Option<io::Result<OwnedFd>> {
         self.lock().handed.get(target.path()?).map(OwnedFd::try_clone)
     }
 
-    /// The same for a file that somebody with more rights has opened.
+    /// The sink of a file that a process with more privileges has opened.
     pub fn adopt(&self, path: &Path, file: OwnedFd, config: SinkConfig) -> Result<Sink, OpenError> {
         let target = Target::File(path.to_owned());
         self.get_or_open(&target, config, || {
@@ -80,14 +80,14 @@ impl Sinks {
         })
     }
 
-    /// Files that somebody with more rights has opened, in the place of those handed over before: logs of these names
-    /// go there instead of being opened, from now on and after [`Sinks::reopen`].
+    /// Replaces the files handed over by a process with more privileges: logs of these names use them instead of
+    /// opening files, from now on and after [`Sinks::reopen`].
     pub fn hand_over(&self, files: impl IntoIterator<Item = (PathBuf, OwnedFd)>) {
         self.lock().handed = files.into_iter().collect();
     }
 
-    /// Where writers report failures of their logs from now on; before, and for the error log's own failures, it is
-    /// standard error.
+    /// Sets the error log for failures of writers. Before, and for failures of the error log itself, it is standard
+    /// error.
     pub fn report_to(&self, log: ErrorLog) {
         *lock(&self.reports) = log;
     }
@@ -108,8 +108,8 @@ impl Sinks {
         }
     }
 
-    /// Writes what is queued and ends the writers, waiting at most until `deadline` for all of them together; also for those
-    /// of sinks that nobody uses any more, which are ending already.
+    /// Writes all queued lines and ends the writers, including those of unused sinks, waiting at most until
+    /// `deadline` for all of them together.
     pub fn flush_and_close(&self, deadline: Instant) -> Closed {
         let used = self.all();
         let ended = used.iter().map(|sink| sink.flush_and_close(deadline)).collect::<Vec<_>>();
@@ -153,7 +153,7 @@ impl Sinks {
 }
 
 impl Open {
-    /// Takes out what nobody uses any more and has not ended yet.
+    /// Removes the unused sinks, and returns those whose writers have not ended.
     fn forget_unused(&mut self) -> Vec<WeakSink> {
         let mut leaving = std::mem::take(&mut self.leaving);
         let unused = self.sinks.extract_if(|_, sink| sink.upgrade().is_none());

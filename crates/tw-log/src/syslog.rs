@@ -17,12 +17,12 @@ const FACILITIES: [&str; 24] = [
     "local7",
 ];
 
-/// Which part of a system speaks.
+/// Facility of a syslog message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Facility(u8);
 
 impl Facility {
-    /// What nginx takes if nothing is said.
+    /// Default of nginx.
     pub const LOCAL7: Self = Self(23);
 
     /// The facility of `facility=WORD`.
@@ -32,10 +32,10 @@ impl Facility {
     }
 }
 
-/// What stands before every message.
+/// Header of every message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SyslogHead {
-    /// Which part of a system speaks.
+    /// Facility of the messages.
     pub facility: Facility,
     /// `HOST TAG: ` or `TAG: `, as it follows the time.
     from: Box<str>,
@@ -77,7 +77,7 @@ enum Socket {
     Unix(UnixDatagram),
 }
 
-/// What failed, in nginx's words.
+/// Failed operation, in nginx's words.
 #[derive(Debug)]
 pub(crate) struct SendError {
     /// `connect()` or `send()`.
@@ -86,7 +86,7 @@ pub(crate) struct SendError {
 }
 
 impl SendError {
-    /// How bad it is: a server that is away is an error, what should not happen to a socket an alert.
+    /// Severity: a server that is away is an error, an unexpected failure of a socket an alert.
     pub(crate) fn level(&self) -> Level {
         use ErrorKind::{
             BrokenPipe, ConnectionRefused, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,
@@ -104,17 +104,17 @@ impl SendError {
     }
 }
 
-/// What became of a message.
+/// Result of sending a message.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// It is on its way.
+    /// Sent.
     Yes,
-    /// It is on its way over a new socket. What failed may have told the fate of the message before: a server of UDP that
-    /// is away is only known by that.
+    /// Sent over a new socket. The failure may be about an earlier message: the absence of a UDP server shows only
+    /// after the first one.
     Anew(SendError),
     /// The server does not take it now.
     Busy,
-    /// It is lost.
+    /// Lost.
     No(SendError),
 }
 

@@ -1,4 +1,4 @@
-//! What a sink writes to.
+//! Targets of sinks.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tw_base::Errno;
 
-/// What a sink writes to. Two that are equal share one sink.
+/// Target of a sink. Sinks with equal targets are one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Standard error.
@@ -25,7 +25,7 @@ pub enum Target {
     Files(NamedFiles),
 }
 
-/// Where a syslog server is.
+/// Address of a syslog server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SyslogServer {
     /// UDP.
@@ -37,7 +37,7 @@ pub enum SyslogServer {
 /// A cyclic buffer of whole lines: a file in memory (`memfd`), which an operator reads through `/proc/PID/fd`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// What it is called in `/proc/PID/fd`.
+    /// Name of the file in `/proc/PID/fd`.
     pub name: String,
     /// Bytes, more than a line.
     pub size: usize,
@@ -46,11 +46,11 @@ pub struct Memory {
 /// Files whose names the lines bring along.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedFiles {
-    /// What the log is called in messages and metrics: its path as written.
+    /// Name of the log in messages and metrics: its path as written.
     pub name: String,
     /// `open_log_file_cache`; `None` opens a file for every batch of lines.
     pub cache: Option<CacheConfig>,
-    /// How a file is opened.
+    /// Privileges and rules for opening a file.
     pub opener: Opener,
 }
 
@@ -67,7 +67,7 @@ pub struct CacheConfig {
     pub valid: Duration,
 }
 
-/// What may be on the way to a file.
+/// Symbolic links permitted in the path of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Links {
     /// Symbolic links are followed.
@@ -85,9 +85,9 @@ pub struct Opener(pub fn(&CStr, Links) -> Result<OwnedFd, NotOpened>);
 /// Why a file was not opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotOpened {
-    /// What the system said.
+    /// Error of the system.
     pub errno: Errno,
-    /// What a message says behind that: nothing, or `, denied by …`.
+    /// Addition to the message: nothing, or `, denied by …`.
     pub addition: String,
 }
 
@@ -144,7 +144,7 @@ impl Target {
         }
     }
 
-    /// Whether the writer has to know where each push begins and ends.
+    /// Returns `true` if the writer has to know where each push begins and ends.
     pub(crate) fn is_framed(&self) -> bool {
         matches!(self, Self::Syslog(_) | Self::Memory(_) | Self::Files(_))
     }

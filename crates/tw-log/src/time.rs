@@ -1,4 +1,4 @@
-//! The times of both logs, in the local time zone, formatted once per second and thread.
+//! Times of both logs, in the local time zone, formatted once per second and thread.
 //!
 //! The zone is read when the first log is opened and kept, as in nginx: a loop thread never reads a file for it, and
 //! never takes libc's time zone lock. Seconds and milliseconds since 1970 are arguments; nothing here reads a clock.

@@ -1,4 +1,4 @@
-//! The thread that writes one log.
+//! Thread that writes one log.
 //!
 //! ```text
 //!            first line                 nothing new
@@ -32,11 +32,11 @@ use crate::target::{NotOpened, Target};
 use crate::{Level, error_log, frame, gzip};
 
 // DIFF(nginx): the loop does not write lines itself.
-/// Time for which lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
+/// Time for which lines gather after a write. Too short to notice, long enough to bound wake-ups to 1,000/s.
 const LINGER: Duration = Duration::from_millis(1);
 
-/// Batches of a burst that are written before lines gather: whoever looks into a log after each of some requests finds
-/// its lines. 64 wake-ups are 0.2 ms of a loop, once per burst.
+/// Batches of a burst that are written before lines gather, so that lines of a few single requests are in the log at
+/// once. 64 wake-ups are 0.2 ms of a loop, once per burst.
 const BURST: u32 = 64;
 
 /// Pause after a failed write.
@@ -64,7 +64,7 @@ const STACK_SIZE: usize = 256 * 1024;
 /// Memory for messages or compressed lines that is kept from one batch to the next, bytes.
 const FLAT_KEEP: usize = 64 * 1024;
 
-/// How a batch went.
+/// Result of writing a batch.
 enum Wrote {
     /// Nothing of it is left.
     All,
@@ -196,7 +196,7 @@ impl Writer {
         }
     }
 
-    /// Whether lines are written as they come although others may follow: each may need a file of its own anyway.
+    /// Returns `true` if lines are written without waiting for more: each may need a file of its own anyway.
     fn is_prompt(&self) -> bool {
         matches!(self.output, Output::Files(_)) && self.last == 1
     }
@@ -434,7 +434,7 @@ impl Writer {
         }
     }
 
-    /// Says how many lines were dropped, once there is room again. The error log itself is told too: it has room.
+    /// Reports the number of dropped lines once there is room again, also to the error log itself.
     fn report_dropped(&mut self) {
         let dropped = self.shared.counts.dropped.value();
         if dropped != self.dropped_known
@@ -463,7 +463,7 @@ fn is_writable(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&POLL)).is_ok_and(|ready| ready > 0)
 }
 
-/// Whether `every` has passed since `last`, which then becomes now.
+/// Returns `true` if `every` has passed since `last`, and sets `last` to now.
 fn is_due(last: &mut Option<Instant>, every: Duration) -> bool {
     let now = Instant::now();
     let due = last.is_none_or(|last| now.duration_since(last) >= every);

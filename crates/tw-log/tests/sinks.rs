@@ -52,7 +52,7 @@ fn error_log(sinks: &Sinks, dir: &TempDir) -> (ErrorLog, PathBuf) {
     (log, path)
 }
 
-/// A pipe that holds a page and that nobody reads until the test does.
+/// Pipe that holds one page and is not read until the test reads it.
 fn stalled(dir: &TempDir) -> (PathBuf, File) {
     let path = dir.join("pipe");
     mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();

@@ -46,7 +46,7 @@ const ALLOWED: &[(&str, Counts)] = &[
     ("tw-dns", counts(0, 7, 0)),
     ("tw-http", counts(0, 15, 0)),
     ("tw-http2", counts(4, 10, 0)),
-    ("tw-log", counts(78, 4, 0)),
+    ("tw-log", counts(0, 4, 0)),
     ("tw-modules", counts(404, 11, 7)),
     ("tw-net", counts(1, 4, 0)),
     ("tw-rt", counts(86, 6, 0)),
