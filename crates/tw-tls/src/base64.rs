@@ -8,7 +8,7 @@ pub(crate) use tw_http::base64::Malformed;
 /// RFC 7468, section 2: "each line … exactly 64 characters".
 const LINE: usize = 64;
 
-/// What a text means; the result is wiped, since it may be a key.
+/// Decodes a text. The result is wiped on drop, since it may be a key.
 pub(crate) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>, Malformed> {
     // As large as they can become, so that they are never moved and no copy stays behind.
     let mut letters = Zeroizing::new(Vec::with_capacity(text.len()));

@@ -1,4 +1,4 @@
-//! Facts of a certificate, as nginx's variables have them (`$ssl_client_s_dn` and its neighbours).
+//! Certificate fields, as nginx's variables have them (`$ssl_client_s_dn` and its neighbours).
 
 use std::fmt::Write;
 
@@ -72,12 +72,12 @@ impl<'a> Facts<'a> {
         u64::try_from(left / DAY).unwrap_or(0)
     }
 
-    /// When it ends, in seconds since 1970; 0 for before.
+    /// End of validity, in seconds since 1970; 0 for earlier times.
     pub fn ends_at(&self) -> u64 {
         u64::try_from(self.0.not_after).unwrap_or(0)
     }
 
-    /// When it begins, in seconds since 1970; 0 for before.
+    /// Start of validity, in seconds since 1970; 0 for earlier times.
     pub fn begins_at(&self) -> u64 {
         u64::try_from(self.0.not_before).unwrap_or(0)
     }
@@ -87,7 +87,7 @@ impl<'a> Facts<'a> {
         self.0.serial
     }
 
-    /// What the key of its issuer is called (RFC 5280, section 4.2.1.1).
+    /// Key identifier of the issuer (RFC 5280, section 4.2.1.1).
     pub fn authority_key(&self) -> Option<&'a [u8]> {
         self.0.extensions.authority_key
     }

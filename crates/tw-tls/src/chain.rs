@@ -9,14 +9,14 @@ use crate::der::{Reader, SEQUENCE};
 use crate::pem::{self, PemError};
 use crate::x509::Certificate;
 
-/// A chain of some hundred kilobytes is no handshake anybody finishes.
+/// Limit of a chain's size: a chain of hundreds of kilobytes cannot be used in handshakes.
 const CHAIN_SIZE_MAX: usize = 1 << 20;
 const CHAIN_COUNT_MAX: usize = 100;
 /// The bundles of systems have some 150 certificates in 220 KB.
 const AUTHORITIES_SIZE_MAX: usize = 16 << 20;
 const AUTHORITIES_COUNT_MAX: usize = 10_000;
 
-/// What bounds the texts of an operator.
+/// Limits of configured texts.
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
         "CHAIN_SIZE_MAX",

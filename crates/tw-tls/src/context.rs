@@ -1,5 +1,5 @@
-//! Sessions that belong to somebody: a session is taken up only by a server that has the same certificates, and believes the same
-//! authorities, as the one it began with (OpenSSL: session id context).
+//! Session id contexts (as in OpenSSL): a session is resumed only by a server that has the same certificates and
+//! trusts the same authorities as the one it began with.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use rustls::server::{ProducesTickets, StoresServerSessions};
 
 const SIZE: usize = 32;
 
-/// Who a session belongs to.
+/// Session id context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context([u8; SIZE]);
 
 impl Context {
-    /// That of a server which is known by these bytes, in this order.
+    /// Context of a server with this identity, given as byte strings in this order.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut digest = Digest::new(&SHA256);
         for part in parts {
@@ -28,7 +28,7 @@ impl Context {
     }
 }
 
-/// What keeps sessions, or seals them, of one context.
+/// Session cache or ticketer restricted to one context.
 pub struct Within<T: ?Sized> {
     context: Context,
     inner: Arc<T>,

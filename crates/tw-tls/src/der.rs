@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         if self.rest.first() == Some(&tag) { self.element().map(Some) } else { Ok(None) }
     }
 
-    /// What is inside of the next element, which has this tag.
+    /// Contents of the next element, which must have this tag.
     pub(crate) fn enter(&mut self, tag: u8) -> Result<Reader<'a>, Malformed> {
         self.expect(tag).map(|element| Reader::new(element.content))
     }

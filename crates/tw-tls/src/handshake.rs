@@ -1,4 +1,4 @@
-//! Signatures of handshakes and of certificates, by the key of a certificate of any version.
+//! Verification of signatures in handshakes and on certificates, for certificates of any version.
 //!
 //! rustls's own functions want version 3 of X.509; what `openssl ca` signs without extensions is version 1.
 
@@ -17,18 +17,18 @@ use crate::x509::{Certificate, PublicKey, Signed};
 /// Bits of a key of RSA that OpenSSL trusts (its security level 2).
 const TRUSTED_RSA_BITS: u32 = 2048;
 
-/// What the library can verify.
+/// Signature algorithms that can be verified.
 pub(crate) static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> =
     LazyLock::new(|| default_provider().signature_verification_algorithms);
 
-/// What a signature of a certificate or a revocation list is.
+/// Result of verifying the signature of a certificate or a revocation list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signature {
     Good,
     Bad,
 }
 
-/// Whether this key signed that.
+/// Verifies that this key made the signature.
 pub(crate) fn check(signed: &Signed<'_>, key: &PublicKey<'_>) -> Signature {
     let is_good = ALGORITHMS.all.iter().any(|algorithm| {
         algorithm.signature_alg_id().as_ref() == signed.algorithm
@@ -104,7 +104,7 @@ pub(crate) fn schemes() -> Vec<SignatureScheme> {
     ALGORITHMS.supported_schemes()
 }
 
-/// A certificate that somebody has shown.
+/// Parses a certificate that the peer sent.
 pub(crate) fn parse<'a>(cert: &'a CertificateDer<'_>) -> Result<Certificate<'a>, Error> {
     Certificate::parse(cert).map_err(|_| CertificateError::BadEncoding.into())
 }

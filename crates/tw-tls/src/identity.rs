@@ -1,4 +1,4 @@
-//! A certificate chain and the private key that fits it: who a server or a client is.
+//! Certificate chain with the matching private key: the identity of a server or a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use rustls::sign::CertifiedKey;
 use crate::key::{Cost, Key, Kind};
 use crate::x509::Certificate;
 
-/// Who a server or a client is. A clone is cheap.
+/// Identity of a server or a client. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// What rustls shows and signs with.
+    /// Chain and key for rustls.
     pub certified: Arc<CertifiedKey>,
     /// Of which kind the key is.
     pub kind: Kind,
-    /// How long a signature takes.
+    /// Cost of a signature.
     pub cost: Cost,
 }
 
-/// Why chain and key are nobody.
+/// Mismatch of chain and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityError {
     /// The key belongs to another certificate.
@@ -58,7 +58,7 @@ impl Identity {
         Ok(Self { certified: Arc::new(CertifiedKey::new(chain, signing)), kind, cost })
     }
 
-    /// The same with a response of the authority that vouches for it (OCSP), as DER.
+    /// Clone of this identity with an OCSP response, as DER.
     #[must_use]
     pub fn with_staple(&self, response: Option<Vec<u8>>) -> Self {
         let CertifiedKey { cert, key, .. } = &*self.certified;

@@ -44,13 +44,13 @@ pub(crate) const LIMITS: &[Limit] = &[
 /// A private key that can sign.
 #[derive(Debug, Clone)]
 pub struct Key {
-    /// What rustls signs with.
+    /// Key for rustls.
     pub signing: Arc<dyn SigningKey>,
     /// Of which kind it is.
     pub kind: Kind,
 }
 
-/// What certificates are told apart by, where a server has several.
+/// Key type, by which a server selects one of several certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// RSA.
@@ -63,7 +63,7 @@ pub enum Kind {
     Other,
 }
 
-/// How long a signature takes.
+/// Cost of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
     /// Tens of microseconds: on a loop.
@@ -84,13 +84,13 @@ pub enum KeyError {
     OnlyCertificate,
     /// The text is no PEM; the reason.
     BadPem(&'static str),
-    /// It needs a pass phrase and there is none.
+    /// The key is encrypted and there is no pass phrase.
     NoPassword,
     /// None of the pass phrases opens it.
     BadDecrypt,
-    /// It is sealed in a way that is not known here.
+    /// Encrypted by an unsupported method.
     UnknownSeal(String),
-    /// It is no key, or of a kind that cannot be used.
+    /// Malformed, or of an unsupported type.
     BadKey(String),
     /// More bytes than this.
     TooLong(usize),
@@ -156,7 +156,7 @@ impl Key {
         })
     }
 
-    /// How long it takes to sign with it.
+    /// Cost of a signature with this key.
     pub fn cost(&self) -> Cost {
         match self.kind {
             Kind::Rsa => Cost::Slow,
@@ -215,7 +215,7 @@ impl Key {
     }
 }
 
-/// What is inside of a section.
+/// Contents of a PEM section.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Pkcs8,

@@ -1,5 +1,4 @@
-//! TLS without I/O, without a clock and without an event loop, on rustls: what a configuration means, who is trusted, and
-//! what a connection can tell of itself.
+//! TLS without I/O, clock or event loop, on rustls: settings, trust, and the properties of a connection.
 //!
 //! ```text
 //! PEM ─► chain ─┐
@@ -53,10 +52,10 @@ pub use verify::{
 };
 pub use zeroize::Zeroizing;
 
-/// Seconds since 1970, as whoever owns the clock tells them.
+/// Clock: returns seconds since 1970.
 pub type Clock = std::sync::Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// What bounds everything here that a peer or a configuration can fill.
+/// Limits of everything here that a peer or a configuration can fill.
 pub const LIMITS: &[&[tw_base::Limit]] = &[
     chain::LIMITS,
     key::LIMITS,

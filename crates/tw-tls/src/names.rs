@@ -1,4 +1,5 @@
-//! OpenSSL's names of what was negotiated or offered, for variables and logs; what has none is told as `0x1234`.
+//! OpenSSL's names of negotiated and offered algorithms, for variables and logs; without a name, the number as
+//! `0x1234`.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use crate::words::suite_name;
 pub enum Name {
     /// OpenSSL has one.
     Known(&'static str),
-    /// It has none.
+    /// Number without a name.
     Code(u16),
 }
 
@@ -55,17 +56,17 @@ pub fn scheme(scheme: SignatureScheme) -> Name {
     SCHEMES.iter().find(|(known, _)| *known == code).map_or(Name::Code(code), |(_, name)| Name::Known(name))
 }
 
-/// What a client offered, as `$ssl_sigalgs` has it: names with colons between them, appended.
+/// Appends the signature schemes that a client offered, as `$ssl_sigalgs` has them: names with colons between them.
 pub fn schemes(offered: &[SignatureScheme], out: &mut Vec<u8>) {
     list(offered.iter().map(|offered| scheme(*offered)), out);
 }
 
-/// What a client offered, as `$ssl_ciphers` has it: names with colons between them, appended.
+/// Appends the cipher suites that a client offered, as `$ssl_ciphers` has them: names with colons between them.
 pub fn suites(offered: &[CipherSuite], out: &mut Vec<u8>) {
     list(offered.iter().map(|offered| suite(*offered)), out);
 }
 
-/// What a client offered, as `$ssl_curves` has it: names with colons between them, appended.
+/// Appends the groups that a client offered, as `$ssl_curves` has them: names with colons between them.
 pub fn groups(offered: &[NamedGroup], out: &mut Vec<u8>) {
     list(offered.iter().map(|offered| group(*offered)), out);
 }

@@ -1,10 +1,11 @@
-//! What an authority says about a certificate now (OCSP, RFC 6960): questions, replies, and who is to be asked.
+//! Revocation status by OCSP (RFC 6960): requests, responses, and the responder's URL.
 //!
 //! ```text
-//! certificate, issuer ─► Question ─► (somebody sends it) ─► bytes ─► Question::read ─► Reply
+//! certificate, issuer ─► Question ─► (the caller sends it) ─► bytes ─► Question::read ─► Reply
 //! ```
-//! A reply counts if the issuer signed it, an authority above it, or somebody to whom the issuer gave a certificate for just that.
-//! Words in errors are nginx's.
+//!
+//! A response is valid if it is signed by the issuer, an authority above it, or a responder with a certificate that
+//! the issuer made for OCSP. Errors are worded as in nginx.
 
 use std::fmt;
 
@@ -53,12 +54,12 @@ const ACCESS_BY_OCSP: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01];
 /// GeneralName: uniformResourceIdentifier.
 const URI: u8 = primitive(6);
 
-/// What an authority says of a certificate.
+/// Revocation status of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It is not revoked.
+    /// Not revoked.
     Good,
-    /// It is.
+    /// Revoked.
     Revoked,
     /// The authority does not know it.
     Unknown,
@@ -77,7 +78,7 @@ impl fmt::Display for Status {
 /// A reply that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// What it says.
+    /// Revocation status.
     pub status: Status,
     /// Until when it holds, in seconds since 1970; nothing is said without.
     pub until: Option<u64>,
@@ -86,15 +87,15 @@ pub struct Reply {
 /// Why a reply does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OcspError {
-    /// It is none, or longer than [`REPLY_SIZE_MAX`].
+    /// Malformed, or longer than [`REPLY_SIZE_MAX`].
     Malformed,
     /// The authority does not answer, for a reason with this number.
     NotSuccessful(u8),
-    /// Nobody signed it who may.
+    /// Not signed by an authorized responder.
     NotSigned,
-    /// It is about other certificates.
+    /// About other certificates.
     NotFound,
-    /// Its time is over, or has not begun.
+    /// Not valid at this time.
     NotNow,
 }
 
@@ -128,7 +129,7 @@ impl From<Malformed> for OcspError {
     }
 }
 
-/// Whether a certificate was revoked, as it is asked.
+/// OCSP request for one certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The issuer first, then those above it.
@@ -166,10 +167,11 @@ impl Question {
         (0..4).fold(id, |inner, _| encode(SEQUENCE, &[&inner]))
     }
 
-    /// What a response, as DER, says at `now`, in seconds since 1970. Checks some signatures: 0.05 to 0.3 ms each.
+    /// Verifies a response, as DER, at `now`, in seconds since 1970. Checks some signatures: 0.05 to 0.3 ms each.
     ///
     /// # Errors
-    /// It does not count.
+    ///
+    /// The response is not valid.
     pub fn read(&self, response: &[u8], now: u64) -> Result<Reply, OcspError> {
         if response.len() > REPLY_SIZE_MAX {
             return Err(OcspError::Malformed);
@@ -205,7 +207,7 @@ impl Question {
         Err(OcspError::NotFound)
     }
 
-    /// Whether a CertID is that of the certificate.
+    /// Returns `true` if a CertID is that of the certificate.
     fn is_about(&self, mut id: Reader<'_>) -> Result<bool, Malformed> {
         let algorithm = id.enter(SEQUENCE)?.expect(OID)?.content;
         let name_hash = id.expect(OCTET_STRING)?.content;
@@ -268,7 +270,8 @@ const BY_NAME: u8 = context(1);
 const BY_KEY: u8 = context(2);
 
 impl Basic<'_> {
-    /// Whether the issuer signed it, who stands above it, or who has its permission to.
+    /// Returns `true` if this certificate is the issuer, an authority above it, or a responder authorized by the
+    /// issuer.
     fn is_signed_for(&self, issuers: &[Certificate<'_>], now: i64) -> bool {
         if issuers.iter().any(|issuer| handshake::check(&self.signed, &issuer.key) == Signature::Good) {
             return true;

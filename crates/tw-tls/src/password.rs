@@ -25,7 +25,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Pass phrases, which are wiped when they are dropped and shown to nobody.
+/// Pass phrases; wiped on drop, never printed.
 #[derive(Clone, Default)]
 pub struct Passwords(Vec<Zeroizing<Vec<u8>>>);
 

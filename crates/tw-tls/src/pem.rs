@@ -1,6 +1,6 @@
-//! PEM (RFC 7468, and RFC 1421 for what OpenSSL writes in front of keys that it encrypts): sections of a text.
+//! PEM (RFC 7468, and RFC 1421 for the headers of keys that OpenSSL encrypts): sections of a text.
 //!
-//! What stands between sections is skipped, as OpenSSL does: people write comments there.
+//! Text between sections is skipped, as in OpenSSL: it holds comments.
 
 use zeroize::Zeroizing;
 
@@ -10,7 +10,7 @@ use crate::der::{Reader, SEQUENCE};
 /// One section: from its BEGIN to its END.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section<'a> {
-    /// What it says it is: `CERTIFICATE`.
+    /// Label of the section, such as `CERTIFICATE`.
     pub(crate) label: &'a str,
     /// Lines of the form `Name: value` in front of the body.
     headers: &'a [u8],
@@ -23,7 +23,7 @@ pub(crate) struct Section<'a> {
 pub(crate) enum PemError {
     /// A section begins and does not end.
     BadEndLine,
-    /// What is in it is not base64.
+    /// The body is not base64.
     BadBase64,
 }
 

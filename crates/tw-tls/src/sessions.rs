@@ -1,6 +1,6 @@
-//! A cache of sessions that all threads share (`ssl_session_cache shared:name:size`).
+//! Session cache shared by all threads (`ssl_session_cache shared:name:size`).
 //!
-//! Bounded in bytes; the one that was used longest ago makes room. Locks are held for a look or a change, never longer.
+//! Bounded in bytes; the least recently used session is evicted. Locks are held only for a lookup or a change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::Clock;
 
 /// nginx: "One megabyte can store about 4000 sessions".
 const ENTRY_COST: usize = 256;
-/// What an entry costs besides its key and value: two nodes of maps, two counters of references.
+/// Overhead of an entry besides its key and value: two nodes of maps, two reference counters.
 const ENTRY_OVERHEAD: usize = 160;
 /// As many as there may be loops that look at the same time.
 const SHARDS: usize = 16;
@@ -43,7 +43,7 @@ pub struct Cache {
     evicted: Counter,
 }
 
-/// What a cache has done and has.
+/// Statistics of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheStats {
     /// Sessions now.
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// What it has done and has. Takes every lock once.
+    /// Statistics of the cache. Takes every lock once.
     pub fn stats(&self) -> CacheStats {
         let (mut sessions, mut bytes) = (0, 0);
         for shard in &self.shards {
@@ -167,7 +167,7 @@ impl Cache {
     }
 }
 
-/// What an entry counts against the size.
+/// Size of an entry as it counts against the limit.
 fn cost(key: &[u8], value: &[u8]) -> usize {
     (key.len() + value.len() + ENTRY_OVERHEAD).max(ENTRY_COST)
 }

@@ -1,4 +1,4 @@
-//! What is offered in handshakes: versions, cipher suites and groups, for servers and clients.
+//! Offer in handshakes: versions, cipher suites and groups, for servers and clients.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::{SignatureScheme, SupportedCipherSuite};
 
 use crate::words::{Group, Protocol, Protocols, default_ciphers, default_ciphersuites, default_groups};
 
-/// What is offered; the default is nginx's.
+/// Offer in handshakes; the default is nginx's.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Versions.

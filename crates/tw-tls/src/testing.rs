@@ -1,4 +1,4 @@
-//! Authorities and certificates that tests make for themselves.
+//! Authorities and certificates made for tests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -57,7 +57,7 @@ impl Authority {
         Leaf { der, key }
     }
 
-    /// The same certificate without extensions and the number of its version, signed anew.
+    /// Copy of the certificate without extensions and version number (X.509 version 1), signed again.
     pub(crate) fn version_1(&self, der: &[u8]) -> Vec<u8> {
         let mut parts = crate::der::only(der, SEQUENCE).unwrap();
         let mut tbs = parts.enter(SEQUENCE).unwrap();
@@ -142,7 +142,7 @@ pub(crate) fn leaf_with(name: &str, issuer: &Authority, key: KeyPair) -> Leaf {
     issuer.sign(name, key, |_| {})
 }
 
-/// A certificate that nobody else signed.
+/// Self-signed certificate.
 pub(crate) fn self_signed(name: &str) -> Leaf {
     let key = ecdsa_key();
     let der = leaf_params(name).self_signed(&key).unwrap().der().to_vec();

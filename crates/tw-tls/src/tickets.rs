@@ -54,7 +54,7 @@ pub enum TicketError {
     TooMany(usize),
     /// No file.
     None,
-    /// What a predecessor gave is of another version, or cut.
+    /// State of a predecessor that is of another version, or truncated.
     BadState,
     /// The system has no random numbers, or the library failed.
     Failed,
@@ -82,7 +82,7 @@ impl From<Unspecified> for TicketError {
 
 /// Seals and opens tickets.
 pub struct Tickets {
-    /// The first one seals. Replaced as a whole, so that nobody seals while holding the lock.
+    /// The first key seals. The list is replaced as a whole, so the lock is never held while sealing.
     keys: Whole<Arc<[Arc<Secret>]>>,
     origin: Origin,
     /// Seconds.
@@ -291,7 +291,7 @@ impl Secret {
         Some(ticket)
     }
 
-    /// When it was sealed, and what is in it. Nothing is decrypted before the HMAC is right.
+    /// Opens a ticket: the time of sealing, and its contents. Decrypts nothing before the HMAC is verified.
     fn open(&self, ticket: &[u8]) -> Option<(u64, Vec<u8>)> {
         let (covered, mac) = ticket.split_last_chunk::<MAC>()?;
         hmac::verify(&self.mac, covered, mac).ok()?;

@@ -1,4 +1,4 @@
-//! Verifying the servers behind this one (`proxy_ssl_verify`, and the same of the other gateways).
+//! Verification of upstream servers (`proxy_ssl_verify`, and the same for the other upstream protocols).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,9 +23,9 @@ pub struct Upstream {
 /// `upstream SSL ` in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamError {
-    /// Its certificate cannot be trusted.
+    /// The certificate cannot be trusted.
     Verify(Verdict),
-    /// Its certificate is for other names than this.
+    /// The certificate is for other names than this.
     Name(String),
 }
 
@@ -114,8 +114,8 @@ impl ServerCertVerifier for Upstream {
     }
 }
 
-/// Whether a certificate is for a server. As `X509_check_host` has it, the common name counts where there is no name of a
-/// host among the alternative names; and an address may also stand there as a name.
+/// Returns `true` if a certificate is for a server. As in `X509_check_host`, the common name counts if the
+/// alternative names contain no host name; an address may also be given there as a name.
 fn is_for(cert: &Certificate<'_>, server: &ServerName<'_>) -> bool {
     let address = match server {
         ServerName::IpAddress(address) => Some(IpAddr::from(*address)),

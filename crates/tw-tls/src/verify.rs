@@ -1,13 +1,14 @@
-//! Whether a certificate can be trusted: the rules of RFC 5280, the paths and the words of OpenSSL.
+//! Trust in a certificate: the rules of RFC 5280, with OpenSSL's order of paths and its error texts.
 //!
 //! ```text
-//! shown chain ─► path: its issuers, from the trusted ones first, up to one that issued itself
+//! sent chain ──► path: its issuers, from the trusted ones first, up to one that issued itself
 //!                 └─► every certificate of it: extensions, depth, revocation, signatures, times ─► Verdict
 //! ```
 //!
-//! nginx finishes a handshake also with a certificate that it does not trust, and answers 400 then, so that it can say why.
-//! So a [`ClientVerifier`] only checks that the client has the key; [`judge`] is asked when the handshake is over, and again
-//! after a resumption: times and revocation lists are those of then. Every fault is looked for, and the last one is told.
+//! nginx finishes a handshake even with a certificate that it does not trust, and then answers 400 with the reason.
+//! So a [`ClientVerifier`] only checks that the client has the key; [`judge`] runs after the handshake, and again
+//! after a resumption, with the times and revocation lists of that moment. All faults are searched for, and the last
+//! one is returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,20 +48,20 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Whom to trust.
+/// Trust settings of a verification.
 #[derive(Debug, Clone)]
 pub struct Trust {
-    /// Where paths may end.
+    /// Trusted certificates.
     pub authorities: Arc<Authorities>,
     /// If there are any, every certificate of a path needs one.
     pub crls: Option<Arc<Crls>>,
-    /// How many certificates may stand between the one that is shown and the root.
+    /// Maximum number of certificates between the verified one and the root.
     pub depth: u32,
-    /// What the certificate is used for.
+    /// Purpose of the certificate.
     pub purpose: Purpose,
 }
 
-/// What a certificate is used for.
+/// Purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// By a client of ours.

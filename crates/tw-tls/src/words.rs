@@ -1,7 +1,7 @@
-//! OpenSSL's words in a configuration, and what of them rustls can offer.
+//! OpenSSL's configuration strings, and the subset that rustls can offer.
 //!
-//! Words that mean something which is never offered here (CBC, DHE, TLS 1.0) are no mistake as long as something remains:
-//! they are told, in a note for who checks the configuration. If nothing remains, that is an error.
+//! Names of known algorithms that are never offered here (CBC, DHE, TLS 1.0) are no error as long as something
+//! remains: they are listed in a note for the configuration test. If nothing remains, that is an error.
 
 use std::fmt;
 
@@ -19,17 +19,17 @@ pub use protocol::{Protocol, Protocols, protocols};
 pub use signature::signature_algorithms;
 pub(crate) use suite::name as suite_name;
 
-/// What words select, in order of preference.
+/// Selection made by a configuration string, in order of preference.
 #[derive(Debug, Clone)]
 pub struct Selected<T> {
-    /// What can be offered.
+    /// Selected algorithms that can be offered.
     pub chosen: Vec<T>,
     /// The words for what is never offered.
     pub never: Vec<String>,
 }
 
 impl<T> Selected<T> {
-    /// A sentence for who checks the configuration, if something is never offered.
+    /// Sentence for the configuration test, if a selected algorithm is never offered.
     pub fn note(&self) -> Option<String> {
         (!self.never.is_empty()).then(|| format!("never offered: {}", self.never.join(", ")))
     }
@@ -40,7 +40,7 @@ impl<T> Selected<T> {
 pub enum WordError {
     /// A word that is not known.
     Unknown(String),
-    /// What is known and selected can never be offered here.
+    /// All selected algorithms are known, but none can be offered here.
     NeverOffered(Vec<String>),
     /// No word selects anything.
     NoMatch,

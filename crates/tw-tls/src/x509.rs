@@ -1,4 +1,4 @@
-//! Certificates and revocation lists (RFC 5280), taken apart and not yet judged.
+//! Parser for certificates and revocation lists (RFC 5280), without judging them.
 //!
 //! X.509 of all three versions: what `openssl ca` signs without extensions is version 1, and so are old roots.
 
@@ -12,7 +12,7 @@ use crate::time;
 pub(crate) struct Certificate<'a> {
     /// All of it.
     pub(crate) der: &'a [u8],
-    /// What is signed.
+    /// Signed part and signature.
     pub(crate) signed: Signed<'a>,
     /// 1, 2 or 3.
     pub(crate) version: u8,
@@ -27,7 +27,7 @@ pub(crate) struct Certificate<'a> {
     pub(crate) extensions: Extensions<'a>,
 }
 
-/// What a signature is over, and the signature.
+/// Signed bytes with the signature.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signed<'a> {
     pub(crate) message: &'a [u8],
@@ -59,7 +59,7 @@ pub(crate) struct Extensions<'a> {
     pub(crate) authority_key: Option<&'a [u8]>,
     /// AuthorityInfoAccess, as it is.
     pub(crate) authority_access: Option<&'a [u8]>,
-    /// Whether there are name constraints.
+    /// Presence of name constraints.
     pub(crate) name_constraints: NameConstraints,
     pub(crate) unknown_critical: UnknownCritical,
 }
@@ -133,7 +133,7 @@ impl<'a> Certificate<'a> {
         Ok(Self { der, signed, version, serial, issuer, subject, not_before, not_after, key, extensions })
     }
 
-    /// Whether it names itself as its issuer. Its signature is not looked at.
+    /// Returns `true` if the certificate names itself as its issuer. The signature is not checked.
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
             && match (self.extensions.authority_key, self.extensions.subject_key) {
@@ -142,7 +142,7 @@ impl<'a> Certificate<'a> {
             }
     }
 
-    /// Whether it names `other` as its issuer. Its signature is not looked at.
+    /// Returns `true` if the certificate names `other` as its issuer. The signature is not checked.
     pub(crate) fn names_as_issuer(&self, other: &Certificate<'_>) -> bool {
         self.issuer == other.subject
             && match (self.extensions.authority_key, other.extensions.subject_key) {
@@ -201,7 +201,7 @@ impl<'a> Extensions<'a> {
         Ok(())
     }
 
-    /// Whether it may be used for this purpose; without the extension it may.
+    /// Returns `true` if the certificate may be used for this purpose; without the extension it may.
     pub(crate) fn allows(&self, usage: &[u8]) -> bool {
         let Some(list) = self.extended_key_usage else { return true };
         let mut list = Reader::new(list);
@@ -287,7 +287,7 @@ impl<'a> RevocationList<'a> {
     }
 }
 
-/// What certificates and lists begin with: the signed part, the algorithm and the signature.
+/// Common start of certificates and lists: the signed part, the algorithm and the signature.
 fn signed(der: &[u8]) -> Result<(Signed<'_>, Reader<'_>), Malformed> {
     let mut parts = der::only(der, SEQUENCE)?;
     let tbs = parts.expect(SEQUENCE)?;

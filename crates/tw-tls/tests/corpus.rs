@@ -1,4 +1,4 @@
-//! The checks of the fuzz targets, in small.
+//! The checks of the fuzz targets, with few inputs.
 
 use tw_testkit::corpus::Mutations;
 

@@ -1,4 +1,4 @@
-//! Whole handshakes in memory: what this crate makes, as rustls uses it.
+//! Complete handshakes in memory with rustls.
 
 use std::sync::Arc;
 use std::time::Duration;

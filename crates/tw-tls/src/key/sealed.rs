@@ -163,7 +163,7 @@ const HASHES: &[(&[u8], pbkdf2::Algorithm)] = &[
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x02, 0x0b], pbkdf2::PBKDF2_HMAC_SHA512),
 ];
 
-/// What `DEK-Info` says: the cipher, and its initialisation vector in hexadecimal digits.
+/// Value of `DEK-Info`: the cipher, and its initialisation vector in hexadecimal digits.
 #[derive(Debug)]
 pub(super) struct Legacy(Cbc);
 

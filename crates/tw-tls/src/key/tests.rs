@@ -250,7 +250,7 @@ eLP6nPnGmAEewKhGOJap2PFYZFPvzLMCPJxEHzdZVwA=
     ),
 ];
 
-/// The same with `-scrypt`, which is not known.
+/// Key encrypted with `-scrypt`, which is not supported.
 const SCRYPT: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
 MIHkME8GCSqGSIb3DQEFDTBCMCEGCSsGAQQB2kcECzAUBAhbF8rvOVQdNQICQAAC
 AQgCAQEwHQYJYIZIAWUDBAEqBBCohC2NJcDlEDTr99osQMgfBIGQdudRZrpK6BU6
@@ -260,7 +260,7 @@ lBBgZVL/htsdmUS3PkxEjBKyhwfkbtgdc6n88WBbB74OH+iw+0av
 -----END ENCRYPTED PRIVATE KEY-----
 ";
 
-/// The same with `-v1 PBE-SHA1-3DES`, which is not known.
+/// Key encrypted with `-v1 PBE-SHA1-3DES`, which is not supported.
 const PBES1: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
 MIGxMBwGCiqGSIb3DQEMAQMwDgQIb+a5gkuyfisCAggABIGQkRnjIK1l//MTLdtY
 aQ/vJD5EZeJgLImvzmfJgu/rFakuWa495K4VB5wfN8UdjlI6l6n5keaC0l2ZYpjK

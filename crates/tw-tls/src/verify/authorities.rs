@@ -1,4 +1,4 @@
-//! Certificates that are trusted, found by their subject.
+//! Trusted certificates, indexed by their subject.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -57,7 +57,7 @@ impl Authorities {
         Ok(Self { certs, by_subject })
     }
 
-    /// Whom clients are told to bring certificates of, in the order of the file.
+    /// Names of acceptable authorities that are sent to clients, in the order of the file.
     pub fn hints(&self) -> Vec<DistinguishedName> {
         let mut hints: Vec<DistinguishedName> = Vec::new();
         for cert in self.certs.iter().filter_map(|der| Certificate::parse(der).ok()) {
@@ -74,7 +74,7 @@ impl Authorities {
         places.iter().filter_map(|at| Certificate::parse(self.certs.get(*at)?).ok())
     }
 
-    /// Whether it is one of them, byte by byte.
+    /// Returns `true` if the certificate is one of them, byte by byte.
     pub(super) fn has(&self, cert: &Certificate<'_>) -> bool {
         self.of_subject(cert.subject).any(|trusted| trusted.der == cert.der)
     }

@@ -1,4 +1,4 @@
-//! Asking clients for certificates (`ssl_verify_client`).
+//! Client certificates (`ssl_verify_client`).
 
 use std::cell::Cell;
 
@@ -10,19 +10,19 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use super::verdict::Verdict;
 use crate::handshake;
 
-/// What is demanded of a client.
+/// Requirement on a client's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// `on`: a certificate that can be trusted.
     Required,
     /// `optional`: if there is one, it can be trusted.
     Optional,
-    /// `optional_no_ca`: if there is one, nothing is wrong with it but that nobody trusted signed it.
+    /// `optional_no_ca`: a certificate may be missing or its authority unknown, but not otherwise invalid.
     OptionalNoCa,
 }
 
 impl Demand {
-    /// Whether a client gets further; `None` is one without a certificate.
+    /// Returns `true` if a client may proceed; `None` is one without a certificate.
     pub fn is_met(self, verdict: Option<Verdict>) -> bool {
         match (self, verdict) {
             (Self::Required, None) => false,
@@ -38,8 +38,8 @@ thread_local! {
     static SCHEME: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
-/// The scheme in which a client has signed, if that was verified on this thread since this was asked last. rustls tells it to nobody
-/// else.
+/// Signature scheme of the last client that was verified on this thread since the previous call. rustls does not
+/// expose it elsewhere.
 pub fn client_scheme() -> Option<SignatureScheme> {
     SCHEME.take()
 }

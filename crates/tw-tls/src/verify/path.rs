@@ -1,17 +1,18 @@
-//! The path from a certificate to one that issued itself. Trusted certificates come first, as in OpenSSL.
+//! Path from a certificate to a self-issued one. Trusted certificates come first, as in OpenSSL.
 
 use super::Trust;
 use super::verdict::Verdict;
 use crate::handshake::{self, Signature};
 use crate::x509::{Certificate, KEY_CERT_SIGN};
 
-/// Real paths need two to four; whoever shows many certificates of one name makes us try them.
+/// Limit of signature checks. Real paths need two to four; a peer that sends many certificates of one name causes
+/// more.
 pub(super) const CHECKS_MAX: u32 = 32;
 
 /// A path, from the certificate that is judged upwards.
 pub(super) struct Path<'a> {
     pub(super) links: Vec<Link<'a>>,
-    /// What its end is.
+    /// Verdict about the end of the path.
     pub(super) end: Verdict,
 }
 
@@ -29,7 +30,7 @@ enum Source {
 }
 
 impl Link<'_> {
-    /// Whether it may stand above another one.
+    /// Returns `true` if the certificate may issue others.
     pub(super) fn is_authority(&self) -> bool {
         match self.cert.extensions.basic_constraints {
             Some(constraints) => constraints.is_ca,
@@ -110,7 +111,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// How good an issuer is: it signed, and its time is now.
+/// Preference of an issuer: its signature fits, and it is valid now.
 const SIGNED: u8 = 2;
 const CURRENT: u8 = 1;
 

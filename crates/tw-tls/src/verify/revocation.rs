@@ -1,4 +1,4 @@
-//! Revocation lists (`ssl_crl`), found by who issued them.
+//! Revocation lists (`ssl_crl`), indexed by their issuer.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -57,7 +57,7 @@ impl Crls {
         if lists.is_empty() { Err(TrustError::NoCrl) } else { Ok(Self(lists)) }
     }
 
-    /// What a list says against a certificate.
+    /// Verdict about a certificate by the lists.
     pub(super) fn judge(
         &self,
         cert: &Certificate<'_>,

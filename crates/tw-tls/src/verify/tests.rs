@@ -1,5 +1,5 @@
-//! Certificates of every fault. What is expected of paths and depths is what nginx 1.22 with OpenSSL 3.0 says in
-//! `$ssl_client_verify` of such certificates.
+//! Certificates with every fault. The expected paths and depths are those of nginx 1.22 with OpenSSL 3.0 in
+//! `$ssl_client_verify`.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,

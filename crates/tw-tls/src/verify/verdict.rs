@@ -1,45 +1,45 @@
-//! What is found of a certificate, with the numbers and words of OpenSSL 3.
+//! Result of verifying a certificate, with the numbers and texts of OpenSSL 3.
 
 use std::fmt;
 
-/// What is found of a certificate.
+/// Result of verifying a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It can be trusted.
+    /// Trusted.
     Good,
-    /// It cannot be read.
+    /// Malformed.
     Unspecified,
     /// A trusted certificate issued it whose own issuer is not trusted.
     UnableToGetIssuer,
     /// There is no revocation list of its issuer.
     UnableToGetCrl,
-    /// Its issuer did not sign it.
+    /// Not signed by its issuer.
     SignatureFailure,
     /// The issuer did not sign the revocation list.
     CrlSignatureFailure,
-    /// Its time has not begun.
+    /// Not valid yet.
     NotYetValid,
-    /// Its time is over.
+    /// Expired.
     Expired,
     /// The time of the revocation list has not begun.
     CrlNotYetValid,
     /// The time of the revocation list is over.
     CrlExpired,
-    /// It issued itself, and is not trusted.
+    /// Self-signed, and not trusted.
     SelfSigned,
-    /// Its path ends with one that issued itself and is not trusted.
+    /// Path that ends with an untrusted self-signed certificate.
     SelfSignedInChain,
-    /// Its issuer is not known.
+    /// Unknown issuer.
     UnableToGetLocalIssuer,
-    /// Its issuer is not known, and no other certificate was shown.
+    /// Unknown issuer, and no other certificate was sent.
     UnableToVerifyLeaf,
     /// So many certificates of one name were shown that its path was not looked for to the end.
     ChainTooLong,
-    /// It was revoked.
+    /// Revoked.
     Revoked,
     /// More authorities stand under one than that one allows.
     PathLengthExceeded,
-    /// It, or one on its path, is for another purpose; or one on its path is no authority.
+    /// Wrong purpose of the certificate or of one on its path; or an issuer that is no authority.
     InvalidPurpose,
     /// One on its path may not sign certificates.
     NoCertSign,
@@ -49,19 +49,19 @@ pub enum Verdict {
     NoCrlSign,
     /// The revocation list has an extension that is critical and not known.
     UnhandledCriticalCrlExtension,
-    /// It is for names that an authority on its path may not issue for.
+    /// Names that violate the constraints of an authority on the path.
     PermittedViolation,
-    /// Its key is too short.
+    /// Key too short.
     KeyTooShort,
 }
 
 impl Verdict {
-    /// Whether it can be trusted.
+    /// Returns `true` for a trusted certificate.
     pub fn is_good(self) -> bool {
         self == Self::Good
     }
 
-    /// Whether nothing is wrong but that nobody trusted is at its root: what `optional_no_ca` lets pass.
+    /// Returns `true` if the only fault is an unknown authority: `optional_no_ca` accepts that.
     pub fn is_unknown_authority(self) -> bool {
         matches!(
             self,

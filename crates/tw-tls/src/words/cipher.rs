@@ -12,7 +12,7 @@ use rustls::SupportedCipherSuite;
 use super::suite::{A, E, K, M, SUITES, Suite, V, named};
 use super::{Selected, WordError};
 
-/// What `DEFAULT` stands for at the beginning of a string.
+/// Expansion of `DEFAULT` at the beginning of a string.
 const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 
 /// The suites for TLS 1.2 that a cipher string selects.
@@ -35,7 +35,7 @@ pub fn ciphers(words: &str) -> Result<Selected<SupportedCipherSuite>, WordError>
     list.finish()
 }
 
-/// The suites for TLS 1.2 of who says nothing (nginx: `HIGH:!aNULL:!MD5`).
+/// Default suites for TLS 1.2 (nginx: `HIGH:!aNULL:!MD5`).
 pub fn default_ciphers() -> Vec<SupportedCipherSuite> {
     ciphers("HIGH:!aNULL:!MD5").map(|selected| selected.chosen).unwrap_or_default()
 }
@@ -62,7 +62,7 @@ pub fn ciphersuites(words: &str) -> Result<Selected<SupportedCipherSuite>, WordE
     }
 }
 
-/// The suites for TLS 1.3 of who says nothing: OpenSSL's order.
+/// Default suites for TLS 1.3: OpenSSL's order.
 pub fn default_ciphersuites() -> Vec<SupportedCipherSuite> {
     SUITES.iter().filter(|suite| suite.version == V::Tls13).filter_map(Suite::supported).collect()
 }
@@ -91,7 +91,7 @@ struct Wanted {
     codes: Vec<u16>,
 }
 
-/// What is done with what a word selects.
+/// Operation on the suites that a word selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Add,
@@ -206,7 +206,7 @@ impl List {
     }
 }
 
-/// What a word says of a suite.
+/// Condition of a word on a suite.
 enum Test {
     Name(&'static str),
     Alias(fn(&Suite) -> bool),

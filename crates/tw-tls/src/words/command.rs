@@ -1,4 +1,4 @@
-//! What people say with `ssl_conf_command`, `proxy_ssl_conf_command` and the like: OpenSSL's configuration commands.
+//! OpenSSL's configuration commands, as in `ssl_conf_command`, `proxy_ssl_conf_command` and the like.
 
 use rustls::{SignatureScheme, SupportedCipherSuite};
 
@@ -38,7 +38,7 @@ pub enum Flag {
     Ktls,
 }
 
-/// Whether a switch is on.
+/// State of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
     /// `Name`, or `+Name`.
@@ -47,7 +47,7 @@ pub enum Switch {
     Off,
 }
 
-/// The commands, for who wrote another one.
+/// Known commands, for error messages.
 const KNOWN: &str = "MinProtocol, MaxProtocol, Ciphersuites, CipherString, Curves, Groups, \
     SignatureAlgorithms, NumTickets, Options";
 
@@ -78,7 +78,7 @@ const ALWAYS: &[(&str, Switch)] = &[
     ("MiddleboxCompat", Switch::On),
 ];
 
-/// What a command says.
+/// Parses a command.
 ///
 /// # Errors
 /// A command or a value that is not known, or one after which nothing could be offered.

@@ -41,7 +41,7 @@ const KNOWN: &[Known] = &[
     Known { names: &["ffdhe8192"], group: None },
 ];
 
-/// The groups of who says nothing: OpenSSL 3.5's, as far as they are offered.
+/// Default groups: OpenSSL 3.5's, as far as they are offered.
 pub fn default_groups() -> Vec<Group> {
     vec![X25519MLKEM768, X25519, SECP256R1, SECP384R1]
 }

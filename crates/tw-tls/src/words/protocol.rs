@@ -61,7 +61,7 @@ impl Protocols {
         }
     }
 
-    /// What of these is also between two versions.
+    /// Versions of these that lie between two versions; `None` without any.
     pub fn within(self, min: Option<Protocol>, max: Option<Protocol>) -> Option<Self> {
         let (first, last) = match self {
             Self::Both => (Protocol::Tls12, Protocol::Tls13),
@@ -71,7 +71,7 @@ impl Protocols {
         Self::between(min.map_or(first, |min| min.max(first)), max.map_or(last, |max| max.min(last)))
     }
 
-    /// Whether a version is among them.
+    /// Returns `true` if a version is among them.
     pub fn has(self, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Tls12 => self != Self::Only13,

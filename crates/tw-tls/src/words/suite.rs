@@ -1,4 +1,4 @@
-//! The cipher suites of OpenSSL: names, code points and what words select them by.
+//! Cipher suites of OpenSSL: names, code points, and the properties that words select them by.
 //!
 //! In the order in which OpenSSL 3.0 prefers them (`openssl ciphers -V ALL:COMPLEMENTOFALL`), with those that it does not have
 //! any more at the end. Suites with PSK and SRP are left out: no browser offers them and no server without passwords has them.
@@ -78,7 +78,7 @@ pub(super) enum M {
 }
 
 impl Suite {
-    /// What `@STRENGTH` sorts by, in bits.
+    /// Strength in bits, by which `@STRENGTH` sorts.
     pub(super) fn strength(&self) -> u16 {
         match self.encryption {
             E::Aes256 | E::Aes256Gcm | E::Aes256Ccm | E::ChaCha20 | E::Camellia256 | E::Aria256Gcm => 256,

@@ -1,4 +1,4 @@
-//! Strings that people have, with the order that OpenSSL 3.0 gives them (`openssl ciphers STRING`), of what is offered here.
+//! Common cipher strings, with OpenSSL 3.0's order (`openssl ciphers STRING`) of the suites offered here.
 
 use super::*;
 
