@@ -1,5 +1,5 @@
-//! An authority that issues certificates by ACME (RFC 8555), with a script: it checks signatures, nonces and challenges as a
-//! real one does, and does wrong what a test wants it to do wrong.
+//! Certificate authority that issues certificates by ACME (RFC 8555), with a script: it checks signatures, nonces and
+//! challenges as a real one does, and misbehaves as a test wants.
 
 mod jws;
 mod validate;
@@ -22,22 +22,22 @@ use jws::Request;
 
 /// An authority that runs until the process ends.
 pub struct Ca {
-    /// Where it listens.
+    /// Address it listens on.
     pub addr: SocketAddr,
-    /// Who signs what it issues.
+    /// Authority that signs the certificates.
     pub authority: Arc<Authority>,
     /// The certificate to trust that it is the authority, in PEM.
     pub trust: String,
     shared: Arc<Shared>,
 }
 
-/// What it does wrong, or wants besides.
+/// Misbehaviour or additional requirement of the authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Whim {
     /// Nothing.
     #[default]
     None,
-    /// The first nonce that anybody uses is too old.
+    /// The first nonce that a client uses is rejected as too old.
     OldNonce,
     /// Certificates are for another key.
     OtherKey,
@@ -57,28 +57,28 @@ pub enum Whim {
     Busy,
     /// Whoever has no account by other means gets none: name and key.
     External(String, Vec<u8>),
-    /// An authorization for a name that nobody asked for.
+    /// An order has an authorization for a name that was not requested.
     Foreign,
 }
 
-/// What a test may change while it runs.
+/// Behaviour that a test may change while it runs.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
-    /// What it does wrong.
+    /// Misbehaviour of the authority.
     pub whim: Whim,
-    /// How long certificates are good; a day if not said.
+    /// Lifetime of certificates; `None` is a day.
     pub lifetime: Option<Duration>,
     /// The port at which it asks over HTTP, and that of handshakes. It waits until they are known.
     pub ports: Option<(u16, u16)>,
-    /// Where records in DNS are: files named as the record, with its values in lines.
+    /// Directory of DNS records: files named as the record, with its values in lines.
     pub records: Option<PathBuf>,
-    /// Whether it has terms of service.
+    /// True if it has terms of service.
     pub has_terms: bool,
     /// Names of profiles that it knows.
     pub profiles: Vec<String>,
-    /// Who is asked about what it issues (OCSP).
+    /// URL of the OCSP responder in certificates.
     pub responder: Option<String>,
-    /// Whether it says when to replace certificates: a window that lies so far ahead.
+    /// Renewal information: the time until the window in which to replace a certificate.
     pub renew_in: Option<Duration>,
 }
 
@@ -143,7 +143,7 @@ impl Ca {
         Self { addr, authority, trust: own.pem(), shared }
     }
 
-    /// Its directory.
+    /// URL of its directory.
     #[must_use]
     pub fn uri(&self) -> String {
         format!("https://127.0.0.1:{}/directory", self.addr.port())
@@ -154,13 +154,14 @@ impl Ca {
         change(&mut lock(&self.shared.script));
     }
 
-    /// What it was asked, in order: `account`, `order NAMES`, `challenge KIND NAME ok`, `certificate NAMES`, and refusals.
+    /// Log of requests, in order: `account`, `order NAMES`, `challenge KIND NAME ok`, `certificate NAMES`, and
+    /// refusals.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
         lock(&self.shared.state).said.clone()
     }
 
-    /// How often it was asked something that begins like this.
+    /// Number of log entries with this prefix.
     #[must_use]
     pub fn count(&self, what: &str) -> usize {
         self.said().iter().filter(|line| line.starts_with(what)).count()

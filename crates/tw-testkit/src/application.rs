@@ -1,5 +1,5 @@
-//! Applications behind a gateway, as scripted as an [`origin`](crate::origin): what they are asked in FastCGI, uwsgi and SCGI,
-//! and records of FastCGI to answer with.
+//! Scripted application servers for FastCGI, uwsgi and SCGI, built on [`origin`](crate::origin): parsed requests, and
+//! FastCGI records for responses.
 
 use std::io::{Read, Write};
 
@@ -12,14 +12,14 @@ pub const STDERR: u8 = 7;
 /// Type of the record that ends a request.
 pub const END_REQUEST: u8 = 3;
 
-/// What an application was asked.
+/// Request as an application received it.
 #[derive(Debug, Default)]
 pub struct Asked {
     /// Names and values, in order.
     pub params: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the connection is to stay (FastCGI).
+    /// True if the connection is to stay open (FastCGI).
     pub keeps_open: bool,
     /// Both modifiers (uwsgi).
     pub modifiers: [u8; 2],

@@ -1,7 +1,7 @@
-//! A scripted HTTP/1 client: sends exactly the bytes it is told to and reads what comes back, with deadlines.
+//! Scripted HTTP/1 client: sends exactly the given bytes and reads the response, with deadlines.
 //!
-//! It is deliberately simple-minded. It never retries, follows nothing, adds no field, and reports a response that
-//! does not follow RFC 9112 as an error instead of making sense of it.
+//! It is deliberately simple: it never retries, follows no redirect, adds no field, and reports a response that does
+//! not follow RFC 9112 as an error instead of interpreting it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -41,7 +41,7 @@ pub struct Response {
     pub trailers: Vec<(String, String)>,
 }
 
-/// How the end of a body is known (RFC 9112, section 6.3).
+/// Framing of a response body (RFC 9112, section 6.3).
 enum Framing {
     None,
     Length(usize),
@@ -53,7 +53,7 @@ impl Client {
     /// Connects, with `TCP_NODELAY`: each send is a segment of its own.
     ///
     /// # Errors
-    /// What `connect` says, `TimedOut` included.
+    /// The error of `connect`, including `TimedOut`.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -63,12 +63,12 @@ impl Client {
     /// Connects by TLS to the server of this name.
     ///
     /// # Errors
-    /// What `connect` says; what is wrong with the handshake.
+    /// The error of `connect`, or of the handshake.
     pub fn connect_tls(addr: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
         Self::connect_tls_behind(addr, b"", config, name)
     }
 
-    /// The same after plain bytes, such as the header of the PROXY protocol.
+    /// Connects with TLS after plain bytes, such as the header of the PROXY protocol.
     ///
     /// # Errors
     /// As [`connect_tls`](Self::connect_tls).
@@ -89,7 +89,7 @@ impl Client {
         Self { stream, unread: Vec::new(), patience: wait::PATIENCE }
     }
 
-    /// What was agreed on by TLS; `None` on a plain connection.
+    /// TLS session; `None` on a plain connection.
     #[must_use]
     pub fn session(&self) -> Option<&ClientConnection> {
         self.stream.session()
@@ -115,7 +115,7 @@ impl Client {
     /// The address this end is bound to; the server logs it as the client's.
     ///
     /// # Errors
-    /// What `getsockname` says.
+    /// The error of `getsockname`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.socket().local_addr()
     }
@@ -159,7 +159,7 @@ impl Client {
     /// Tells the server that nothing more will be sent; reading goes on.
     ///
     /// # Errors
-    /// What `shutdown` says.
+    /// The error of `shutdown`.
     pub fn finish_sending(&self) -> io::Result<()> {
         self.stream.socket().shutdown(Shutdown::Write)
     }
@@ -204,10 +204,10 @@ impl Client {
         self.rest(&mut Left::of(self.patience))
     }
 
-    /// Whether the server has sent nothing and closed nothing for the whole of `span`.
+    /// Returns `true` if the server has sent nothing and closed nothing for all of `span`.
     ///
     /// # Errors
-    /// What `read` says, except that it would wait.
+    /// The error of a read, unless it would block.
     pub fn silent_for(&mut self, span: Duration) -> io::Result<bool> {
         if !self.unread.is_empty() {
             return Ok(false);
@@ -365,7 +365,7 @@ fn parse_field(line: &str) -> io::Result<(String, String)> {
     }
 }
 
-/// Whether a read or write has only to be tried again; a socket timeout arrives as `WouldBlock`.
+/// Returns `true` if a read or write only has to be repeated; a socket timeout arrives as `WouldBlock`.
 fn would_wait(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

@@ -1,5 +1,5 @@
-//! The checks of fuzz targets, run over their checked-in inputs and over mutations of these from a fixed seed: what fuzzing
-//! needs a nightly compiler for, in small, on every run of the tests.
+//! Checks of fuzz targets, run over their checked-in inputs and over mutations of these from a fixed seed: fuzzing in
+//! small, on every run of the tests, without a nightly compiler.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ const INPUTS_MIN: usize = 10;
 const AT_ONCE_MAX: usize = 4;
 const SEED: u64 = 0x7461_696c_7761_7465;
 
-/// How inputs of a target are changed.
+/// Mutations of the inputs of a target.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutations<'a> {
-    /// How many changed inputs are checked.
+    /// Number of mutated inputs to check.
     pub count: usize,
     /// Bytes that something gives a meaning to.
     pub alphabet: &'a [u8],

@@ -1,5 +1,5 @@
-//! A name server that says what a test wants it to say: true answers, forged ones, garbage, nothing; over UDP and TCP on
-//! one port of the loopback.
+//! Scripted DNS server: true answers, forged ones, garbage, or nothing, over UDP and TCP on one port of the loopback
+//! interface.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -36,7 +36,7 @@ pub mod code {
     pub const REFUSED: u8 = 5;
 }
 
-/// What carried a question.
+/// Transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// A datagram.
@@ -54,9 +54,9 @@ pub struct Asked {
     pub written: String,
     /// Kind of records.
     pub kind: u16,
-    /// What carried it.
+    /// Transport of the query.
     pub carrier: Carrier,
-    /// Who asks.
+    /// Address of the client.
     pub from: SocketAddr,
     id: [u8; 2],
 }
@@ -70,14 +70,14 @@ pub struct Answer {
     pub name: String,
     /// The kind it claims to be about.
     pub kind: u16,
-    /// How many questions there are in it: 1, or 0.
+    /// Number of questions in the message: 1, or 0.
     pub questions: u16,
     flags: [u8; 2],
     answers: Vec<Vec<u8>>,
     authorities: Vec<Vec<u8>>,
 }
 
-/// What a record says.
+/// Data of a record.
 #[derive(Debug, Clone)]
 pub enum Data<'a> {
     /// An IPv4 address.
@@ -136,21 +136,21 @@ impl Asked {
 }
 
 impl Answer {
-    /// The same with this code.
+    /// Sets the response code.
     #[must_use]
     pub fn code(mut self, code: u8) -> Self {
         self.flags[1] = self.flags[1] & 0xf0 | code;
         self
     }
 
-    /// The same, cut off.
+    /// Sets the truncation flag.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.flags[0] |= 0x02;
         self
     }
 
-    /// The same with one more record.
+    /// Adds a record.
     #[must_use]
     pub fn record(mut self, name: &str, ttl: u32, data: Data<'_>) -> Self {
         let (kind, bytes) = match data {
@@ -167,7 +167,7 @@ impl Answer {
         self
     }
 
-    /// The same, which says how long what is missing is missing.
+    /// Adds a SOA record, which gives the lifetime of a negative answer.
     #[must_use]
     pub fn soa(mut self, ttl: u32, minimum: u32) -> Self {
         let mut bytes = [wire_name("ns.example"), wire_name("who.example")].concat();
@@ -207,17 +207,17 @@ fn wire_record(name: &str, kind: u16, ttl: u32, data: &[u8]) -> Vec<u8> {
     [&wire_name(name), &*fixed, &ttl.to_be_bytes(), &size, data].concat()
 }
 
-/// Where a script puts what the server is to send.
+/// Messages that a script makes the server send.
 #[derive(Debug, Default)]
 pub struct Outbox(Vec<(Option<SocketAddr>, Vec<u8>)>);
 
 impl Outbox {
-    /// Sends this to who asks.
+    /// Sends a message to the client.
     pub fn send(&mut self, message: Vec<u8>) {
         self.0.push((None, message));
     }
 
-    /// Sends this datagram to somebody else.
+    /// Sends a datagram to another address.
     pub fn send_to(&mut self, to: SocketAddr, message: Vec<u8>) {
         self.0.push((Some(to), message));
     }
@@ -253,17 +253,17 @@ impl DnsServer {
         Self { addr, shared, threads }
     }
 
-    /// Where it listens.
+    /// Address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What it was asked so far.
+    /// Queries received so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How often it was asked for this kind of records of this name.
+    /// Number of queries for records of this type and name.
     pub fn count(&self, name: &str, kind: u16) -> usize {
         self.asked().iter().filter(|asked| asked.name == name && asked.kind == kind).count()
     }

@@ -1,5 +1,4 @@
-//! Clients of HTTP/2: one that knows the protocol ([`Http2`], the crate `h2`), and one that sends whatever frames it is told to
-//! ([`Frames`]).
+//! HTTP/2 clients: a correct one ([`Http2`], the crate `h2`), and one that sends arbitrary frames ([`Frames`]).
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -17,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::wait::{self, Left};
 
-/// What every client begins with.
+/// Connection preface of clients.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// One connection of a client that keeps to the protocol. It runs only while something is asked of it.
@@ -59,12 +58,12 @@ impl Http2 {
     /// Connects to a port that is known to speak HTTP/2.
     ///
     /// # Errors
-    /// What `connect` says, and what is wrong with how the server begins.
+    /// The error of `connect`, or of the connection preface of the server.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
         Self::connect_with(addr, &Builder::new())
     }
 
-    /// The same with settings.
+    /// Connects with these settings.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -116,7 +115,7 @@ impl Http2 {
     /// `GET` of a path at `localhost`.
     ///
     /// # Errors
-    /// What the server has done to the stream or the connection.
+    /// The error of the stream or the connection.
     pub fn get(&mut self, path: &str) -> Result<Answer, h2::Error> {
         self.ask("GET", path, &[], b"")
     }
@@ -142,7 +141,7 @@ impl Http2 {
     /// Waits until the connection has ended.
     ///
     /// # Errors
-    /// What the server has said of it.
+    /// The error that the server sent.
     ///
     /// # Panics
     /// If it does not end in time.
@@ -168,7 +167,7 @@ pub fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> Request<()> {
 /// Asks and takes the answer.
 ///
 /// # Errors
-/// What the server has done to the stream or the connection.
+/// The error of the stream or the connection.
 pub async fn exchange(
     requests: SendRequest<Bytes>,
     head: Request<()>,
@@ -216,13 +215,13 @@ pub struct Frames {
 /// A frame as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its type.
+    /// Frame type.
     pub kind: u8,
-    /// Its flags.
+    /// Frame flags.
     pub flags: u8,
-    /// Its stream.
+    /// Stream identifier.
     pub stream: u32,
-    /// What is in it.
+    /// Frame payload.
     pub payload: Vec<u8>,
 }
 
@@ -262,7 +261,7 @@ impl Frames {
     /// Connects, and sends the preface and empty settings.
     ///
     /// # Errors
-    /// What `connect` and `write` say.
+    /// The error of `connect` or `write`.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -275,7 +274,7 @@ impl Frames {
     /// The other side of a connection that was accepted: takes the client's preface and sends empty settings.
     ///
     /// # Errors
-    /// What `read` and `write` say; `InvalidData` if the client does not begin so.
+    /// The error of `read` or `write`; `InvalidData` without the connection preface.
     pub fn accepted(mut stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(wait::PATIENCE))?;
@@ -289,7 +288,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// The same connection, for somebody who sends while another one reads.
+    /// Clones the connection, so that one thread can send while another one reads.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -300,7 +299,7 @@ impl Frames {
     /// Sends these bytes.
     ///
     /// # Errors
-    /// What `write` says.
+    /// The error of `write`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.set_write_timeout(Some(wait::PATIENCE))?;
         self.stream.write_all(bytes.as_ref())
@@ -309,7 +308,7 @@ impl Frames {
     /// The next frame; `None` at the end.
     ///
     /// # Errors
-    /// What `read` says; `TimedOut` after [`wait::PATIENCE`].
+    /// The error of `read`; `TimedOut` after [`wait::PATIENCE`].
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         let mut left = Left::of(wait::PATIENCE);
         loop {

@@ -1,5 +1,5 @@
-//! Servers of HTTP/2 behind the one under test: one that knows the protocol and does with each request what a test says
-//! ([`http2_origin`], the crate `h2`), and one that sends whatever frames it is told to ([`frames_origin`]).
+//! HTTP/2 upstream servers: a correct one with a script ([`http2_origin`], the crate `h2`), and one that sends
+//! arbitrary frames ([`frames_origin`]).
 
 use std::future::{Future, poll_fn};
 use std::net::{SocketAddr, TcpListener};
@@ -19,9 +19,9 @@ use crate::http2::Frames;
 /// A request, and what it can be answered with.
 #[derive(Debug)]
 pub struct Asked {
-    /// Its connection, counted from 0.
+    /// Index of the connection, counted from 0.
     pub conn: usize,
-    /// How many came on it before.
+    /// Number of earlier requests on the connection.
     pub nth: usize,
     /// The head.
     pub head: Request<()>,
@@ -29,18 +29,18 @@ pub struct Asked {
     pub body: RecvStream,
     /// The way back.
     pub respond: SendResponse<Bytes>,
-    /// What is to be done to the connection.
+    /// Sender of commands to the connection.
     pub orders: UnboundedSender<Order>,
 }
 
-/// What a server does to a connection.
+/// Command to a connection of the server.
 #[derive(Debug, Clone, Copy)]
 pub enum Order {
-    /// It takes no more requests: GOAWAY, as RFC 9113 section 6.8 has it.
+    /// Graceful shutdown: GOAWAY, as RFC 9113 section 6.8 has it.
     Leave,
-    /// It ends for this reason: GOAWAY with the last request it has seen.
+    /// Connection error with this reason: GOAWAY with the last request seen.
     Break(Reason),
-    /// It is cut.
+    /// Abrupt close.
     Cut,
 }
 
@@ -102,7 +102,7 @@ where
     start(settings, None, answer)
 }
 
-/// The same over TLS.
+/// Starts such a server over TLS.
 ///
 /// # Panics
 /// As [`http2_origin`].
@@ -188,7 +188,7 @@ async fn serve<F>(
     .await;
 }
 
-/// Starts a server that begins like one of HTTP/2 and then does what `script` says, which is told the number of the connection.
+/// Starts a server that sends the HTTP/2 preface and then runs `script`, which gets the number of the connection.
 ///
 /// # Panics
 /// If there is no port.

@@ -1,8 +1,8 @@
-//! What cannot be tested here is said, not passed over.
+//! Reports of tests that cannot run on this machine.
 //!
-//! A test that returns early looks like one that passed, and the test runner shows nothing of what such a test prints. So
-//! [`leave_out`] writes to standard error itself, past the runner, and into the file that [`FILE_VARIABLE`] names, from
-//! which `cargo xtask ci` and `cargo xtask soak` tell at their end what was left out and why.
+//! A test that returns early looks like one that passed, and the test runner hides what a passing test prints. So
+//! [`leave_out`] writes to standard error itself, past the runner, and into the file named by [`FILE_VARIABLE`], from
+//! which `cargo xtask ci` and `cargo xtask soak` list at their end the tests left out, with reasons.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "TAILWATER_TESTS";
 /// Names the file that gets a line for everything that was left out.
 pub const FILE_VARIABLE: &str = "TAILWATER_LEFT_OUT";
 
-/// Whose fault it is.
+/// Cause of a missing requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacks {
     /// Something is missing on this machine, and could be there.

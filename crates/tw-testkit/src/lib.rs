@@ -1,18 +1,18 @@
-//! Development only: what tests of the other crates and of the binary stand on.
+//! Support for the tests of the other crates and of the binary; development only.
 //!
-//! - [`acme`]: an authority that issues certificates, and does wrong what a test wants;
-//! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
+//! - [`acme`]: scripted certificate authority;
+//! - [`disk`]: FUSE file system in memory whose operations stall or fail on demand;
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
 //! - [`application`]: scripted applications that speak FastCGI, uwsgi and SCGI;
-//! - [`client`]: a scripted raw HTTP client;
-//! - [`http2`]: clients of HTTP/2, with and without manners;
-//! - [`http2_origin`]: servers of HTTP/2 behind the one under test, with and without manners;
-//! - [`dns`]: a name server that says what a test wants it to say;
-//! - [`left_out`]: what cannot be tested here says so;
-//! - [`origin`]: a scripted server behind the one under test;
-//! - [`random`]: numbers that look random and are the same every time;
-//! - [`tls`]: certificates, and clients that believe in them;
-//! - [`mp4`]: video files made by hand, and what is in them;
+//! - [`client`]: scripted raw HTTP client;
+//! - [`http2`]: HTTP/2 clients, correct and incorrect;
+//! - [`http2_origin`]: HTTP/2 upstream servers, correct and incorrect;
+//! - [`dns`]: scripted DNS server;
+//! - [`left_out`]: reports of tests that cannot run on this machine;
+//! - [`origin`]: scripted upstream server;
+//! - [`random`]: reproducible pseudo-random numbers;
+//! - [`tls`]: certificates, and clients that trust them;
+//! - [`mp4`]: hand-made video files, and a reader of their samples;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
 //! Every function that waits has a deadline. Nothing here is ever linked into the product.

@@ -1,20 +1,20 @@
-//! MP4 files made by hand, and a reader that says which samples a file holds: what a server cuts out of one is compared
-//! sample by sample.
+//! Hand-made MP4 files, and a reader that lists the samples of a file, so that a cut file can be compared sample by
+//! sample.
 
 /// A sample as a file has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// When it is due, in units of the track.
+    /// Decoding time, in units of the track.
     pub time: u64,
-    /// How long it lasts.
+    /// Duration, in units of the track.
     pub duration: u32,
     /// Offset of its presentation.
     pub offset: u32,
-    /// Whether it can be shown without others.
+    /// True for a key frame.
     pub is_key: bool,
     /// Number of the description of its chunk.
     pub description: u32,
-    /// Its bytes.
+    /// Bytes of the sample.
     pub data: Vec<u8>,
 }
 
@@ -23,9 +23,9 @@ pub struct Sample {
 pub struct ReadTrack {
     /// Duration by its header, in units of the track.
     pub duration: u64,
-    /// Where the edit list begins, in units of the track; 0 without one.
+    /// Start of the edit list, in units of the track; 0 without one.
     pub media_time: u64,
-    /// Its samples.
+    /// Samples of the track.
     pub samples: Vec<Sample>,
 }
 
@@ -46,11 +46,11 @@ pub struct Track {
     pub key_every: u32,
     /// Offsets of presentation, in turn; none makes no table.
     pub offsets: Vec<u32>,
-    /// Whether places and durations have 64 bits.
+    /// True for 64-bit offsets and durations.
     pub is_long: bool,
 }
 
-/// Where the description of the movie stands.
+/// Position of the movie header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// In front of the samples.
@@ -343,8 +343,7 @@ fn read_track(file: &[u8], trak: &[u8]) -> ReadTrack {
     ReadTrack { duration, media_time, samples }
 }
 
-/// What is left of a track when the part from `start` ms, `length` ms long (0: to the end), is cut out: `None` if the track
-/// is over before.
+/// Expected track after a cut of `length` ms (0: to the end) from `start` ms: `None` if the track ends before it.
 pub fn expected(
     track: &ReadTrack,
     timescale: u32,

@@ -1,4 +1,4 @@
-//! A scripted origin: what a proxy under test passes requests to.
+//! Scripted upstream server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// One connection to an origin.
 pub struct Conn<S = TcpStream> {
-    /// What the proxy sends.
+    /// Reader of the proxy's bytes.
     pub reader: BufReader<S>,
     /// Number of the connection, from 0.
     pub nth: usize,
@@ -62,8 +62,8 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
     addr
 }
 
-/// An origin that serves connections one request after the other: `answer` gets the head of each, and how many came before it. How
-/// many came so far is told beside the address.
+/// Starts an origin that serves each connection request by request: `answer` gets the head of each, and the number of
+/// earlier requests. Returns the address and a counter of all requests.
 ///
 /// # Panics
 /// As [`origin`].
@@ -81,7 +81,7 @@ pub fn counting(
     (addr, asked)
 }
 
-/// What carries the bytes of an origin over TLS.
+/// Stream of an origin over TLS.
 pub type Secured = StreamOwned<ServerConnection, TcpStream>;
 
 impl Conn<Secured> {
@@ -93,7 +93,7 @@ impl Conn<Secured> {
         let _ = stream.conn.complete_io(&mut stream.sock);
     }
 
-    /// What was agreed on.
+    /// TLS session.
     pub fn session(&self) -> &ServerConnection {
         &self.reader.get_ref().conn
     }

@@ -1,13 +1,14 @@
-//! Ports for a server under test that nobody else takes between choosing and binding.
+//! Ports for a server under test that no other process takes between choosing and binding.
 //!
 //! "Bind port 0, read the number, close, start the server" is a race: the kernel may give the number to any other
-//! socket in between. Here a port is safe for three reasons. It lies below the range the kernel picks from by itself
+//! socket in between. Here a port is safe for three reasons. It lies below the kernel's ephemeral range
 //! (`ip_local_port_range`), so no outgoing connection and no `bind` to port 0 ever gets it. It is reserved among all
-//! tests of all processes by a listening Unix socket with an abstract name that holds the number; the kernel frees
-//! the name when the process ends, however it ends. And nobody has it when it is reserved.
+//! tests of all processes by a listening Unix socket with an abstract name that contains the number; the kernel frees
+//! the name when the process ends, in whatever way. And it is unused at the time of the reservation.
 //!
-//! That nobody has it is read from the kernel's tables, not tried by binding: a thread that starts a process at the same
-//! moment gives it, for an instant, a copy of every socket, and the server would find its port taken by the trial.
+//! The kernel's tables show whether it is unused; a trial by binding would be wrong: a thread that starts a process
+//! at the same moment gives it, for an instant, a copy of every socket, and the server would find its port taken by
+//! the trial.
 
 mod diag;
 
@@ -59,13 +60,13 @@ impl Port {
     }
 }
 
-/// Whether some socket of this machine serves a port: a TCP listener, or a UDP socket bound to it.
+/// Returns `true` if a socket of this machine serves a port: a TCP listener, or a UDP socket bound to it.
 #[must_use]
 pub fn in_use(port: u16) -> bool {
     listening(port) || in_tables(&["/proc/net/udp", "/proc/net/udp6"], port, None)
 }
 
-/// Whether some socket of this machine listens on a TCP port. Looks, and connects nowhere.
+/// Returns `true` if a socket of this machine listens on a TCP port. Makes no connection.
 #[must_use]
 pub fn listening(port: u16) -> bool {
     const LISTEN: &str = "0A";

@@ -1,4 +1,4 @@
-//! A child process, with all that it starts, that cannot outlive the value that holds it.
+//! Child process that is killed, with all processes it started, when the value that holds it is dropped.
 
 use std::fs;
 use std::io;
@@ -10,17 +10,17 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_pro
 
 use crate::wait;
 
-/// A child that leads a process group of its own (`Command::process_group(0)`). Dropping it kills the group.
+/// Child that leads a process group of its own (`Command::process_group(0)`). Dropping it kills the group.
 ///
-/// The child is never reaped before the rest of its group has been killed: as long as it is a zombie the kernel gives
-/// its id to nobody else, so no signal can ever hit a stranger.
+/// The child is never reaped before the rest of its group has been killed: as long as it is a zombie the kernel does
+/// not reuse its id, so no signal can hit an unrelated process.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,
     status: Option<ExitStatus>,
 }
 
-/// How far below the child threads are looked for: a program that runs the server, its master, its worker process.
+/// Depth of the process tree searched for threads: a program that runs the server, its master, its worker process.
 const GENERATIONS: u32 = 3;
 
 fn has_thread(pid: u32, name: &str, generations: u32) -> bool {
@@ -52,7 +52,7 @@ impl Group {
     /// Sends a signal to the child alone.
     ///
     /// # Errors
-    /// What `kill` says; `NotFound` once the end of the child has been waited for.
+    /// The error of `kill`; `NotFound` once the end of the child has been waited for.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match self.status {
             None => Ok(kill_process(Pid::from_child(&self.leader), signal)?),
@@ -60,14 +60,14 @@ impl Group {
         }
     }
 
-    /// Whether the child has ended. Does not wait.
+    /// Returns `true` if the child has ended. Does not wait.
     #[must_use]
     pub fn ended(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.status.is_some() || !matches!(waitid(WaitId::Pid(Pid::from_child(&self.leader)), look), Ok(None))
     }
 
-    /// Whether the child or one below it has a thread whose name begins so.
+    /// Returns `true` if the child or a descendant has a thread whose name begins so.
     #[must_use]
     pub fn has_thread(&self, name: &str) -> bool {
         has_thread(self.pid(), name, GENERATIONS)
@@ -98,7 +98,7 @@ impl Group {
         }
     }
 
-    /// How long the child has had a core.
+    /// Processor time of the child.
     fn computed(&self) -> Duration {
         let ticks = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
@@ -113,7 +113,7 @@ impl Group {
     /// Kills the whole group and reaps the child.
     ///
     /// # Errors
-    /// What `wait` says; `TimedOut` if the kernel does not let the child end, as while a disk holds an operation of it.
+    /// The error of `wait`; `TimedOut` if the kernel does not let the child end, as while a disk holds an operation of it.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {
             return Ok(status);
@@ -129,8 +129,8 @@ impl Group {
     }
 }
 
-/// Whether a child that has not ended in time is at work: it had a twentieth of a core lately, which one that only waits for
-/// something has not, and has not had all of its time.
+/// Returns `true` if a child that has not ended in time is still working: it used a twentieth of a core lately, which
+/// a waiting process does not, and has not used up all of its time.
 fn computes(lately: Duration, in_all: Duration, within: Duration) -> bool {
     lately >= within / 20 && in_all < within
 }

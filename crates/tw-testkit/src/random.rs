@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same every time: what goes wrong with a seed goes wrong with it again.
+//! Reproducible pseudo-random numbers: a failure with a seed repeats with it.
 
 /// A sequence of numbers (SplitMix64: small, and good enough to choose faults).
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! The binary under test: an inline configuration, a fresh prefix, ports of its own, and an end that is certain.
+//! The binary under test: an inline configuration, a fresh prefix, ports of its own, and a certain end.
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -36,10 +36,10 @@ use crate::wait;
 
 /// If this variable of the environment is not empty, every server gets a master and a worker process.
 const MASTER_VARIABLE: &str = "TAILWATER_TEST_MASTER";
-/// How many different ports a configuration may name.
+/// Largest number of different ports in a configuration.
 const PORT_COUNT_MAX: usize = 10;
 
-/// What to start, before it is started.
+/// Server to be started.
 #[derive(Debug)]
 pub struct Builder {
     binary: PathBuf,
@@ -54,14 +54,14 @@ pub struct Builder {
     daemon: Daemon,
 }
 
-/// Where it lives.
+/// Process of the server: in the foreground or as a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Daemon {
     Off,
     On,
 }
 
-/// Who runs the loops.
+/// Process model: one process, or a master with a worker.
 #[derive(Debug, Clone, Copy)]
 enum Processes {
     /// `master_process off`: the process that was started.
@@ -71,7 +71,7 @@ enum Processes {
 }
 
 impl Default for Processes {
-    /// One, unless somebody wants to see every test pass with a master.
+    /// Single process, unless the environment asks for a master in every test.
     fn default() -> Self {
         match std::env::var_os(MASTER_VARIABLE) {
             Some(value) if !value.is_empty() => Self::MasterAndWorker,
@@ -162,7 +162,7 @@ impl Builder {
     /// Starts the server and waits until it listens on every port the configuration names, and one of its loops runs.
     ///
     /// # Errors
-    /// What starting says; an end before it listens, with what it printed and logged; `TimedOut`.
+    /// The error of starting the program; its exit before it listens, with its output and log; `TimedOut`.
     pub fn start(self, conf: &str) -> io::Result<Server> {
         let site = self.prepare(conf)?;
         let [stdout, stderr] = self.streams.each_ref().map(|stream| match stream {
@@ -186,7 +186,7 @@ impl Builder {
     /// Runs the server to its end, for `-t`, `-T` and configurations it must refuse.
     ///
     /// # Errors
-    /// What starting says; `TimedOut` if it has not ended after [`wait::PATIENCE`], and then it is killed.
+    /// The error of starting the program; `TimedOut` if it has not ended after [`wait::PATIENCE`], and then it is killed.
     pub fn run(self, conf: &str) -> io::Result<Output> {
         let site = self.prepare(conf)?;
         let (out, err) = (site.path("logs/stdout.log"), site.path("logs/stderr.log"));
@@ -278,7 +278,7 @@ impl Server {
     /// Sends a signal to the process that was started.
     ///
     /// # Errors
-    /// What `kill` says.
+    /// The error of `kill`.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         self.group.signal(signal)
     }
@@ -286,7 +286,7 @@ impl Server {
     /// Replaces the configuration file; the server reads it after [`Signal::HUP`]. New ports may be named.
     ///
     /// # Errors
-    /// What reserving ports or writing the file says.
+    /// The error of reserving ports or writing the file.
     pub fn write_conf(&mut self, conf: &str) -> io::Result<()> {
         self.site.write_conf(conf)
     }
@@ -320,7 +320,7 @@ impl Server {
         self.wait_exit(wait::PATIENCE)
     }
 
-    /// Waits for the end, whoever asked for it.
+    /// Waits for the server to exit, for whatever reason.
     ///
     /// # Errors
     /// `TimedOut` if it does not end; it is killed then.
@@ -328,7 +328,7 @@ impl Server {
         self.group.wait(within)
     }
 
-    /// What was printed so far, to either stream.
+    /// Output so far, of both streams.
     #[must_use]
     pub fn stderr(&self) -> String {
         read(&self.site.path("logs/stderr.log"))
@@ -417,7 +417,7 @@ impl Site {
         fs::rename(next, self.path("conf/nginx.conf"))
     }
 
-    /// What a person needs to see when a test of this server fails.
+    /// Report for a failed test of this server.
     fn story(&self) -> String {
         let (stderr, error_log) = (read(&self.path("logs/stderr.log")), read(&self.path("logs/error.log")));
         format!("--- printed:\n{stderr}--- error log:\n{error_log}---")
@@ -444,7 +444,7 @@ fn head(processes: Processes, daemon: Daemon, conf: &str) -> String {
     )
 }
 
-/// How many ports to reserve so that every `{portN}` of the configuration has one.
+/// Number of ports to reserve so that every `{portN}` of the configuration has one.
 fn ports_named(conf: &str) -> usize {
     let named = (0..PORT_COUNT_MAX).rev().find(|index| conf.contains(&format!("{{port{index}}}")));
     named.map_or(usize::from(conf.contains("{port}")), |index| index + 1)

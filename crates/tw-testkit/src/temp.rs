@@ -1,4 +1,4 @@
-//! A directory of its own for every test, removed at the end.
+//! Temporary directory for one test, removed at the end.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,7 +22,7 @@ impl TempDir {
     /// Creates the directory; `label` becomes part of its name, for the reader of a listing.
     ///
     /// # Errors
-    /// What `mkdir` says; a left-over of an earlier process with the same id is skipped.
+    /// The error of `mkdir`; a left-over of an earlier process with the same id is skipped.
     pub fn new(label: &str) -> io::Result<Self> {
         let base = std::env::temp_dir();
         loop {
@@ -36,7 +36,7 @@ impl TempDir {
         }
     }
 
-    /// Where it is; absolute.
+    /// Absolute path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -51,7 +51,7 @@ impl TempDir {
     /// Writes a file inside, with the directories above it.
     ///
     /// # Errors
-    /// What creating the directories or writing the file says.
+    /// The error of creating the directories or writing the file.
     pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<PathBuf> {
         let path = self.join(name);
         if let Some(parent) = path.parent() {
@@ -65,7 +65,7 @@ impl TempDir {
     /// started (`ETXTBSY`), and what one thread has open, a child that another one starts has open for a moment, too.
     ///
     /// # Errors
-    /// What starting and asking that process says.
+    /// The error of starting and asking that process.
     pub fn write_program(&self, name: impl AsRef<Path>, script: &str, mode: u32) -> io::Result<PathBuf> {
         let path = self.join(name);
         let made = Command::new("/bin/sh")

@@ -1,4 +1,4 @@
-//! Certificates that tests make for themselves, and clients that believe in them.
+//! Certificates for tests, and clients that trust them.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 pub struct Certificate {
     /// The certificate.
     pub pem: String,
-    /// Its key, as PKCS#8.
+    /// Private key, as PKCS#8.
     pub key: String,
 }
 
@@ -51,7 +51,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
     }
 
-    /// Its own certificate, in PEM.
+    /// Certificate of the authority, in PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.pem()
@@ -122,10 +122,10 @@ impl Authority {
         self.sign(&params, &key)
     }
 
-    /// What the authority says (OCSP) of the one certificate that a request, as DER, is about; good until 2040.
+    /// OCSP response for the one certificate that a request, as DER, is about; valid until 2040.
     ///
     /// # Panics
-    /// If that is no such request.
+    /// The request is malformed.
     #[must_use]
     pub fn vouch(&self, request: &[u8], standing: Vouched) -> Vec<u8> {
         // OCSPRequest, tbsRequest, requestList, Request: short ones.
@@ -191,7 +191,7 @@ impl Authority {
         self.sign_for(names, &key, lifetime, responder)
     }
 
-    /// The same for names that the request need not have.
+    /// Signs a certificate for names that may differ from those of the request.
     pub(crate) fn sign_request_for(
         &self,
         request: &[u8],
@@ -230,7 +230,7 @@ impl Authority {
         Self::server_of(versions, own, Arc::new(NoClientAuth))
     }
 
-    /// The same, for clients that have certificates of this authority.
+    /// Configuration of a server that requires client certificates of this authority.
     ///
     /// # Panics
     /// As [`server`](Self::server).
@@ -269,10 +269,10 @@ impl Authority {
         Arc::new(self.client_of(versions).with_no_client_auth())
     }
 
-    /// The same with a certificate of its own.
+    /// Configuration of a client with a certificate.
     ///
     /// # Panics
-    /// As [`client`](Self::client), and if that is no certificate.
+    /// As [`client`](Self::client), and if the certificate is invalid.
     #[must_use]
     pub fn client_with(
         &self,
@@ -300,12 +300,12 @@ impl Authority {
     }
 }
 
-/// What an authority says of a certificate.
+/// Revocation status of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vouched {
-    /// It is not revoked.
+    /// Not revoked.
     Good,
-    /// It is.
+    /// Revoked.
     Revoked,
     /// Nobody knows it.
     Unknown,
@@ -386,7 +386,7 @@ impl Certificate {
     }
 }
 
-/// Whom to ask about a certificate: authority information access (RFC 5280, section 4.2.2.1).
+/// Authority information access: the OCSP responder's URL (RFC 5280, section 4.2.2.1).
 fn access_by_ocsp(url: &str) -> CustomExtension {
     let by_ocsp = element(0x06, &[&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]]);
     let access = element(0x30, &[&by_ocsp, &element(0x86, &[url.as_bytes()])]);
@@ -439,7 +439,7 @@ impl Stream {
         }
     }
 
-    /// What was agreed on by TLS.
+    /// TLS session.
     pub(crate) fn session(&self) -> Option<&ClientConnection> {
         match self {
             Self::Plain(_) => None,

@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline: the only way a test may wait.
+//! Waiting for a condition with a deadline: the only way for a test to wait.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 /// Long, because it is spent only by a test that is about to fail, possibly on a machine busy with a build.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long one look at a condition is followed by rest; short beside anything a test waits for.
+/// Pause after each check of a condition; short beside anything a test waits for.
 const REST: Duration = Duration::from_millis(1);
 
-/// What one look, and the rest behind it, may take of the time there is. A machine that stands still, a virtual one that is saved or
-/// has no processor, takes seconds from everybody at once: none of them was waited for.
+/// Largest part of the deadline that one check and its pause use up. A machine that is paused, or a virtual one
+/// without a processor, loses seconds at once for all processes, which is not the fault of the server.
 const ROUND_MAX: Duration = Duration::from_secs(1);
 
 /// Calls `cond` until it is true; false if `within` has passed first. Blocks the calling thread.
@@ -37,7 +37,7 @@ pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<
     }
 }
 
-/// What is left of the time that something has, of which one look takes [`ROUND_MAX`] at most.
+/// Remaining time of a deadline, of which one check uses at most [`ROUND_MAX`].
 #[derive(Debug)]
 pub(crate) struct Left {
     span: Duration,
@@ -60,7 +60,7 @@ impl Left {
         self.span.is_zero()
     }
 
-    /// How long one look may wait, which is not nothing: a socket takes that for ever.
+    /// Longest wait of one check; never zero, which a socket takes for no timeout.
     pub(crate) fn round(&self) -> Duration {
         self.span.clamp(REST, ROUND_MAX)
     }

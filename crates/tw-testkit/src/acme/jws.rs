@@ -1,4 +1,4 @@
-//! Requests that are signed (RFC 7515), as an authority checks them.
+//! Signed requests (RFC 7515), as an authority checks them.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
@@ -20,7 +20,7 @@ pub(super) struct Request {
     signature: Vec<u8>,
 }
 
-/// What a text of base64 for URLs means; nothing if it is none.
+/// Decodes base64url; empty if the text is malformed.
 pub(super) fn bytes(text: &str) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
@@ -55,7 +55,7 @@ pub(super) fn thumbprint(key: &Value) -> String {
     text(digest(&SHA256, format!("{{{}}}", members.join(",")).as_bytes()).as_ref())
 }
 
-/// Whether an account is bound to another one (RFC 8555, section 7.3.4).
+/// Returns `true` if an account is bound to an external one (RFC 8555, section 7.3.4).
 pub(super) fn is_bound(binding: &Value, kid: &str, key: &[u8], account: &Value) -> bool {
     let part = |name: &str| binding[name].as_str().unwrap_or_default();
     let head: Value = serde_json::from_slice(&bytes(part("protected"))).unwrap_or_default();

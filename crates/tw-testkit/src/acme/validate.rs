@@ -1,4 +1,4 @@
-//! How an authority looks whether a name belongs to whoever asks. All names are on this machine.
+//! Validation of challenges by the authority. All names resolve to this machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, DigitallySignedStruct
 use super::jws;
 use crate::Client;
 
-/// How long whoever is asked may take.
+/// Time limit of a validation.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The token of a challenge.

@@ -1,4 +1,4 @@
-//! Faults that operations of the disk meet: who meets which, who is held, and who is let go when.
+//! Faults of disk operations: which operations they hit, and when they are lifted.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,14 +46,14 @@ pub enum Op {
 
 const OP_COUNT: usize = Op::Statfs as usize + 1;
 
-/// What happens to an operation.
+/// Effect on an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It waits until the fault is lifted, then goes on as if nothing had happened.
+    /// Waits until the fault is lifted, then continues normally.
     Stall,
-    /// It waits for this long, or until the fault is lifted, then goes on.
+    /// Waits for this long, or until the fault is lifted, then continues normally.
     Delay(Duration),
-    /// It fails, at once.
+    /// Fails at once.
     Error(Errno),
 }
 
@@ -100,7 +100,7 @@ struct State {
     waiting: usize,
 }
 
-/// How an operation has to proceed.
+/// Decision about an operation.
 pub(super) enum Verdict {
     Go,
     Wait(Held),
@@ -139,19 +139,19 @@ impl Scope {
 }
 
 impl Injected {
-    /// How many operations wait because of it, at this moment.
+    /// Number of operations that wait for the fault to be lifted.
     #[must_use]
     pub fn waiting(&self) -> usize {
         lock(&self.rule.state).waiting
     }
 
-    /// How many operations have met it.
+    /// Number of operations that it has hit.
     #[must_use]
     pub fn hits(&self) -> u64 {
         lock(&self.rule.state).hits
     }
 
-    /// Ends it: whoever waits goes on.
+    /// Lifts the fault: waiting operations continue.
     pub fn lift(self) {
         drop(self);
     }
@@ -199,7 +199,7 @@ impl Faults {
 }
 
 impl Rule {
-    /// Whether the operation meets this fault; counts it if so.
+    /// Returns `true` if the fault hits the operation, and counts it.
     fn takes(&self, op: Op, name: &OsStr) -> bool {
         if self.op != op || self.name.as_ref().is_some_and(|n| n != name) {
             return false;

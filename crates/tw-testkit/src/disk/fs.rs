@@ -1,4 +1,4 @@
-//! The face of the disk towards the kernel: each request meets the faults, then the tree answers.
+//! FUSE interface of the disk: each request goes through the faults, then to the tree.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::fault::{Faults, Op, Verdict, lock};
 use super::tree::{Kind, Tree};
 
-/// Size of the disk as `statfs` tells it, in bytes.
+/// Size of the disk in `statfs`, in bytes.
 const CAPACITY: u64 = 1 << 30;
 const BLOCK_SIZE: u32 = 4096;
 /// Requests the kernel may have outstanding: more than any test holds, so that those held block no others.
@@ -26,7 +26,7 @@ const BACKGROUND_COUNT: u16 = 4096;
 /// Handles carry nothing: files are read and written by inode.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
-/// What the test and the file system share.
+/// State shared by the test and the file system.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     tree: Mutex<Tree>,
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     remember_ns: AtomicU64,
 }
 
-/// What the FUSE session calls.
+/// Handler of FUSE requests.
 #[derive(Debug)]
 pub(super) struct Front {
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! A disk that is slow or failing on demand: a FUSE file system in memory, mounted for one test.
+//! Disk that is slow or failing on demand: a FUSE file system in memory, mounted for one test.
 //!
 //! ```no_run
 //! use tw_testkit::disk::{Fault, Op, SlowDisk};
@@ -102,13 +102,14 @@ impl SlowDisk {
         self.shared.faults.on(op)
     }
 
-    /// How many operations of a kind have reached the disk so far, those that met a fault included.
+    /// Number of operations of a kind that have reached the disk so far, including those hit by a fault.
     #[must_use]
     pub fn count(&self, op: Op) -> u64 {
         self.shared.faults.count(op)
     }
 
-    /// How long the kernel may remember names and attributes it is told from now on; at first not at all.
+    /// Sets the time for which the kernel may cache names and attributes that it gets from now on; at first not at
+    /// all.
     pub fn remember(&self, span: Duration) {
         self.shared.remember(span);
     }

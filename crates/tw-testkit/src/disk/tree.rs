@@ -29,7 +29,7 @@ pub(super) struct Node {
     pub(super) mode: u16,
     pub(super) modified: SystemTime,
     pub(super) changed: SystemTime,
-    /// How many names it has.
+    /// Number of links.
     pub(super) links: u32,
 }
 

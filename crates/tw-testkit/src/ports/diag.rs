@@ -1,7 +1,7 @@
-//! The kernel's socket diagnostics (sock_diag(7)): who listens, without a look at every connection of the machine.
+//! Kernel socket diagnostics (sock_diag(7)): listening sockets, without a pass over all connections of the machine.
 //!
-//! `/proc/net/tcp` tells the same, but goes through the table of all connections for it: 20 ms on a machine on which tests
-//! have just closed a few thousand.
+//! `/proc/net/tcp` has the same data, but walks the table of all connections for it: 20 ms on a machine on which
+//! tests have just closed a few thousand.
 
 use std::io;
 
@@ -16,7 +16,7 @@ const DUMP: u16 = 0x301;
 /// Bytes of `nlmsghdr` and of `inet_diag_req_v2`.
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
-/// Where a message has the port, in network order: behind its header, the family, the state, and two bytes more.
+/// Offset of the port in a message, in network order: after the header, the family, the state, and two more bytes.
 const PORT: usize = HEADER + 4;
 const TCP: u8 = 6;
 const STATE_LISTEN: u32 = 1 << 10;
