@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: everything a change must pass, cheapest first; the first failure ends it.
+//! `cargo xtask ci`: all checks that a change must pass, cheapest first; stops at the first failure.
 
 use std::env;
 use std::path::Path;
@@ -39,7 +39,7 @@ struct Target {
     triple: &'static str,
     /// The compiler for the parts in C.
     compiler: &'static str,
-    /// What Debian calls the packages with it.
+    /// Debian packages that provide it.
     packages: &'static str,
 }
 
@@ -95,7 +95,7 @@ fn check_target(target: &Target, left_out: &LeftOut) -> Result<(), Failure> {
     left_out.add(&format!("ci: clippy for {triple}: not installed: {missing}"))
 }
 
-/// Whether the compiler has the standard library of a target.
+/// Returns `true` if the compiler has the standard library of a target.
 fn is_installed(triple: &str) -> Result<bool, Failure> {
     let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     command.args(["--print", "target-libdir", "--target", triple]).current_dir(root());

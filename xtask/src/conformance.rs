@@ -1,8 +1,9 @@
-//! `cargo xtask conformance`: nginx's public test suite, run as a whole against Tailwater, and the table of its results.
+//! `cargo xtask conformance`: nginx's public test suite, run as a whole against Tailwater, and the table of its
+//! results.
 //!
-//! Every file of the suite runs, some at a time, each with a time limit and a directory of its own. What failed beside
-//! others runs once more alone, because many files measure time or read a log at once. The suite finds its program in
-//! `TEST_NGINX_BINARY` and says what it found in the Test Anything Protocol.
+//! Every file of the suite runs, several at a time, each with a time limit and a directory of its own. Files that
+//! failed run once more alone, because many measure time or read a log at once. The suite finds its program in
+//! `TEST_NGINX_BINARY` and prints its results in the Test Anything Protocol.
 
 mod reasons;
 mod table;
@@ -32,7 +33,7 @@ const DOCUMENT: &str = "docs/conformance.md";
 /// Behind a check that is expected to fail, in the Test Anything Protocol.
 const EXPECTED_TO_FAIL: &str = concat!("# TO", "DO");
 
-/// What came of one file.
+/// Result of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     /// This many checks, all of which passed.
@@ -49,7 +50,7 @@ enum Found {
     Late,
 }
 
-/// What is run, and against what.
+/// Files to run and the program to test.
 struct Options {
     suite: Option<PathBuf>,
     binary: PathBuf,
@@ -140,7 +141,7 @@ fn wrapped(programs: &TempDir, binary: &Path, version: &str) -> Result<PathBuf, 
     script(programs, "tailwater", &text)
 }
 
-/// The path to look for programs. To root, `memcached` only starts if it is told to.
+/// `PATH` for the suite. As root, `memcached` only starts with an additional option.
 fn path_with_memcached(programs: &TempDir) -> Result<OsString, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found =

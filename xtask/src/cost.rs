@@ -1,5 +1,5 @@
-//! `cargo xtask cost`: the price of a change. Build times of the crates, rebuilds after a change of typical files, and times of
-//! the test programs, as tables for docs/development.md.
+//! `cargo xtask cost`: build times of the crates, rebuild times after a change of typical files, and run times of the
+//! test programs, as tables for docs/development.md.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! `cargo xtask docs`: writes the documents that are made of records. The tests in `crates/tailwater/tests/docs` make
-//! them, and fail in CI when they are not fresh.
+//! `cargo xtask docs`: writes the generated documents. The tests in `crates/tailwater/tests/docs` make them, and fail
+//! in CI when they are outdated.
 
 use std::env;
 use std::process::Command;

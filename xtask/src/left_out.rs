@@ -1,4 +1,4 @@
-//! What the tests of a run left out, and why: they say so in a file, which is told at the end.
+//! Tests that a run left out, with reasons: the tests write them to a file, which is printed at the end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! `cargo xtask COMMAND`: what is done to this repository, in Rust and in one place.
+//! `cargo xtask COMMAND`: the development tasks of this repository, in Rust and in one place.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
 
@@ -38,11 +38,16 @@ const COMMANDS: &[Command] = &[
         about: "measure against nginx, with targets",
         run: bench::run,
     },
-    Command { name: "ci", arguments: "[--skip-tests]", about: "everything a change must pass", run: ci::run },
+    Command {
+        name: "ci",
+        arguments: "[--skip-tests]",
+        about: "all checks that a change must pass",
+        run: ci::run,
+    },
     Command {
         name: "conformance",
         arguments: "--suite DIRECTORY [--write] [FILE.t…]",
-        about: "nginx's whole test suite, and the table of what passes",
+        about: "nginx's test suite, and the table of its results",
         run: conformance::run,
     },
     Command {
@@ -51,34 +56,29 @@ const COMMANDS: &[Command] = &[
         about: "times of builds, rebuilds after typical changes, and test programs",
         run: cost::run,
     },
-    Command {
-        name: "docs",
-        arguments: "",
-        about: "write the documents that are made of records",
-        run: docs::run,
-    },
+    Command { name: "docs", arguments: "", about: "write the generated documents", run: docs::run },
     Command {
         name: "notices",
         arguments: "[FILE]",
-        about: "what of others is in the program, with their licences",
+        about: "third-party code in the program, with its licences",
         run: notices::run,
     },
     Command {
         name: "soak",
         arguments: "[--runs 20] [--busy 2]",
-        about: "the tests again and again beside busy processes: what fails how often",
+        about: "repeat the tests beside busy processes, and count failures",
         run: soak::run,
     },
     Command {
         name: "tidy",
         arguments: "",
-        about: "the rules of this repository that no lint knows",
+        about: "check the rules of this repository beyond lints",
         run: tidy::run,
     },
     Command {
         name: "torture",
         arguments: "[--requests 100000] [--kills 50] [--seed N]",
-        about: "requests to an origin that does everything wrong, kills of a cache: no wrong byte, nothing hangs, nothing stays",
+        about: "requests to a faulty origin, kills of a cache: no wrong byte, no hang, no leak",
         run: torture::run,
     },
 ];
@@ -109,7 +109,7 @@ fn cargo() -> process::Command {
     process::Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Where cargo puts what it builds.
+/// Target directory of cargo.
 fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }

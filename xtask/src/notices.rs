@@ -1,5 +1,5 @@
-//! `cargo xtask notices [FILE]`: what of others is in the program, with the texts of their licences, from the sources that cargo
-//! has. Packages have it beside the licences of the server.
+//! `cargo xtask notices [FILE]`: third-party code in the program, with the texts of the licences, from the sources
+//! that cargo has. Packages contain it beside the licences of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE",
 struct Part {
     name: String,
     version: String,
-    /// Its expression of SPDX.
+    /// SPDX expression.
     license: String,
     repository: String,
     authors: String,

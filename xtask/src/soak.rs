@@ -1,8 +1,9 @@
-//! `cargo xtask soak`: the tests, again and again, beside processes that keep the machine busy.
+//! `cargo xtask soak`: the tests, repeated beside processes that keep the machine busy.
 //!
-//! A test that fails by chance keeps good work from landing, and one that passes by chance is worth nothing. What waits for
-//! conditions passes every time, however late everything is. The tests are built once; each run executes every test
-//! program, one after the other, whatever fails. What a program printed is kept in `target/soak`.
+//! A test that fails by chance keeps good work from landing, and one that passes by chance is worth nothing. A test
+//! that waits for conditions passes every time, however slow the machine is. The tests are built once; each run
+//! executes every test program, one after the other, whatever fails. The output of a program is kept in
+//! `target/soak`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,14 +26,14 @@ const BUSY_DEFAULT: u32 = 2;
 const TESTS_PER_CORE: usize = 4;
 /// The variable that the test runner goes by.
 const TESTS_VARIABLE: &str = "RUST_TEST_THREADS";
-/// How long one test program may take. The longest takes five minutes on two cores that are busy four times over.
+/// Time limit of one test program. The longest takes five minutes on two cores that are busy four times over.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// The word that makes this program one of the busy processes.
 const SPIN: &str = "--spin";
-/// How long a busy process spins between two looks whether it is still wanted.
+/// Time for which a busy process spins between two checks of its parent.
 const SPIN_TURN: Duration = Duration::from_millis(50);
 
-/// What is asked for.
+/// Options of the command.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     runs: u32,
@@ -44,7 +45,7 @@ struct Options {
 struct Program {
     name: String,
     path: PathBuf,
-    /// Where cargo runs it.
+    /// Directory in which cargo runs it.
     dir: PathBuf,
 }
 
@@ -203,8 +204,8 @@ impl Drop for Busy {
     }
 }
 
-/// Keeps a core busy as long as `parent` is the one who started this process: when that has been killed, it is somebody
-/// else, and this ends within one turn.
+/// Keeps a core busy as long as `parent` is the parent process: when that is killed, the parent changes, and this
+/// ends within one turn.
 fn spin(parent: &str) {
     while parent_id().to_string() == parent {
         let begin = Instant::now();

@@ -1,8 +1,9 @@
-//! `cargo xtask torture`: many requests to an origin that does everything wrong, and a cache whose server is killed many times,
-//! with a seed that was not there before.
+//! `cargo xtask torture`: many requests to an origin that does everything wrong, and a cache whose server is killed
+//! many times, with a new seed.
 //!
-//! The tests `proxy::torture` and `cache::kill_and_restart` do the work; in `cargo test` they ask and kill seldom, always in the same way. What
-//! fails at requests fails again with the seed that is told; when exactly a server is killed no seed decides.
+//! The tests `proxy::torture` and `cache::kill_and_restart` do the work; in `cargo test` they run few requests and kills
+//! with a fixed seed. A failure of requests repeats with the printed seed; the exact moment of a kill does not depend on
+//! the seed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use crate::{Failure, cargo, root};
 const REQUESTS_DEFAULT: u64 = 100_000;
 const KILLS_DEFAULT: u64 = 50;
 
-/// What is asked for.
+/// Options of the command.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     requests: u64,

@@ -1,8 +1,8 @@
-//! `cargo xtask bench accept`: many short connections, beside some that live long and do different things.
+//! `cargo xtask bench accept`: many short connections beside some long-lived ones with different loads.
 //!
-//! Every request of `wrk` has a connection of its own. Meanwhile 100 connections stay open, and each asks again and again
-//! at a pace of its own: some often, most rarely. They are opened first, one after the other, so a server that looks
-//! knows what they do. Two loops or two workers on both cores, which the load shares with them: what counts is what a
+//! Every request of `wrk` has a connection of its own. Meanwhile 100 connections stay open, and each sends requests
+//! at a pace of its own: some often, most rarely. They are opened first, one after the other, so a server can observe
+//! their load. Two loops or two workers run on both cores, which the load shares with them: the measure is what a
 //! server makes of the same machine.
 
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ const LOOPS: usize = 2;
 const LONG_COUNT: usize = 100;
 /// Requests per second of all of them. A third or so of what one core can do: what they cost matters, and leaves room.
 const LONG_RATE: f64 = 6_000.0;
-/// How much more often each asks than the next: the first tenth makes nine tenths of all requests.
+/// Ratio of the request rates of two consecutive connections: the first tenth makes nine tenths of all requests.
 const FALL: f64 = 0.8;
 /// One look at all connections.
 const TICK: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! A client that asks at its own pace, however long an answer takes: what a user would notice.
+//! Client with a fixed request rate, however long a response takes: latency as a user would notice it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::Outcome;
 use super::exec::pin;
 use super::spans::Spans;
 
-/// What to ask, and how often.
+/// Request and its rate.
 pub(super) struct Asker {
     pub(super) path: &'static str,
     /// Bytes of the body.

@@ -1,7 +1,8 @@
-//! `xtask bench bare-loop --port N --response FILE [--body FILE]`: the least a server can do, and so the limit of all others.
+//! `xtask bench bare-loop --port N --response FILE [--body FILE]`: the least a server can do, and so the limit of all
+//! others.
 //!
-//! For each request one `recv` and one `send` of the same bytes from memory, and with a body behind them one `sendfile` of
-//! that file, which is in memory, too. It looks at nothing but the end of the head. It ends when its starter does.
+//! For each request one `recv` and one `send` of the same bytes from memory, and with a body one more `sendfile` of
+//! that file, which is in memory, too. It only looks for the end of the head. It ends with its parent.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use super::turns::{Turns, number_of, put};
 /// A request of a load generator is far shorter.
 const REQUEST_SIZE_MAX: usize = 4096;
 
-/// What is sent: bytes, and a file of this size behind them.
+/// Response to send: bytes, followed by a file of this size.
 struct Response {
     bytes: Vec<u8>,
     body: Option<(File, usize)>,

@@ -1,7 +1,8 @@
 //! `cargo xtask bench cache`: one core for a caching proxy; the origin behind it and the load share the other one.
 //!
-//! What it has in memory, what it has on a slow disk beside that, what it fetches beside that, and what many ask for at once
-//! that it has not got yet. That requests were hits is not believed: the origin tells how often it was asked.
+//! Measured are hits in memory, and hits in memory beside reads from a slow disk, beside fills, and beside many
+//! simultaneous requests for one missing response. The request counter of the origin shows whether requests really
+//! were hits.
 
 mod cold;
 mod contestants;

@@ -1,4 +1,4 @@
-//! A cgroup with a limit of memory and a slow disk, of version 1 or 2, whichever this machine has.
+//! Cgroup of version 1 or 2 with a memory limit and a slow disk.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use super::Outcome;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// What the processes in the group may use.
+/// Limits of the processes in the group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Memory, page cache included, in bytes.
@@ -32,7 +32,7 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// Makes a group whose reads from the disk under `data` are limited.
     ///
-    /// It is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have limited
+    /// The group is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have limited
     /// groups below it.
     pub(super) fn new(limits: Limits, data: &Path) -> Outcome<Self> {
         if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Servers that take part: which binary, with which configuration, started in which place.
+//! Servers under measurement: binary, configuration, and cores.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,14 +36,14 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// Whether it takes this in `http {}`.
+    /// Returns `true` if the server accepts this in `http {}`.
     pub(super) fn knows(&self, http: &str) -> Outcome<bool> {
         let (prefix, port) = prepare()?;
         let args = server_args(&prefix, &conf(port.number(), self, http, "", &Loops::default()))?;
         Ok(Command::new(&self.path).arg("-t").args(args).output()?.status.success())
     }
 
-    /// Whether it has directives that nginx has not.
+    /// Returns `true` if the server has directives that nginx lacks.
     pub(super) fn is_tailwater(&self) -> bool {
         self.version.contains("tailwater/")
     }
@@ -78,10 +78,10 @@ pub(super) const PREFIX: &str = "@PREFIX@";
 /// Stands for the file with its configuration there.
 pub(super) const CONF: &str = "@CONF@";
 
-/// Where that file is, below the directory.
+/// Path of that file, below the directory.
 const OTHER_CONF: &str = "conf/other.conf";
 
-/// Who accepts, and how.
+/// Number of loops or workers, and their settings.
 #[derive(Debug, Clone)]
 struct Loops {
     /// Loops or workers; of nginx with a master beside several.
@@ -157,7 +157,7 @@ impl Contestant {
         Self { name: name.to_owned(), program, pages: None }
     }
 
-    /// The same with several loops or workers, directives for `events {}` and parameters of `listen`.
+    /// Sets the number of loops or workers, directives for `events {}` and parameters of `listen`.
     pub(super) fn with_loops(mut self, count: usize, events: &str, listen: &str) -> Self {
         if let Program::Server { loops, .. } = &mut self.program {
             let (events, listen) = (events.to_owned(), listen.to_owned());
@@ -166,7 +166,7 @@ impl Contestant {
         self
     }
 
-    /// The same with room for so many connections, those to origins included.
+    /// Sets the number of connections, including those to origins.
     pub(super) fn with_connections(mut self, count: usize) -> Self {
         if let Program::Server { loops, .. } = &mut self.program {
             loops.connections_max = count;
@@ -174,18 +174,18 @@ impl Contestant {
         self
     }
 
-    /// The same with small pages of memory only, in every place.
+    /// Disables large pages of memory.
     pub(super) fn with_small_pages(mut self) -> Self {
         self.pages = Some(Pages::Small);
         self
     }
 
-    /// The same over TLS: what stands in `server {}` names the certificate.
+    /// Enables TLS: the directives in `server {}` name the certificate.
     pub(super) fn with_tls(self) -> Self {
         self.with_loops(1, "", "ssl")
     }
 
-    /// How its URLs begin.
+    /// URL scheme of the server.
     fn scheme(&self) -> &'static str {
         match &self.program {
             Program::Server { loops, .. } if loops.listen.split(' ').any(|word| word == "ssl") => "https",
@@ -193,7 +193,7 @@ impl Contestant {
         }
     }
 
-    /// Whether it tells about its loops.
+    /// Returns `true` if the server has metrics of its loops.
     pub(super) fn has_metrics(&self) -> bool {
         matches!(&self.program, Program::Server { binary, .. } if binary.is_tailwater())
     }
@@ -223,7 +223,7 @@ impl Contestant {
         }
     }
 
-    /// The same with one more file below its directory, whose directories are made.
+    /// Adds a file below the server's directory; missing directories are created.
     pub(super) fn with_file(mut self, name: &str, content: String) -> Self {
         if let Program::Other { files, .. } = &mut self.program {
             files.push((name.to_owned(), content));
@@ -388,7 +388,7 @@ fn conf(port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> 
     conf_with(&format!("daemon off; master_process {master};"), port, binary, http, server, loops)
 }
 
-/// The same with other processes: what stands in the main context.
+/// Configuration with these directives in the main context.
 pub(super) fn conf_of(processes: &str, port: u16, binary: &Binary, http: &str, server: &str) -> String {
     conf_with(processes, port, binary, http, server, &Loops::default())
 }

@@ -1,4 +1,4 @@
-//! Sets of cold files: made once, reused, and put out of memory before each run.
+//! Sets of cold files: made once, reused, and evicted from memory before each run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

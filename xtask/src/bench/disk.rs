@@ -1,8 +1,8 @@
-//! `cargo xtask bench disk`: what becomes of a hot file while the disk is busy with cold ones.
+//! `cargo xtask bench disk`: latency of a hot file while the disk is busy with cold ones.
 //!
-//! The server lives in a cgroup with little memory and a slow disk. A set of files ten times larger than that memory is
-//! read at random by one load, while another asks for a single file that fits. What should happen to the second load is
-//! nothing. The shape follows nginx's own experiment with thread pools of 2015. A third part is in [`stalls`].
+//! The server lives in a cgroup with little memory and a slow disk. One load reads a set of files ten times larger
+//! than that memory at random, while another requests a single file that fits. The second load should not be
+//! affected. The method follows nginx's own experiment with thread pools of 2015. A third part is in [`stalls`].
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ struct Shape {
     file_size: usize,
     hot_connections: usize,
     cold_connections: usize,
-    /// What nginx is told beside the defaults.
+    /// Configuration of nginx in addition to the defaults.
     nginx_http: &'static str,
     /// The load lasts this many times longer than the hot file alone: where 200 clients share the disk's bandwidth, each
     /// waits several seconds for one large file.
@@ -69,25 +69,25 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// Where, with what, how long.
+/// Directory, servers and duration.
 struct Plan {
     limits: Limits,
     data: PathBuf,
     cold_size: u64,
     seconds: u64,
-    /// Whether names and inodes of cold files are put out of memory too.
+    /// True if names and inodes of cold files are evicted from memory too.
     forgets_names: bool,
     server_cpu: usize,
     load_cpu: usize,
 }
 
-/// What one server did.
+/// Results of one server.
 struct Score {
     name: String,
     alone: Served,
     loaded: Served,
     cold: Served,
-    /// What became of its loops under load, if it tells.
+    /// Statistics of its event loops under load, if it has metrics.
     loops: Option<Loops>,
 }
 

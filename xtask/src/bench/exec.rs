@@ -1,4 +1,5 @@
-//! `xtask bench exec [--cpu N] [--cgroup DIR]… -- PROGRAM ARGS`: takes a place in the machine, then becomes the program.
+//! `xtask bench exec [--cpu N] [--cgroup DIR]… -- PROGRAM ARGS`: sets affinity, cgroups and limits, then executes the
+//! program.
 //!
 //! A process started this way has its core, its cgroups and its limit of open files from its first instruction on, and
 //! the process id its starter knows.

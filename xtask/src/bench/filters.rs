@@ -1,4 +1,4 @@
-//! `cargo xtask bench filters`: what it costs to compress a text for every request.
+//! `cargo xtask bench filters`: cost of compressing a text for every request.
 //!
 //! As in `static`, the measure is processor time per request, of all threads of a server, and all servers of a case run
 //! from its beginning. The same level is not the same thing everywhere, so the size of the responses stands beside it.

@@ -1,4 +1,5 @@
-//! `cargo xtask bench gateways`: one core for the server; a FastCGI application of our own and the load share the other one.
+//! `cargo xtask bench gateways`: one core for the server; a FastCGI application of our own and the load share the
+//! other one.
 //!
 //! The measure is processor time of the server per request. The application says the same to everybody, over a Unix socket, as
 //! PHP is mostly run.
@@ -26,7 +27,7 @@ const CACHED_PROXY: &str = "ours, proxy_cache";
 /// More than any measurement has, so that none is ever closed for want of room.
 const KEPT_CONNECTIONS: usize = 1024;
 
-/// What an application is told, about as much as a distribution's files say.
+/// Parameters for an application, about as many as in a distribution's files.
 const PARAMS: &str = "fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method;
     fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
     fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
@@ -108,7 +109,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
     report.finish(&options)
 }
 
-/// What a page from a cache costs, whichever gateway has filled it.
+/// Cost of a cached page, whichever upstream protocol has filled the cache.
 fn cached(
     report: &mut Report,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! `cargo xtask bench grpc`: calls through a proxy. One core for the proxy; the load and a server that says what it is told share the
+//! `cargo xtask bench grpc`: calls through a proxy. One core for the proxy; the load and an echo server share the
 //! other one. The measure is processor time of the proxy per call.
 
 pub(super) mod echo;
@@ -19,14 +19,14 @@ use super::usage;
 
 const OURS: &str = "ours";
 const NGINX: &str = "nginx";
-/// What nginx may keep: more than calls are under way.
+/// Idle connections that nginx may keep: more than there are concurrent calls.
 const KEPT_CONNECTIONS: usize = 4096;
 /// Bytes of messages.
 const MESSAGES: [(&str, usize); 2] = [("small", 128), ("large", 16 << 10)];
 /// Processor time of a call, of nginx's.
 const CPU_WANTED: f64 = 0.8;
 
-/// How long and where.
+/// Duration and directory.
 struct Plan {
     rounds: usize,
     seconds: u64,

@@ -1,4 +1,4 @@
-//! Load from `h2load`, and its numbers.
+//! Load by `h2load`, and its results.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ pub(super) struct Load {
     /// Requests of each that are under way at the same time.
     pub(super) streams: usize,
     pub(super) amount: Amount,
-    /// What is sent with each request, as a call of gRPC.
+    /// Body of each request, as a gRPC call.
     pub(super) message: Option<PathBuf>,
     pub(super) cpu: usize,
 }
 
-/// When a load ends.
+/// End of a load: a number of requests or a duration.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Amount {
     Seconds(u64),
@@ -27,12 +27,12 @@ pub(super) enum Amount {
     Requests(u64),
 }
 
-/// What came of a load.
+/// Results of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Served {
     /// Requests that were answered with 2xx.
     pub(super) requests: u64,
-    /// Those that came to nothing, and those with another status.
+    /// Failed requests, including those with another status.
     pub(super) failed: u64,
     pub(super) per_second: f64,
     /// Bytes of content.

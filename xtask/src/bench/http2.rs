@@ -1,8 +1,8 @@
-//! `cargo xtask bench h2`: what HTTP/2 costs, plain and over TLS with the same certificate and cipher on both sides.
+//! `cargo xtask bench h2`: cost of HTTP/2, plain and over TLS with the same certificate and cipher on both sides.
 //!
-//! One server core against one load core. Requests come from `h2load`, many streams on each connection; who asks beside a large
-//! download, and who has streams that wait, are clients of our own. The measure is processor time of the server, which says what
-//! a request costs also where the load is the limit.
+//! One server core against one load core. Requests come from `h2load`, many streams on each connection; clients of
+//! our own send requests beside a large download, and hold waiting streams. The measure is processor time of the
+//! server, which shows the cost of a request even where the load is the limit.
 
 mod beside;
 mod idle;
@@ -32,11 +32,11 @@ const FILES: [(&str, &str, usize); 4] =
 const LARGE_MIN: usize = 1 << 20;
 const LARGE_PER_SECOND: u64 = 1024;
 
-/// How the connections are made.
+/// Transport of the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Over {
     Tcp,
-    /// The same with files that the kernel sends.
+    /// TCP, with files sent by the kernel (`sendfile`).
     TcpSendfile,
     Tls,
 }
@@ -53,7 +53,7 @@ impl Over {
     }
 }
 
-/// Who takes part, and what all of them have.
+/// Servers under measurement, with their common settings.
 struct Setup {
     binaries: Binaries,
     /// Certificate and key; removed at the end.
@@ -100,7 +100,7 @@ impl Setup {
     }
 }
 
-/// How long and where.
+/// Duration and directory.
 struct Plan {
     rounds: usize,
     seconds: u64,
@@ -110,7 +110,7 @@ struct Plan {
     load_cpu: usize,
 }
 
-/// What is wanted, of nginx's.
+/// Target, relative to nginx.
 #[derive(Debug, Clone, Copy)]
 enum Wanted {
     /// At most this share of the processor time for a request.

@@ -1,4 +1,4 @@
-//! `cargo xtask bench idle`: what a server costs while it does nothing, and how soon it does something.
+//! `cargo xtask bench idle`: cost of an idle server, and its time to the first response.
 
 use std::fs;
 use std::process::Command;
@@ -23,7 +23,7 @@ const SPARE_FILES: u64 = 200;
 const REST: Duration = Duration::from_millis(500);
 const START_COUNT: usize = 10;
 
-/// What one server costs.
+/// Costs of one server.
 struct Score {
     name: &'static str,
     /// Growth of memory for each connection, in bytes.

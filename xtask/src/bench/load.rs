@@ -1,4 +1,4 @@
-//! Load from `wrk`, and its numbers read back without loss.
+//! Load by `wrk`, with its exact results.
 //!
 //! `wrk` prints rounded figures, and no 99.9th percentile. A Lua function that runs once at the end prints the exact
 //! ones; it costs nothing per request.
@@ -40,9 +40,9 @@ pub(super) struct Load {
     pub(super) cpu: usize,
 }
 
-/// What came of a load.
+/// Results of a load.
 ///
-/// Latencies are those of responses that arrived. Where none did they are the length of the load: at least that long.
+/// Latencies are those of responses that arrived. If none did, they are the length of the load as a lower bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Served {
     pub(super) requests: u64,

@@ -1,4 +1,4 @@
-//! What the loops of our server went through under a load, as it tells in its metrics.
+//! Statistics of Tailwater's event loops under a load, from its metrics.
 
 use serde_json::{Value, json};
 
@@ -10,15 +10,15 @@ use super::report::{Limit, Report, Target, number};
 const TURNS: &str = "tailwater_event_loop_blocked_seconds";
 const PARTS: &str = "tailwater_event_loop_part_seconds";
 const FAULTS: &str = "tailwater_loop_major_faults_total";
-/// Where ours tells about itself.
+/// Path of Tailwater's metrics.
 const METRICS: &str = "/.metrics";
 /// Longest that the loops may be blocked in all but a thousandth of their turns, in milliseconds.
 const BLOCKED_P999_MAX_MS: f64 = 5.0;
 
-/// What a row of a table says about loops.
+/// Columns of a table about loops.
 pub(super) const COLUMNS: [&str; 3] = ["turn p99.9", "in the kernel p99.9", "major faults"];
 
-/// What loops went through: 99.9th percentiles in seconds, `None` if there was not one turn.
+/// Statistics of loops: 99.9th percentiles in seconds, `None` without a single turn.
 pub(super) struct Loops {
     /// Of the length of turns.
     turn: Option<f64>,
@@ -28,14 +28,14 @@ pub(super) struct Loops {
     faults: u64,
 }
 
-/// What loops have told so far.
+/// Metrics of the loops at one moment.
 pub(super) struct Told {
     turns: Histogram,
     kernel: Histogram,
     faults: u64,
 }
 
-/// The location in which a server tells, if it does.
+/// Location of the metrics, if the server has them.
 pub(super) fn location(binary: &Binary) -> String {
     match binary.is_tailwater() {
         true => format!("location = {METRICS} {{ metrics; }}"),
@@ -43,13 +43,13 @@ pub(super) fn location(binary: &Binary) -> String {
     }
 }
 
-/// All that ours tells.
+/// All metrics of Tailwater.
 pub(super) fn page(server: &Running) -> Outcome<Page> {
     Page::fetch(&server.url(METRICS))
 }
 
 impl Told {
-    /// What the server tells so far, if it does.
+    /// Metrics of the server so far, if it has them.
     pub(super) fn by(contestant: &Contestant, server: &Running) -> Outcome<Option<Self>> {
         if !contestant.has_metrics() {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Told {
 }
 
 impl Loops {
-    /// What they went through since `before`.
+    /// Statistics since `before`.
     pub(super) fn since(
         before: Option<Told>,
         contestant: &Contestant,
@@ -77,7 +77,7 @@ impl Loops {
         }))
     }
 
-    /// What is wanted of them.
+    /// Checks the targets.
     pub(super) fn targets(&self, report: &mut Report, case: &str) {
         let limit = || Limit::AtMost(BLOCKED_P999_MAX_MS);
         for (what, seconds) in

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 
 use crate::{Failure, root};
 
-/// What a step of a measurement returns; the error is for the terminal.
+/// Result of a step of a measurement; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 [OPTIONS]

@@ -11,7 +11,7 @@ const COMMON: &[&str] =
     &["ours", "nginx", "server-cpu", "load-cpu", "only", "ours-http", "ours-main", "nginx-main"];
 const COMMON_FLAGS: &[&str] = &["quick", "check"];
 
-/// What was given on the command line.
+/// Options of the command line.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     values: BTreeMap<String, String>,
@@ -72,7 +72,7 @@ impl Options {
         }
     }
 
-    /// Whether a case is wanted: no `--only`, or named there.
+    /// Returns `true` if a case is selected: no `--only`, or named there.
     pub(super) fn wants(&self, case: &str) -> bool {
         self.text("only").is_none_or(|only| only.split(',').any(|wanted| wanted == case))
     }

@@ -1,4 +1,4 @@
-//! Histograms and sums of counters in Prometheus text, for what a server tells about itself.
+//! Parser for Prometheus text: histograms and sums of counters.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,7 +7,7 @@ use tw_testkit::Client;
 
 use super::Outcome;
 
-/// What a server tells at one moment.
+/// Metrics of a server at one moment.
 pub(super) struct Page(String);
 
 impl Page {
@@ -75,7 +75,7 @@ impl Histogram {
         histogram
     }
 
-    /// What has been added since an earlier look.
+    /// Increase since an earlier moment.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let difference = |(&bound, &count): (&u64, &u64)| {
             (bound, count.saturating_sub(earlier.buckets.get(&bound).copied().unwrap_or(0)))

@@ -1,8 +1,9 @@
 //! `cargo xtask bench proxy`: one core for a proxy; the origin behind it and the load share the other one.
 //!
-//! The measure for small responses is processor time of the proxy per request: it says what a request costs even when
-//! the load or the origin, not the proxy, is the limit. For large bodies it is throughput and memory. Connections stay open
-//! on both sides. Between the load and the origin a bare relay hands on the same bytes unread: the limit.
+//! The measure for small responses is processor time of the proxy per request: it shows the cost of a request even
+//! when the load or the origin, not the proxy, is the limit. For large bodies it is throughput and memory.
+//! Connections stay open on both sides. Between the load and the origin a bare relay forwards the same bytes unread:
+//! the limit.
 
 mod contestants;
 pub(super) mod origin;
@@ -27,7 +28,7 @@ const OURS_SMALL: &str = "ours, small pages";
 const LARGE_CONNECTIONS: usize = 16;
 const UPLOAD_SIZE: usize = 1 << 20;
 
-/// What processor time per request may be, of nginx's and of haproxy's.
+/// Limits of processor time per request, relative to nginx and haproxy.
 struct CpuLimits {
     nginx: f64,
     haproxy: f64,
@@ -157,7 +158,7 @@ fn downloads(
     Ok(())
 }
 
-/// The same with a large body of the request, taken whole before it is sent on, and sent on while it comes.
+/// Uploads of a large request body, received completely before it is sent on, and streamed.
 fn uploads(report: &mut Report, proxies: &Proxies, plan: &Plan) -> Outcome {
     let small = |http| proxies.ours(OURS_SMALL, http).with_small_pages();
     let buffered = vec![proxies.ours(OURS, ""), proxies.nginx(NGINX, ""), small("")];

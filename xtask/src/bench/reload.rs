@@ -1,8 +1,8 @@
-//! `cargo xtask bench reload`: what clients notice of reloads and of upgrades of the binary.
+//! `cargo xtask bench reload`: effect on clients of reloads and of upgrades of the binary.
 //!
-//! Clients at full load on keep-alive connections, and others that wait, while the configuration changes a little again
-//! and again, and while new binaries take over. Nobody should notice. Then a configuration of 2,000 servers and 20,000
-//! locations, which takes long to load: the loops should not notice that either.
+//! Clients at full load on keep-alive connections, and waiting ones, while the configuration changes a little again
+//! and again, and while new binaries take over. No client should notice. Then a configuration of 2,000 servers and
+//! 20,000 locations, which takes long to load: the loops should not be affected by that either.
 
 mod clients;
 mod daemon;
@@ -52,11 +52,11 @@ struct Plan {
     load_cpu: usize,
 }
 
-/// What one server did.
+/// Results of one server.
 struct Score {
     name: &'static str,
     counts: Vec<Counts>,
-    /// How long each reload took.
+    /// Duration of each reload.
     reloads: Vec<Duration>,
     upgrades: Vec<Duration>,
     /// Why there was no upgrade.
@@ -203,7 +203,7 @@ fn counts_json(name: &str, counts: &Counts, took: Option<Duration>) -> Value {
     })
 }
 
-/// What one server did with the large configuration.
+/// Results of one server with the large configuration.
 struct LargeScore {
     name: &'static str,
     idle: Vec<Duration>,

@@ -1,4 +1,4 @@
-//! What a measurement says at its end: tables and targets on the terminal, the same as JSON in a file.
+//! Report of a measurement: tables and targets on the terminal, and as JSON in a file.
 
 use std::fs;
 use std::io::IsTerminal;

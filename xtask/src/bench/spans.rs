@@ -1,4 +1,4 @@
-//! How long each of many requests took.
+//! Durations of many requests.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ impl Spans {
         Self(spans)
     }
 
-    /// How many there are.
+    /// Number of requests.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }

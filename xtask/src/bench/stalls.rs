@@ -1,7 +1,7 @@
-//! The third part of `bench disk`: one disk stands still, files on another are asked for.
+//! The third part of `bench disk`: one disk stalls while files on another are requested.
 //!
-//! The slow disk is a FUSE file system of the test kit whose every `open` and `read` takes a second. More clients wait
-//! for it than nginx's default pool has threads. Requests for a file on a healthy disk should not notice.
+//! The slow disk is a FUSE file system of the test kit whose every `open` and `read` takes a second. More clients
+//! wait for it than nginx's default pool has threads. Requests for a file on a healthy disk should not be affected.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ const SLOW_FILE_COUNT: usize = 256;
 const NOISE_FACTOR: f64 = 1.25;
 const NOISE_MS: f64 = 0.5;
 
-/// Where and how long.
+/// Directory and duration.
 pub(super) struct Plan {
     pub(super) seconds: u64,
     pub(super) server_cpu: usize,
     pub(super) load_cpu: usize,
 }
 
-/// What one server did for the healthy disk, without and with the stalls, and for the slow one.
+/// Results of one server for the healthy disk, without and with the stalls, and for the slow one.
 struct Score {
     name: String,
     without: Served,

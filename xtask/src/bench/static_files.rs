@@ -1,8 +1,8 @@
 //! `cargo xtask bench static`: one server core against one load core, files that stay in memory.
 //!
-//! The measure is processor time per request: it says what a request costs even when the load, not the server, is the
-//! limit. All servers of a case run from its beginning; each round loads them one after the other, so whatever else the
-//! machine does meets all of them alike.
+//! The measure is processor time per request: it shows the cost of a request even when the load, not the server, is
+//! the limit. All servers of a case run from its beginning; each round loads them one after the other, so other
+//! activity of the machine affects all of them alike.
 
 use std::fs;
 use std::path::Path;
@@ -36,14 +36,14 @@ const BARE_SENDFILE: &str = "bare epoll loop, sendfile";
 const CACHE: &str = "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;";
 /// Files go out from where they are in memory, behind their heads.
 const SENDFILE: &str = "sendfile on; tcp_nopush on;";
-/// What ours counts of that, in bytes.
+/// Counter of bytes sent by `sendfile`.
 const SENT: &str = "tailwater_sendfile_bytes_total";
 /// The share of the bytes that have to go out like that: files are copied until they are known to be hot.
 const SENT_MIN: f64 = 0.95;
 /// Above this share of the server's core in foreign hands the numbers are not worth writing down.
 const FOREIGN_MAX: f64 = 0.05;
 
-/// How long and where.
+/// Duration and directory.
 pub(super) struct Plan {
     pub(super) rounds: usize,
     pub(super) seconds: u64,
@@ -59,7 +59,7 @@ pub(super) struct Case {
     pub(super) connections: usize,
     /// Lua that changes the requests of the load.
     pub(super) script: String,
-    /// Whether to look at the servers' memory while they work, which costs them a little time.
+    /// True to sample the servers' memory during the load, which costs them a little time.
     pub(super) looks_at_memory: bool,
     pub(super) contestants: Vec<Contestant>,
 }
@@ -203,7 +203,7 @@ fn large_contestants(binaries: &Binaries, files: &Path) -> Outcome<Vec<Contestan
     ])
 }
 
-/// What a server answers, to the byte, so that the bare loop sends the same.
+/// Exact bytes of a server's response, so that the bare loop sends the same.
 fn response_bytes(contestant: &Contestant, path: &str) -> Outcome<Vec<u8>> {
     let running = contestant.start(&Place::default())?;
     let mut client = Client::connect(running.addr())?;
@@ -410,7 +410,7 @@ fn small_report(report: &mut Report, case: &Case, results: &[Score], name: &str)
     }
 }
 
-/// That what is measured as such was not copied.
+/// Checks that responses measured as `sendfile` were not copied.
 fn sent_target(report: &mut Report, case: &Case, results: &[Score]) {
     let what = format!("{}: share of {OURS_SENDFILE} that was not copied", case.title);
     let share = of(results, OURS_SENDFILE).map_or(f64::NAN, Score::sent_by_kernel);

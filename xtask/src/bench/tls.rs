@@ -1,8 +1,8 @@
-//! `cargo xtask bench tls`: what TLS costs, with the same certificate, cipher and group on both sides.
+//! `cargo xtask bench tls`: cost of TLS, with the same certificate, cipher and group on both sides.
 //!
-//! One server core against one load core. Requests on connections that stay come from `wrk`; handshakes from clients of our
-//! own, because `wrk` cannot say whether a session was taken up again. The measure is processor time of the server, which
-//! says what a handshake costs also where the load is the limit.
+//! One server core against one load core. Requests on persistent connections come from `wrk`; handshakes from clients
+//! of our own, because `wrk` cannot tell whether a session was resumed. The measure is processor time of the server,
+//! which shows the cost of a handshake even where the load is the limit.
 
 mod beside;
 mod handshakes;
@@ -24,7 +24,7 @@ const NGINX: &str = "nginx";
 /// Name, path and size of what is asked for.
 const FILES: [(&str, &str, usize); 3] =
     [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("4m", "/4m", 4 << 20)];
-/// The same work on both sides, whatever each of them would have liked better.
+/// Cipher suite and group of all servers, whatever their defaults are.
 pub(super) const OFFERED: &str =
     "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_ecdh_curve X25519;
         ssl_session_cache off; ssl_session_tickets on;";
@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-/// Who takes part, and what all of them have.
+/// Servers under measurement, with their common settings.
 struct Setup {
     binaries: Binaries,
     authority: Authority,
@@ -134,7 +134,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
     report.finish(&options)
 }
 
-/// What is wanted, of nginx's.
+/// Target, relative to nginx.
 #[derive(Debug, Clone, Copy)]
 enum Wanted {
     /// At most this share of the processor time for a request.

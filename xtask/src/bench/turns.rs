@@ -1,7 +1,7 @@
-//! What the bare loops share: one thread, one epoll, level-triggered, a listener on loopback.
+//! Common parts of the bare loops: one thread, one epoll, level-triggered, a listener on loopback.
 //!
-//! A bare loop does the least that its task takes; it is the limit of all servers that do more, or a peer that costs
-//! them little.
+//! A bare loop does the minimum for its task; it is the limit of all servers that do more, or a peer that costs them
+//! little.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -65,7 +65,7 @@ impl Turns {
         }
     }
 
-    /// Whether an event with this number means that somebody connects to the path.
+    /// Returns `true` if an event with this number is a connection to the Unix socket.
     pub(super) fn is_path(&self, number: usize) -> bool {
         self.at_path.as_ref().is_some_and(|listener| number_of(listener) == number)
     }
@@ -85,7 +85,7 @@ impl Turns {
         }
     }
 
-    /// Whether an event with this number means that somebody connects.
+    /// Returns `true` if an event with this number is a new connection.
     pub(super) fn is_listener(&self, number: usize) -> bool {
         number == number_of(&self.listener)
     }
@@ -113,7 +113,7 @@ impl Turns {
     }
 }
 
-/// What the events of a socket carry: the number of its descriptor.
+/// Event data of a socket: the number of its descriptor.
 pub(super) fn number_of(socket: &OwnedFd) -> usize {
     usize::try_from(socket.as_raw_fd()).unwrap_or_default()
 }

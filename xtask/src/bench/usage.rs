@@ -1,4 +1,4 @@
-//! What a server costs, read from `/proc`: processor time and memory of a process and all it has started.
+//! Processor time and memory of a process and its descendants, read from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Reasons why files of the suite fail, as far as somebody has looked at them.
+//! Known reasons why files of the suite fail.
 
 /// Files, without their ending, and why they fail.
 const REASONS: &[(&str, &str)] = &[

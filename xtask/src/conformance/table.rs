@@ -1,4 +1,4 @@
-//! The table of the results of a run, between two marks of `docs/conformance.md`.
+//! Table of the results of a run, between two marks of `docs/conformance.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -1,4 +1,4 @@
-//! Nothing half done: no holes in the code, no test that is skipped, no test that sleeps.
+//! Unfinished code: no placeholders, no ignored test, no test that sleeps.
 
 use super::Finding;
 use super::tree::Tree;
@@ -16,7 +16,7 @@ const NOT_IN_TESTS: &[(&str, &str)] = &[
     ("time::sleep(", "wait for a condition with a deadline"),
 ];
 
-/// Where the loop's timers are themselves what is tested.
+/// Home of the loop's timers, whose tests have to sleep.
 const TIMERS: &str = "crates/tw-rt/";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

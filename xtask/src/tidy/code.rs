@@ -1,4 +1,4 @@
-//! What of a Rust file is code: its text with blanks in place of comments and of what stands in quotes.
+//! Code of a Rust file: its text with blanks in place of comments and quoted text.
 
 /// The text with as many lines. A quoted text keeps its quotes; a comment leaves nothing.
 pub(super) fn of(text: &str) -> String {
@@ -52,7 +52,7 @@ fn comment_len(text: &str) -> usize {
     at
 }
 
-/// How many `#` stand before a quote that begins a raw string; `None` if it begins another one.
+/// Number of `#` before a quote that begins a raw string; `None` if it begins another one.
 fn raw_hashes(before: &str) -> Option<usize> {
     let word_end = before.trim_end_matches('#');
     let start = word_end.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_').len();
@@ -79,7 +79,7 @@ fn quoted_len(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Whether a `'` begins a character and not a lifetime.
+/// Returns `true` if a `'` begins a character and not a lifetime.
 fn is_char(text: &str) -> bool {
     let mut behind = text.chars().skip(1);
     match behind.next() {

@@ -1,9 +1,10 @@
-//! A conflict that was committed with its marks.
+//! Committed conflict marks.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// What git puts before the sides of a conflict. The line between them, `=======`, is also a heading of Markdown.
+/// Marks that git puts before the sides of a conflict. The line between them, `=======`, is also a heading of
+/// Markdown.
 const MARKS: &[&str] = &["<<<<<<< ", "||||||| ", ">>>>>>> "];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! A table of contents that lacks a heading, or names one that is not there.
+//! Tables of contents: every heading is listed, and nothing else.
 
 use super::Finding;
 use super::tree::Tree;

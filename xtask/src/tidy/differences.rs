@@ -1,4 +1,4 @@
-//! Every deviation from nginx is marked where it is made and has its row in the list, and the other way round.
+//! Deviations from nginx: each is marked in the code and has a row in the list, and every row has a mark.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Crates may depend on each other only as ARCHITECTURE.md lists it, and it lists nothing that is not so.
+//! Dependencies between crates: exactly those listed in ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 

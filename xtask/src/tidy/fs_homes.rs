@@ -1,9 +1,9 @@
-//! Files are touched only where waiting for them is allowed; everybody else asks the disk door.
+//! File access: only where waiting for a disk is allowed; everything else goes through tw-disk.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Where `std::fs` may be used, and why it may wait there.
+/// Paths that may use `std::fs`, and why they may wait.
 const HOMES: &[(&str, &str)] = &[
     ("crates/tw-disk/", "the door itself"),
     ("crates/tw-log/", "opened by the main thread, reopened by writer threads"),
@@ -25,7 +25,7 @@ const HOMES: &[(&str, &str)] = &[
     ("xtask/", "a tool"),
 ];
 
-/// What touches files.
+/// Names of types and functions that access files.
 const DOORS: &[&str] = &["std::fs", "tokio::fs", "fs::File", "File::open(", "OpenOptions::new("];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,9 +1,9 @@
-//! A limit that is compiled in is called what its constant is called, so that who reads its record finds the code.
+//! Compiled-in limits: the name in the record is that of the constant, so that readers of the record find the code.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// What makes the record of a constant; its name comes first.
+/// Constructors of the record of a constant; the name is their first argument.
 const RECORDS: &[&str] = &["Limit::bytes(", "Limit::count(", "Limit::micros("];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

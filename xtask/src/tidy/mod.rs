@@ -1,5 +1,5 @@
-//! `cargo xtask tidy`: the rules of this repository that no lint knows. One rule, one file, one function; it also runs
-//! as a test, so `cargo test --workspace` is enough to see them broken.
+//! `cargo xtask tidy`: rules of this repository beyond lints. One rule, one file, one function; it also runs as a
+//! test, so `cargo test --workspace` is enough to check them.
 
 mod bans;
 mod code;

@@ -1,4 +1,4 @@
-//! A file past 700 lines: what second thing lives there?
+//! Advice about files of more than 700 lines.
 
 use super::Finding;
 use super::tree::Tree;

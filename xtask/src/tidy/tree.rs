@@ -1,4 +1,4 @@
-//! The files the rules look at, read once.
+//! Files that the rules look at, read once.
 
 use std::path::Path;
 use std::{fs, io};
@@ -18,7 +18,7 @@ pub(super) struct File {
 /// All text files that are kept here.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// Those of the kinds that people write.
+    /// Files of the kinds that people write.
     pub(super) files: Vec<File>,
     /// The others.
     pub(super) others: Vec<File>,
@@ -114,7 +114,7 @@ impl File {
     }
 }
 
-/// Whether `text` contains `word` with no letter, digit or `_` beside it.
+/// Returns `true` if `text` contains `word` with no letter, digit or `_` beside it.
 pub(super) fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)

@@ -1,4 +1,4 @@
-//! Unsafe code lives in one crate, and each piece of it says why it is sound.
+//! Unsafe code: only in one crate, each block with a comment on why it is sound.
 
 use super::Finding;
 use super::tree::{Tree, has_word};
@@ -6,7 +6,7 @@ use super::tree::{Tree, has_word};
 /// The only crate with unsafe code.
 const HOME: &str = "crates/tw-sys/";
 
-/// How far above its block a SAFETY line may begin.
+/// Largest distance in lines of a SAFETY comment from its block.
 const REACH: usize = 8;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

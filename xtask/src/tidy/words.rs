@@ -1,4 +1,4 @@
-//! Words that say nothing, or that only one person or machine understands.
+//! Banned words: empty ones, and those that only one person or machine understands.
 
 use super::Finding;
 use super::tree::{Tree, has_word};

@@ -1,7 +1,7 @@
-//! What becomes of hot hits while cold ones are asked for, ten times as many as there is memory for, on a slow disk.
+//! Hot hits while cold ones are requested, ten times as many as fit into memory, on a slow disk.
 //!
-//! Each server first fetches all of it where nothing is limited, and is then started anew in a cgroup, so that what it has
-//! read belongs to that group. Compare `bench disk`, which does the same with files.
+//! Each server first fetches everything without limits, and is then restarted in a cgroup, so that the pages it reads
+//! belong to that group. Compare `bench disk`, which does the same with files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 
 const THREADS: &str = "nginx, aio threads";
-/// What is hot, and its path: the only one below it.
+/// Path of the only hot response.
 const HOT_BELOW: &str = "/32k/hot";
 const HOT: &str = "/32k/hot/0";
 const HOT_CONNECTIONS: usize = 16;
@@ -32,19 +32,19 @@ const LEAD: Duration = Duration::from_secs(2);
 /// The disk is the limit of all: two runs of the same server differ by this.
 const COLD_NOISE: f64 = 0.98;
 
-/// Where, with what, how long.
+/// Directory, servers and duration.
 pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) data: PathBuf,
     pub(super) cold_size: u64,
     pub(super) seconds: u64,
-    /// Whether names and inodes of cold files are put out of memory too.
+    /// True if names and inodes of cold files are evicted from memory too.
     pub(super) forgets_names: bool,
     pub(super) server_cpu: usize,
     pub(super) load_cpu: usize,
 }
 
-/// What one server did.
+/// Results of one server.
 struct Score {
     name: &'static str,
     alone: Served,

@@ -1,4 +1,4 @@
-//! The caches that are compared, all before the same origin and all with connections to it that stay open.
+//! Caches under measurement, all before the same origin and all with persistent connections to it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,9 +25,9 @@ pub(super) const NGINX_THREADS: &str = "aio threads;";
 /// All that it takes to set a cache before the origin. Dropping it ends the origin.
 pub(super) struct Caches {
     pub(super) binaries: Binaries,
-    /// What it holds it has in memory.
+    /// Varnish, with its storage in memory.
     pub(super) varnish: Option<Other>,
-    /// What it holds it has in a file of its own, and what is hot in memory too.
+    /// Traffic Server, with its storage in a file and hot objects in memory too.
     pub(super) traffic_server: Option<Other>,
     origin: Running,
 }
@@ -50,7 +50,7 @@ impl Other {
     }
 }
 
-/// Traffic Server with one thread that serves, as a user who is not changed, and which waits for its cache.
+/// Traffic Server with one event thread, without a change of user, which waits for its cache on start.
 const RECORDS: &str = "\
 CONFIG proxy.config.http.server_ports STRING @PORT@:ip-in=127.0.0.1
 CONFIG proxy.config.http.wait_for_cache INT 1
@@ -77,7 +77,7 @@ impl Caches {
         Ok(Self { binaries, varnish, traffic_server, origin })
     }
 
-    /// How often the origin has been asked.
+    /// Number of requests to the origin.
     pub(super) fn asked(&self) -> Outcome<u64> {
         Ok(Client::get(self.origin.addr(), ASKED)?.text().trim().parse()?)
     }

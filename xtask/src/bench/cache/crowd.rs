@@ -1,7 +1,7 @@
-//! A crowd: many clients ask at once for the same large response, which is not there yet.
+//! Many simultaneous requests for the same large response, which is not cached yet.
 //!
-//! With `proxy_cache_lock on` the origin should be asked once, and what comes should go to all as it comes: nobody waits for
-//! the end, and nobody's copy is in memory.
+//! With `proxy_cache_lock on` the origin should get one request, and the response should go to all clients as it
+//! arrives: no client waits for its end, and there is no copy in memory per client.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -27,12 +27,12 @@ use crate::bench::usage;
 const LOCK: &str = "proxy_cache_lock on;";
 /// Bytes taken at once.
 const RECV_SIZE: usize = 256 << 10;
-/// No bytes for anybody in this time: something hangs.
+/// Time without any bytes after which the transfer counts as stalled.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// A head that does not end within this size is none.
 const HEAD_MAX: usize = 16 << 10;
 
-/// How many, for how much, and where.
+/// Number of clients, size and directory.
 pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) size: u64,
@@ -40,10 +40,10 @@ pub(super) struct Plan {
     pub(super) load_cpu: usize,
 }
 
-/// What one server did.
+/// Results of one server.
 struct Score {
     name: String,
-    /// How often the origin was asked.
+    /// Number of requests to the origin.
     asked: u64,
     /// Until the first byte of the body.
     first: Spans,

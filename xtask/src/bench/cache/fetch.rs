@@ -1,4 +1,4 @@
-//! A client that asks for many responses once each: what fills a cache.
+//! Client that requests many responses once each, to fill a cache.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! Fills: what it costs to fetch a response and keep it, and what those notice who ask for something hot meanwhile.
+//! Fills: cost of fetching and storing a response, and latency of hot requests meanwhile.
 
 use std::fs::File;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::bench::static_files::Plan;
 use crate::bench::usage;
 
 const NGINX_WRITES: &str = "nginx, aio threads, aio_write";
-/// What processor time of a fill may be, of nginx's.
+/// Limit of processor time of a fill, relative to nginx.
 const CPU_MAX: f64 = 0.9;
 /// Milliseconds that all but a hundredth of the hot responses may take beside fills.
 const P99_MAX_MS: f64 = 5.0;
@@ -31,7 +31,7 @@ const HOT_TICK: Duration = Duration::from_millis(5);
 /// Time for what goes on after a response was sent: its file gets its name.
 const REST: Duration = Duration::from_millis(300);
 
-/// What one server did.
+/// Results of one server.
 #[derive(Default)]
 struct Score {
     /// Microseconds of processor time for each fill, of each round.
@@ -98,7 +98,7 @@ fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spa
     Ok((alone, beside))
 }
 
-/// Leaves nothing to write that would slow down who comes next.
+/// Flushes written data, so that it does not slow down the next server.
 fn written(server: &Running) -> Outcome {
     Ok(syncfs(File::open(server.prefix.path())?)?)
 }

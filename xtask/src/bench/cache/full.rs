@@ -1,4 +1,4 @@
-//! A directory with a full cache, to be read by servers that are started on it.
+//! Directory with a full cache, for servers that are started on it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

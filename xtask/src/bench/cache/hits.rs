@@ -1,4 +1,4 @@
-//! Hot hits: what a response costs that everybody has in memory.
+//! Hot hits: cost of a response that is in memory.
 
 use super::contestants::{Caches, NGINX, OURS, TRAFFIC_SERVER, VARNISH};
 use crate::bench::Outcome;
@@ -15,7 +15,7 @@ pub(super) struct Shape {
     title: &'static str,
     /// Path and size.
     file: (&'static str, usize),
-    /// What processor time may be, of nginx's.
+    /// Limit of processor time, relative to nginx.
     cpu_max: f64,
 }
 

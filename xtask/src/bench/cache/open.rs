@@ -1,10 +1,11 @@
-//! Opening files: many small responses in thousands of directories, of which neither names nor contents are in memory, beside
-//! a few that are.
+//! Opening of files: many small responses in thousands of directories, whose names and contents are not in memory,
+//! beside a few that are.
 //!
-//! Opening one of the many takes two or three reads of a disk, and reading it another: a server that opens files in its event loop
-//! lets all its clients wait for these. What a client notices is the time to the first byte, of what is in memory and of
-//! everything. Who asks for what is in memory does so at his own pace, and a response that is late because the one before it was
-//! counts as late. The others keep the disk busy: each asks as soon as he has his response.
+//! Opening one of the many takes two or three reads from disk, and reading it another: a server that opens files in
+//! its event loop makes all its clients wait for these. The measure is the time to the first byte, of the responses
+//! in memory and of all. Requests for responses in memory have a fixed rate, so a response that is late because of an
+//! earlier one counts as late. The other clients keep the disk busy: each sends its next request as soon as it has
+//! its response.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ use crate::bench::report::{Limit, Report, Table, Target, number, progress, span}
 use crate::bench::spans::Spans;
 
 const THREADS: &str = "nginx, aio threads";
-/// What is in memory: below this path.
+/// Path and size of the responses in memory.
 const HOT: (&str, usize) = ("/1k/hot", FILES[0].1);
 const HOT_COUNT: usize = 16;
 /// Of ten that are not: nine are under 60 KB, as of what a content network serves.
@@ -40,7 +41,7 @@ const P99_MAX_MS: f64 = 5.0;
 /// Coprime to every count of ours, so that nothing is asked for twice before everything was asked for once.
 const STRIDE: usize = 1_000_003;
 
-/// Where, with what, how long.
+/// Directory, servers and duration.
 pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) data: PathBuf,

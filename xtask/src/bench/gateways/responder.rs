@@ -1,5 +1,5 @@
-//! `xtask bench responder --port N --socket PATH --size BYTES`: an application of FastCGI that says the same to everybody, as fast
-//! as a bare loop does. It ends when its starter does.
+//! `xtask bench responder --port N --socket PATH --size BYTES`: FastCGI application with a constant response, as fast
+//! as a bare loop. It ends with its parent.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::bench::turns::{Turns, number_of, put};
 const RECV_SIZE: usize = 64 * 1024;
 /// The end of a request without a body, and of any other.
 const STDIN_END: &[u8] = &[1, 5, 0, 1, 0, 0, 0, 0];
-/// Where the first record says whether the connection stays.
+/// Offset of the keep-connection flag in the first record.
 const FLAGS_AT: usize = 10;
 
 struct Connection {

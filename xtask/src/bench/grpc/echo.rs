@@ -1,5 +1,5 @@
-//! `xtask bench echo --port N`: a server of gRPC that says again what it is told, as fast as a bare loop does. It looks at nothing but
-//! frames: every request is the same to it, and no field of HPACK is needed to answer. It ends when its starter does.
+//! `xtask bench echo --port N`: gRPC echo server, as fast as a bare loop. It only parses frames: all requests are
+//! treated alike, so the response needs no HPACK decoding. It ends with its parent.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! The first byte of a small response beside a large download on the same connection.
+//! First byte of a small response beside a large download on the same connection.
 
 use std::time::{Duration, Instant};
 

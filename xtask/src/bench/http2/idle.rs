@@ -1,4 +1,4 @@
-//! Memory of connections on which many streams wait: their heads were sent, and their client has no window for the rest.
+//! Memory of connections with many waiting streams: their heads were sent, and the client has no window for the rest.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The proxies that are compared, all before the same origin and all with connections to it that stay open.
+//! Proxies under measurement, all before the same origin and all with persistent connections to it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -109,7 +109,7 @@ impl Proxies {
         self.haproxy_with(4096)
     }
 
-    /// The same with room for so many clients.
+    /// haproxy with a limit of this many clients.
     pub(super) fn haproxy_with(&self, clients_max: usize) -> Option<Contestant> {
         let Haproxy { path, .. } = self.haproxy.as_ref()?;
         let origin = self.origin.addr();

@@ -1,8 +1,8 @@
-//! `xtask bench origin --port N [--large SIZE]`: the server behind all proxies, as fast as a bare loop is.
+//! `xtask bench origin --port N [--large SIZE]`: upstream server of all proxies, as fast as a bare loop.
 //!
-//! It answers from memory, keeps every connection, counts what it is asked for, takes the body of a request that says its length, and turns a
-//! connection into an echo after an upgrade. Whatever it does not understand ends the connection: a proxy then says so
-//! with a status that no measurement takes for an answer. It ends when its starter does.
+//! It responds from memory, keeps every connection, counts requests, reads request bodies with a length, and turns a
+//! connection into an echo after an upgrade. Any input that it does not understand ends the connection: the proxy's
+//! error status is then not counted as a response. It ends with its parent.
 
 use std::os::fd::OwnedFd;
 
@@ -191,7 +191,7 @@ impl Connection {
     }
 }
 
-/// Whether a path is this one or below it.
+/// Returns `true` if a path is this one or below it.
 fn is_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,7 +1,7 @@
-//! How much later an answer comes through a proxy than without one, when there is little to do.
+//! Added latency of a proxy, when there is little to do.
 //!
-//! One client on the core of the load asks the origin and every proxy in turn, each a hundred times a second and at its own
-//! moment, so whatever else the machine does meets all of them alike.
+//! One client on the core of the load sends requests to the origin and to every proxy in turn, a hundred times a
+//! second each and at different moments, so other activity of the machine affects all of them alike.
 
 use std::net::SocketAddr;
 use std::time::Duration;

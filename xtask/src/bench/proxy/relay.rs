@@ -1,7 +1,7 @@
 //! `xtask bench relay --port N --origin N`: the least a proxy can do, and so the limit of all others.
 //!
-//! Each client has a connection of its own to the origin, and the bytes of one go to the other as they come, unread.
-//! It ends when its starter does.
+//! Each client has a connection of its own to the origin, and bytes are forwarded in both directions, unread. It ends
+//! with its parent.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ struct End {
     socket: OwnedFd,
     /// Number of the other one.
     other: usize,
-    /// What this one has not taken yet. Nothing is read from the other one until it is gone.
+    /// Bytes that this side has not accepted yet. The other side is not read until they are sent.
     unsent: Vec<u8>,
 }
 
@@ -125,7 +125,7 @@ impl End {
         Ok(())
     }
 
-    /// What to wait for: bytes while the other end takes them, room while there is something to send.
+    /// Events to wait for: readable while the other side accepts bytes, writable while there are bytes to send.
     fn interest(&self, other: &Self) -> EventFlags {
         let mut interest = EventFlags::empty();
         interest.set(EventFlags::IN, other.unsent.is_empty());
@@ -134,7 +134,7 @@ impl End {
     }
 }
 
-/// How many bytes the socket has taken.
+/// Number of bytes that the socket accepted.
 fn sent(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     match send(socket, bytes, SendFlags::NOSIGNAL) {
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),

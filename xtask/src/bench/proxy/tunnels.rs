@@ -1,4 +1,4 @@
-//! What a tunnel costs in which nothing happens: a WebSocket that has been used once and stays open.
+//! Cost of an idle tunnel: a WebSocket that was used once and stays open.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! Keep-alive clients at full load that count exactly: what was answered and when, and what was not.
+//! Keep-alive clients at full load that count exactly: responses with their times, and failures.
 //!
-//! Each connection asks again as soon as it is answered. A connection that the server closes cleanly between two requests,
-//! or after a response that says so, is opened again, as any client does. A request that is not answered has failed.
+//! Each connection sends its next request as soon as it has a response. A connection that the server closes cleanly
+//! between two requests, or after a response that announces it, is opened again, as by any client. A request without
+//! a response has failed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -25,10 +26,10 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// A request without an answer for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 const EVENT_COUNT: usize = 256;
-/// How often the clients look at the time while nothing happens.
+/// Interval at which idle clients look at the time.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// What came of the requests of one phase.
+/// Results of the requests of one phase.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Counts {
     pub(super) answered: u64,
@@ -108,11 +109,11 @@ struct Connection {
     got: Vec<u8>,
 }
 
-/// How a connection goes on.
+/// Next step of a connection.
 enum Next {
-    /// It waits for more of its response.
+    /// Wait for the rest of the response.
     Wait,
-    /// It is to be opened again.
+    /// Open the connection again.
     Reopen,
 }
 
@@ -218,7 +219,7 @@ impl Load {
     }
 }
 
-/// Whether the server has closed a connection cleanly, as a client sees it before it asks.
+/// Returns `true` if the server has closed a connection cleanly, as a client sees it before it sends a request.
 pub(super) fn is_closed(socket: &TcpStream) -> bool {
     let mut byte = [0];
     matches!(recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((0, _)))
@@ -253,7 +254,7 @@ impl Answer {
     }
 }
 
-/// One connection that asks when it is told to.
+/// Connection that sends requests on demand.
 pub(super) struct Patient {
     addr: SocketAddr,
     socket: TcpStream,
@@ -267,7 +268,7 @@ impl Patient {
         Ok(patient)
     }
 
-    /// Whether its connection is open still.
+    /// Returns `true` if the connection is still open.
     pub(super) fn is_open(&self) -> bool {
         !is_closed(&self.socket)
     }

@@ -1,4 +1,4 @@
-//! A server with a master in the background, told what to do by signals as an operator would.
+//! Server with a master in the background, controlled by signals as by an operator.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::bench::exec::Place;
 
 /// The pid file, below the prefix.
 const PID_FILE: &str = "logs/server.pid";
-/// How long an order may take to be obeyed.
+/// Time limit for a signal to take effect.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server that runs. Dropping it ends it.
@@ -119,7 +119,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether a process has ended; one that nobody has waited for yet has, too.
+/// Returns `true` if a process has ended, even if it was not reaped yet.
 fn has_ended(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")

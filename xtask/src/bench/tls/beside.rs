@@ -1,4 +1,4 @@
-//! Requests on connections that are established, beside new ones whose handshakes take a signature of RSA each.
+//! Requests on established connections, beside new ones with an RSA signature in each handshake.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -37,7 +37,7 @@ struct Score {
     with: Spans,
     /// Handshakes per second that were made meanwhile.
     rate: f64,
-    /// Turns meanwhile, of a server that tells.
+    /// Turns of the loops meanwhile, if the server has metrics.
     turns: Option<Histogram>,
 }
 

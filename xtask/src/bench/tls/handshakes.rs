@@ -1,4 +1,4 @@
-//! Connections with one request each: with a full handshake, and with a session that is taken up again.
+//! Connections with one request each: with a full handshake, and with a resumed session.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const CLIENTS: usize = 8;
 /// Handshakes of each client before those that count.
 const WARM_COUNT: usize = 4;
 
-/// Whether a client takes a session up again.
+/// Session resumption of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Session {
     New,
@@ -33,7 +33,7 @@ pub(super) enum Session {
 }
 
 impl Session {
-    /// What a client of this kind is configured with; each has its own, which knows its sessions.
+    /// Configuration of a client of this kind; each has its own, with its sessions.
     pub(super) fn config(self, authority: &Authority) -> Arc<ClientConfig> {
         let config = authority.client(&[&TLS13]);
         match self {
