@@ -67,7 +67,7 @@ mod tests {
     use tw_testkit::TempDir;
 
     #[test]
-    fn what_was_left_out_is_told_once() {
+    fn left_out_tests_are_listed_once() {
         let dir = TempDir::new("left-out").unwrap();
         let path = dir
             .write("said", "left out: it: a: no x\nleft out: it: b: no x\nleft out: it: a: no x\n")

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_cargo_has_built() {
+    fn built_test_programs_are_listed() {
         let said = r#"
             {"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{"name":"a","kind":["lib"]},"profile":{"test":false},"executable":null}
             {"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{"name":"a","kind":["lib"]},"profile":{"test":true},"executable":"/t/a-1"}
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed() {
+    fn failed_tests_are_found() {
         let program = Program { name: "p".into(), path: PathBuf::new(), dir: PathBuf::new() };
         let printed = "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\nleft out: xtest d ... FAILED\ntest e - should panic ... FAILED\n";
         let (good, bad) = (ExitStatus::from_raw(0), ExitStatus::from_raw(101 << 8));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_md5_in_hex_and_lead_back() {
+    fn file_names_are_md5_in_hex_and_parse_back() {
         let key = Key::of(b"http://example.com/");
         assert_eq!(&key.hex(), b"a6bf1757fff057f266b697df9cf176fd");
         assert_eq!(Key::from_hex(&key.hex()), Some(key));

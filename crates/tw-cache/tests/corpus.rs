@@ -17,6 +17,6 @@ fn files_of_the_cache() {
 }
 
 #[test]
-fn what_responses_and_requests_say() {
+fn responses_and_requests() {
     MUTATIONS.run("cache_policy", cache_policy::check);
 }

@@ -166,7 +166,7 @@ fn forged(at: usize, number: &[u8]) -> Result<Meta, Damage> {
 }
 
 #[test]
-fn what_a_checksum_does_not_tell() {
+fn invalid_header_with_a_valid_checksum_is_refused() {
     assert!(forged(124, &200u16.to_le_bytes()).is_ok());
     let table: &[(usize, &[u8], Damage)] = &[
         (0, b"\xf7twcachE", Damage::Magic),
@@ -218,7 +218,7 @@ fn a_fill_ends_with_a_patch() {
 }
 
 #[test]
-fn what_a_304_brings_is_written_over_it_or_does_not_fit() {
+fn a_304_overwrites_the_header_or_needs_a_new_file() {
     let mut meta = plain();
     meta.header_size = place(&meta).unwrap();
     assert_eq!(meta.header_size, HEADER_UNIT);
@@ -238,7 +238,7 @@ fn what_a_304_brings_is_written_over_it_or_does_not_fit() {
 }
 
 #[test]
-fn what_no_file_can_hold() {
+fn oversized_metadata_is_refused() {
     let with = |change: &dyn Fn(&mut Meta)| {
         let mut meta = plain();
         change(&mut meta);
@@ -353,7 +353,7 @@ fn files_that_nginx_has_written_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_files_of_nginx() {
+fn damaged_nginx_files_are_refused() {
     let good = of_nginx(KEY_TEXT, b"", HEAD, b"hello");
     let start = nginx::needed(&good).unwrap();
     assert_eq!(nginx::decode(&good, good.len() as u64).unwrap().variant, None);

@@ -182,7 +182,7 @@ impl Cache {
 }
 
 #[test]
-fn nobody_sees_what_was_purged() {
+fn purged_entries_are_never_returned() {
     let cache = Cache::new();
     thread::scope(|scope| {
         let loops: Vec<_> = (0..LOOPS)
@@ -215,7 +215,7 @@ fn nobody_sees_what_was_purged() {
 }
 
 #[test]
-fn one_purge_concerns_a_hundred_thousand() {
+fn one_purge_covers_a_hundred_thousand_entries() {
     let purges = Purges::new(1000);
     let index = Arc::new(Index::new(96 << 20, [3, 5], Arc::clone(purges.sequence())));
     for number in 0..100_000u32 {

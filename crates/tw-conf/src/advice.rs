@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_before_what_begins_a_line() {
+    fn indentation_of_a_line() {
         for (text, at, expected) in [
             ("a", 0, Some(0)),
             ("  a { b", 2, Some(2)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn units_that_nothing_takes() {
+    fn unknown_units_have_suggestions() {
         for (text, message, expected) in [
             ("a 10mb;", "invalid value", "sizes end in k, m or nothing: 10m"),
             ("a 4KB;", "invalid value", "sizes end in k, m or nothing: 4k"),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_said_once() {
+    fn repeated_message_is_kept_once() {
         let at = |start| Span { file: 1, line: 3, start, end: 9 };
         let messages = vec![
             ConfError::warn("a").at(at(1)),

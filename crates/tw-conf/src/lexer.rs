@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text() {
+    fn invalid_utf8_is_kept() {
         let mut lexer = Lexer::new((*b"a \xff\x00\xfe;").into(), 0, false);
         let Ok(Item::Directive { words, .. }) = lexer.next() else { panic!("no directive") };
         assert_eq!(*words[1].bytes, *b"\xff\x00\xfe");

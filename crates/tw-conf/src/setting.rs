@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_still_stands_once() {
+    fn ineffective_directive_is_refused_twice() {
         let mut tree = Tree::default();
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", b"a on;\nb on;\na on;").unwrap();
         let mut seen = WithoutEffect::default();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn tails() {
+    fn places_end_a_message() {
         let mut sources = Sources::default();
         sources.add(Origin::CommandLine, Arc::default());
         sources.add(Origin::File((*b"/n.conf").into()), Arc::default());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_near_words_are_meant() {
+    fn only_similar_words_are_suggested() {
         let words = ["listen", "server_name", "root", "server", "proxy_pass", "more_set_header"];
         let table = [
             ("servr_name", Some("server_name")),

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_the_same() {
+    fn written_tree_reads_back_equal() {
         let table = [
             ("a;", "a;\n"),
             ("a b{c;d{}}", "a b {\n    c;\n    d {\n    }\n}\n"),

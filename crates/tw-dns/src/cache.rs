@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_answers_hold() {
+    fn lifetimes_of_answers() {
         let secs = Duration::from_secs;
         for (outcome, ttl, valid, expected) in [
             (found(), Some(300), None, Some(300)),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_never_stale() {
+    fn negative_answer_is_never_stale() {
         let now = Instant::now();
         let mut cache = Cache::new(10);
         let settled = Settled { outcome: Outcome::Missing, expires: now + SECOND };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_keeps_what_is_used() {
+    fn full_cache_keeps_used_answers() {
         let now = Instant::now();
         let mut cache = Cache::new(8);
         let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_which_all_is_used_takes_new_answers() {
+    fn cache_of_used_answers_takes_new_ones() {
         let now = Instant::now();
         let mut cache = Cache::new(2 * HAND_STEPS_MAX);
         let settled = Settled { outcome: found(), expires: now + 60 * SECOND };

@@ -345,7 +345,7 @@ mod tests {
     use crate::{Settings, Stats};
 
     #[test]
-    fn a_question_survives_those_who_leave_but_not_the_last_one() {
+    fn query_survives_dropped_waiters_but_not_the_last_one() {
         // It never answers.
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let settings = Settings::new(vec![server.local_addr().unwrap()]);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_begin_with_another_server_each() {
+    fn queries_rotate_the_servers() {
         let (servers, now) = servers(3);
         for expected in [0, 1, 2, 0, 1] {
             assert_eq!(servers.tries(1, now).next(), ASK(expected, false));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_in_order_begin_with_the_first_one_that_answers() {
+    fn ordered_servers_start_with_the_first_responsive_one() {
         let (mut servers, now) = servers(3);
         servers.rotates = false;
         for _ in 0..3 {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_servers_are_asked_last() {
+    fn silent_servers_are_queried_last() {
         let (servers, now) = servers(3);
         servers.set_silent(0, now);
         for expected in [1, 1, 2, 1] {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_gives_way_to_the_next_one_and_has_its_turn_again() {
+    fn silent_server_is_followed_by_the_next_and_retried_later() {
         let (servers, now) = servers(2);
         let mut tries = servers.tries(2, now);
         for (server, again) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_cannot_answer_is_not_asked_again() {
+    fn failed_server_is_not_queried_again() {
         let (servers, now) = servers(3);
         let mut tries = servers.tries(5, now);
         assert_eq!(tries.next(), ASK(0, false));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_wait_for_is_waited_for() {
+    fn pending_query_is_waited_for() {
         let (servers, now) = servers(2);
         let mut tries = servers.tries(2, now);
         assert_eq!(tries.next(), ASK(0, false));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_servers_are_tried_again_but_not_at_once() {
+    fn unreachable_servers_are_retried_later() {
         let (servers, now) = servers(2);
         let error = ResolveError::System(tw_base::Errno(111));
         let mut tries = servers.tries(2, now);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_bounded_and_nobody_to_ask_is_an_error() {
+    fn tries_are_bounded_and_an_empty_list_is_an_error() {
         let (many, now) = servers(5);
         let mut tries = many.tries(100, now);
         let mut asked = 0;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_mixed_until_a_server_is_confused() {
+    fn case_is_mixed_until_a_server_fails_with_it() {
         let (servers, _) = servers(1);
         let server = servers.at(0).unwrap();
         assert_eq!((server.case(false), server.case(true)), (Case::Mixed, Case::Lower));

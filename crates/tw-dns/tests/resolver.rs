@@ -148,7 +148,7 @@ fn lookups_in_flight_are_one_question() {
 }
 
 #[test]
-fn what_is_no_answer_is_ignored_and_counted() {
+fn unmatched_messages_are_ignored_and_counted() {
     let server = DnsServer::start(|asked, out| {
         let forged = asked.answer().record(&asked.name, 60, Data::A([203, 0, 113, 66].into()));
         let mut id = forged.clone();
@@ -170,7 +170,7 @@ fn what_is_no_answer_is_ignored_and_counted() {
 }
 
 #[test]
-fn who_guesses_on_makes_us_ask_over_tcp() {
+fn repeated_guesses_cause_a_query_over_tcp() {
     let server = DnsServer::start(|asked, out| match asked.carrier {
         Carrier::Tcp => out.send(asked.address(60, ADDR)),
         Carrier::Udp => {
@@ -188,7 +188,7 @@ fn who_guesses_on_makes_us_ask_over_tcp() {
 }
 
 #[test]
-fn a_server_that_writes_names_as_it_likes_is_asked_over_tcp() {
+fn server_that_changes_case_is_queried_over_tcp() {
     let server = DnsServer::start(|asked, out| {
         let mut answer = asked.answer().record(&asked.name, 60, Data::A(ADDR.into()));
         answer.name = asked.name.clone();
@@ -201,7 +201,7 @@ fn a_server_that_writes_names_as_it_likes_is_asked_over_tcp() {
 }
 
 #[test]
-fn a_server_for_which_letters_matter_gets_lower_case() {
+fn case_sensitive_server_gets_lower_case() {
     let server = DnsServer::start(|asked, out| {
         let known = asked.written.ends_with("many-letters.example.com");
         out.send(if known { asked.address(60, ADDR) } else { asked.answer().code(code::NXDOMAIN).bytes() });
@@ -216,7 +216,7 @@ fn a_server_for_which_letters_matter_gets_lower_case() {
 }
 
 #[test]
-fn letters_stay_mixed_for_a_server_that_keeps_them() {
+fn case_stays_mixed_for_a_server_that_preserves_it() {
     let server = DnsServer::start(|asked, out| {
         let known = asked.name.starts_with("www.");
         out.send(if known { asked.address(60, ADDR) } else { asked.answer().code(code::NXDOMAIN).bytes() });
@@ -229,7 +229,7 @@ fn letters_stay_mixed_for_a_server_that_keeps_them() {
 }
 
 #[test]
-fn what_does_not_fit_comes_over_tcp() {
+fn truncated_response_is_repeated_over_tcp() {
     let server = DnsServer::start(|asked, out| match asked.carrier {
         Carrier::Udp => out.send(asked.answer().truncated().bytes()),
         Carrier::Tcp => {
@@ -246,7 +246,7 @@ fn what_does_not_fit_comes_over_tcp() {
 }
 
 #[test]
-fn an_answer_over_tcp_that_is_none_is_an_error() {
+fn invalid_response_over_tcp_is_an_error() {
     let server = DnsServer::start(|asked, out| match asked.carrier {
         Carrier::Udp => out.send(asked.answer().truncated().bytes()),
         Carrier::Tcp if asked.name == "garbage.example" => out.send(vec![7; 40_000]),
@@ -295,7 +295,7 @@ fn aliases_are_followed_to_their_end() {
 }
 
 #[test]
-fn another_server_answers_for_one_that_cannot() {
+fn next_server_is_queried_after_a_failure() {
     let failing = |code| DnsServer::start(move |asked, out| out.send(asked.answer().code(code).bytes()));
     let good = || DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
     let counters: [fn(&Stats) -> u64; 4] =
@@ -312,7 +312,7 @@ fn another_server_answers_for_one_that_cannot() {
 }
 
 #[test]
-fn another_server_answers_for_one_that_is_silent() {
+fn next_server_is_queried_after_a_timeout() {
     let names = ["a.example", "b.example", "c.example", "d.example"];
     // On a machine that stands still the other one is silent, too, and both are asked again.
     let is_asked_last = until(PATIENCE, || {
@@ -327,7 +327,7 @@ fn another_server_answers_for_one_that_is_silent() {
 }
 
 #[test]
-fn a_late_answer_is_an_answer() {
+fn late_response_is_accepted() {
     let mut first: Option<Asked> = None;
     let server = DnsServer::start(move |asked, out| match &first {
         None => first = Some(asked.clone()),
@@ -338,7 +338,7 @@ fn a_late_answer_is_an_answer() {
 }
 
 #[test]
-fn silence_ends_in_time() {
+fn silent_servers_cause_a_timeout() {
     let server = DnsServer::start(|_, _| {});
     assert_eq!(one(hasty(&[&server]), "a.example"), fails("110: Operation timed out"));
     let resolver = resolver(patient(&[&server]));
@@ -352,7 +352,7 @@ fn silence_ends_in_time() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_of_the_system() {
+fn unreachable_server_is_a_system_error() {
     // A port that nobody else has while this socket lives, and where nobody listens: it talks to itself only.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
@@ -404,7 +404,7 @@ fn answers_expire() {
 }
 
 #[test]
-fn old_answers_are_used_when_no_server_answers() {
+fn stale_answers_are_used_when_no_server_answers() {
     let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), attempts: 1, ..hasty(&[&server]) };
     let settings = Settings { attempt_timeout: 1000 * MS, ..settings };
@@ -416,7 +416,7 @@ fn old_answers_are_used_when_no_server_answers() {
 }
 
 #[test]
-fn an_old_answer_does_not_wait_long_for_a_slow_server() {
+fn stale_answer_does_not_wait_long_for_a_slow_server() {
     let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), ..patient(&[&server]) };
     let start = Instant::now();
@@ -426,7 +426,7 @@ fn an_old_answer_does_not_wait_long_for_a_slow_server() {
 }
 
 #[test]
-fn a_server_that_says_something_else_is_believed() {
+fn changed_answer_replaces_the_old_one() {
     for (code, error) in [(code::SERVFAIL, "2: Server failure"), (code::NXDOMAIN, "3: Host not found")] {
         let server = numbered(move |n, asked| match n {
             0 => Some(asked.address(60, ADDR)),
@@ -438,7 +438,7 @@ fn a_server_that_says_something_else_is_believed() {
 }
 
 #[test]
-fn what_is_missing_is_kept_for_as_long_as_its_answer_says() {
+fn negative_answers_are_kept_for_their_ttl() {
     let server = DnsServer::start(|asked, out| {
         let answer = asked.answer().code(code::NXDOMAIN);
         out.send(if asked.name == "kept.example" { answer.soa(20, 20).bytes() } else { answer.bytes() });
@@ -517,7 +517,7 @@ fn some_names_need_no_server() {
 }
 
 #[test]
-fn lookups_begin_with_another_address_each() {
+fn lookups_rotate_the_addresses() {
     let server = DnsServer::start(|asked, out| {
         let answer = asked.answer();
         let answer =
@@ -550,7 +550,7 @@ fn ports_and_ids_are_hard_to_guess() {
 }
 
 #[test]
-fn servers_that_say_anything_at_all_never_hang_us() {
+fn random_responses_never_hang_a_lookup() {
     // Marsaglia's xorshift64: the same every time.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let server = DnsServer::start(move |asked, out| {
@@ -578,7 +578,7 @@ fn servers_that_say_anything_at_all_never_hang_us() {
 }
 
 #[test]
-fn spans_may_be_as_long_as_anybody_writes() {
+fn durations_may_be_arbitrarily_long() {
     let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
     let longest =
         Settings { valid: Some(Duration::MAX), attempt_timeout: Duration::MAX, ..patient(&[&server]) };

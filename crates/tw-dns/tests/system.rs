@@ -133,7 +133,7 @@ fn a_search_ends_with_the_time_it_has() {
 }
 
 #[test]
-fn use_vc_asks_over_tcp_only() {
+fn use_vc_queries_over_tcp_only() {
     let server = name_server(&["web"], &[]);
     let dir = TempDir::new("system").unwrap();
     let resolver = SystemResolver::new(files(&dir, &server, "options use-vc\n", ""));

@@ -139,7 +139,7 @@ fn answers_over_udp() {
 }
 
 #[test]
-fn answers_over_tcp_may_write_names_as_they_like_but_are_whole() {
+fn tcp_responses_may_change_case_but_must_be_complete() {
     let query = query(Case::Mixed);
     let answer = address(asked(&query).answer());
     let mut lower = answer.clone();
@@ -149,7 +149,7 @@ fn answers_over_tcp_may_write_names_as_they_like_but_are_whole() {
 }
 
 #[test]
-fn questions_are_no_answers_and_half_an_answer_is_garbage() {
+fn queries_and_truncated_responses_are_refused() {
     let query = query(Case::Mixed);
     assert_eq!(query.judge(query.bytes(), Carrier::Udp), Verdict::Unmatched);
     let whole = address(asked(&query).answer()).soa(1, 1).bytes();
@@ -197,7 +197,7 @@ fn giant_answers_are_read_in_part() {
 }
 
 #[test]
-fn pointers_that_lead_nowhere_are_garbage() {
+fn invalid_compression_pointers_are_refused() {
     let query = query(Case::Lower);
     let mut message = asked(&query).answer().bytes();
     message[6..8].copy_from_slice(&[0, 1]);
@@ -235,7 +235,7 @@ impl Random {
 }
 
 #[test]
-fn no_message_is_too_odd() {
+fn random_messages_do_not_panic() {
     let inputs: Vec<Vec<u8>> = messages().iter().map(|(_, message)| message.bytes()).collect();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     check::check(b"");
@@ -277,7 +277,7 @@ fn messages() -> Vec<(&'static str, Answer)> {
 
 /// `UPDATE=1` writes them.
 #[test]
-fn the_corpus_has_what_servers_send() {
+fn corpus_has_real_responses() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dns");
     for (file, message) in messages() {
         let path = folder.join(file);

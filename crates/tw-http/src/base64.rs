@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn encoding_round_trips() {
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg=="),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed() {
+    fn invalid_base64_is_refused() {
         for text in ["A", "AAAAA", "A*", "\u{e9}", " AAA", "AAA\0", "AA-A", "AA_A"] {
             assert_eq!(decoded(text, Alphabet::Standard), None, "{text}");
         }

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_body_is_left_alone() {
+    fn bytes_after_the_body_are_not_consumed() {
         let body = b"1\r\nx\r\n0\r\n\r\nGET / HTTP/1.1\r\n";
         assert_eq!(decoded(body, 3, Trailers::Skip), Ok((b"x".to_vec(), Some(11))));
     }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_chunk_is_data_as_it_comes() {
+    fn huge_chunk_is_returned_as_it_arrives() {
         let mut decoder = ChunkedDecoder::new(Trailers::Skip, 0);
         assert_eq!(decoder.decode(b"7ffffffffffffff\r\nabc"), Ok((20, Chunk::Data(17..20))));
         assert_eq!(decoder.decode(b""), Ok((0, Chunk::NeedMore)));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_tells_its_size_before_its_data() {
+    fn chunk_size_is_known_before_its_data() {
         let mut decoder = ChunkedDecoder::new(Trailers::Skip, 100);
         for (input, expected, left) in [
             (&b""[..], Chunk::NeedMore, 0),

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_what_would_be_written() {
+    fn cached_date_equals_a_new_one() {
         let written = Written::default();
         for seconds in [0, 64, 0, -1, 784_111_777, 784_111_777 + 64, 784_111_777, i64::MAX, i64::MIN, LAST] {
             assert_eq!(written.text(seconds), format(seconds), "{seconds}");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn other_zones_are_no_dates_of_a_cache_rfc9111_section_4_2() {
+    fn other_zones_are_refused_rfc9111_section_4_2() {
         for (text, is_date) in [
             ("Sun, 06 Nov 1994 08:49:37 GMT", true),
             ("Sun, 06 Nov 1994 08:49:37 gmt", true),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn invalid_dates_are_refused() {
         for text in [
             "",
             "now",
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_dates_read_back() {
         let mut seconds = 0;
         while seconds < LAST {
             assert_eq!(parse(&format(seconds)), Some(seconds));

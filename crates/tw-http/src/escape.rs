@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_printable_characters_are_escaped() {
+    fn escaped_printable_characters() {
         let table = [
             (Escape::Uri, " \"#%<>?\\^`{|}"),
             (Escape::Args, " \"#%&+;<>?\\^`{|}"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_comes_back() {
+    fn escaped_text_unescapes_to_the_original() {
         let every: Vec<u8> = (0..=255).collect();
         for escape in [Escape::Uri, Escape::Args, Escape::Component] {
             let (mut escaped, mut back) = (Vec::new(), Vec::new());

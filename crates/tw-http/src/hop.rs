@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_can_take_away() {
+    fn fields_named_by_connection() {
         let connection = || [&b"close, X-Hop"[..], b"cookie,Host, te"];
         for (name, expected) in
             [("x-hop", true), ("X-Ho", false), ("Cookie", false), ("Host", false), ("TE", false)]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes() {
+    fn upgrade_names_the_offered_protocols() {
         let table = [
             ("HTTP/1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n", Some("websocket")),
             ("HTTP/1.1", "Connection: keep-alive, upgrade\r\nUpgrade: a, b/1\r\n", Some("a, b/1")),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_switch_may_choose() {
+    fn protocols_of_a_101() {
         for (offered, chosen, expected) in [
             ("websocket", "WebSocket", true),
             ("a, b/1", "b/1", true),

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_anywhere_makes_a_stranger() {
+    fn names_with_one_wrong_byte_are_unknown() {
         for &(known, text) in ALL {
             for at in 0..text.len() {
                 for byte in 0..=255u8 {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_known() {
+    fn other_names_are_unknown() {
         for name in [
             "",
             "h",

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_said_one_by_one() {
+    fn members_are_independent() {
         for (value, urgency, incremental) in [
             ("", 3, false),
             ("u=5", 5, false),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_may_know_better() {
+    fn response_priority_overrides_the_request() {
         let asked = Priority::default().with(b"u=5, i");
         assert_eq!(asked.with(b"u=1"), Priority { urgency: 1, incremental: true });
         assert_eq!(asked.with(b"i=?0"), Priority { urgency: 5, incremental: false });

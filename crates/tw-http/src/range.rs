@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_range_begins() {
+    fn start_of_a_single_range() {
         for (value, expected) in [
             ("bytes=0-", 0),
             ("bytes=100-", 100),
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_what_was_wanted() {
+    fn content_range_covers_the_wanted_range() {
         let wanted = ByteRange { start: 10, end: 20 };
         for (value, expected) in [
             ("bytes 10-19/36", true),

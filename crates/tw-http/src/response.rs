@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_end_its_line() {
+    fn values_cannot_contain_line_ends() {
         let mut head = ResponseHead::new(302);
         head.location = Bytes::from_static(b"/a\r\nSet-Cookie: x");
         head.content_type = Bytes::from_static(b"a\nb");

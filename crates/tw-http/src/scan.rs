@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_a_hit_do_not_move_it() {
+    fn adjacent_bytes_do_not_affect_a_match() {
         assert_eq!(value_len(b"a\tb\t\t\t\t\t\t\t\tc\x0b\r\n"), 13);
         assert_eq!(target_len(b"/\xff\x80\x21 \x20"), 4);
         assert_eq!(target_len(b""), 0);

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_line_whatever_a_peer_sent() {
+    fn message_is_one_line_for_any_input() {
         let peer = Text(b"a\r\n2026/11/20 [emerg] \x1b[31m\x7f\xff\xc3\xa9\"");
         let line = line(None, format_args!("client sent {peer}"));
         assert!(

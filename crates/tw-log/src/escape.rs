@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_value_stays() {
+    fn text_before_the_value_is_not_escaped() {
         let mut out = b"\"\n|a\"b".to_vec();
         Escape::Default.escape(&mut out, 3);
         assert_eq!(out, b"\"\n|a\\x22b");

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_stays_open_after_enough_lines_and_the_oldest_gives_way() {
+    fn file_stays_open_after_min_uses_and_the_oldest_is_closed() {
         let mut cache = Cache::new(config(2, 2));
         let now = Instant::now();
         cache.put(b"a", null(), 1, now);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_forgotten() {
+    fn unused_files_are_closed() {
         let mut cache = Cache::new(config(9, 1));
         let start = Instant::now();
         let later = |secs| start + Duration::from_secs(secs);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_is_left_once_that_is_checked() {
+    fn moved_file_is_reopened_after_valid() {
         let dir = TempDir::new("log").unwrap();
         let path = dir.write("a", "").unwrap();
         let name = path.as_os_str().as_encoded_bytes();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_say_what_failed() {
+    fn lost_lines_name_the_failed_operation() {
         let dir = TempDir::new("log").unwrap();
         let root = dir.path().as_os_str().as_encoded_bytes();
         let opener = Opener(|path, _| {

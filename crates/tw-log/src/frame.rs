@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_as_they_went_in() {
+    fn messages_round_trip() {
         let messages: [&[u8]; 4] = [b"one", b"", b"two\n", &[0; 300]];
         let bytes: Vec<u8> = messages.iter().flat_map(|m| [&head(m.len()), *m].concat()).collect();
         assert_eq!(all(&bytes).collect::<Vec<_>>(), messages);

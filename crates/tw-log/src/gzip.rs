@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn members_after_each_other_are_one_text() {
+    fn consecutive_gzip_members_decompress_as_one_text() {
         let parts: [&[u8]; 2] = [b"one\n", &[b'x'; 100_000]];
         let mut file = member(1, parts.into_iter()).unwrap();
         assert!(file.len() < 1000);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_does_not_compress() {
+    fn incompressible_input_fits_the_buffer() {
         let mut state = 7_u64;
         let noise = || {
             state ^= state << 13;

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_lines_stay_and_none_is_cut_but_the_one_behind_the_mark() {
+    fn newest_lines_stay_and_only_the_one_after_the_mark_is_cut() {
         let mut cyclic = Cyclic::new(&Memory { name: "test".into(), size: SIZE_MIN }).unwrap();
         let line = |n: usize| format!("line {n} {}\n", "x".repeat(n * 37 % 150));
         let mark = str::from_utf8(MARK).unwrap();

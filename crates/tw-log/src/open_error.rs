@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_as_nginx_writes_it() {
+    fn datagrams_equal_those_of_nginx() {
         let error = OpenError { call: "open()", path: "/no/such".into(), errno: Errno(2) };
         assert_eq!(error.to_string(), "open() \"/no/such\" failed (2: No such file or directory)");
     }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_once() {
+    fn pushed_lines_are_taken_once() {
         let ring = Ring::new(0);
         assert!(!ring.is_pending());
         assert_eq!(push(&ring, b"one\n"), Push::Grew);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_takes_nothing_and_recovers() {
+    fn full_ring_refuses_lines_and_recovers() {
         let ring = Ring::new(0);
         let line = [b'x'; 1000];
         let fit = iter::repeat_with(|| push(&ring, &line)).take_while(|push| *push != Push::Full).count();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_meets_another_thread_moves_on() {
+    fn contended_line_goes_to_another_shard() {
         let ring = Ring::new(0);
         let home = &ring.shards[shard_of_thread()];
         let occupied = home.sides[home.active.load(SeqCst)].lock_if_whole();

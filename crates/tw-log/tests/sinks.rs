@@ -91,7 +91,7 @@ fn lines_reach_the_file_in_order() {
 }
 
 #[test]
-fn the_end_waits_for_a_log_that_nobody_uses_any_more() {
+fn shutdown_waits_for_unused_logs() {
     let (sinks, dir) = setup();
     let (path, mut reader) = stalled(&dir);
     let sink = sinks.open(&path, SinkConfig::default()).unwrap();
@@ -165,7 +165,7 @@ fn errors_of_open_read_as_nginx_writes_them() {
 }
 
 #[test]
-fn a_path_has_one_sink_as_long_as_somebody_uses_it() {
+fn path_has_one_sink_while_in_use() {
     let (sinks, dir) = setup();
     let path = dir.join("access.log");
     let first = sinks.open(&path, SMALL).unwrap();
@@ -180,7 +180,7 @@ fn a_path_has_one_sink_as_long_as_somebody_uses_it() {
 }
 
 #[test]
-fn lines_before_the_start_wait_and_are_written_even_without_one() {
+fn lines_before_the_start_are_queued_and_written_without_a_start() {
     let dir = TempDir::new("log").unwrap();
     let sinks = Sinks::new();
     let (early, never) = (dir.join("early.log"), dir.join("never.log"));
@@ -270,7 +270,7 @@ fn a_stalled_log_drops_counts_and_reports_once_it_flows_again() {
 }
 
 #[test]
-fn a_stalled_log_does_not_hold_up_the_end() {
+fn stalled_log_does_not_delay_the_shutdown() {
     let (sinks, dir) = setup();
     let (path, reader) = stalled(&dir);
     let sink = sinks.open(&path, SMALL).unwrap();
@@ -283,7 +283,7 @@ fn a_stalled_log_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_descriptor_that_is_not_ready_is_waited_for() {
+fn descriptor_that_is_not_ready_is_polled() {
     let (sinks, dir) = setup();
     let (path, mut reader) = stalled(&dir);
     let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -320,7 +320,7 @@ fn a_full_disk_is_reported_and_loses_nothing_that_is_queued() {
 }
 
 #[test]
-fn a_full_disk_does_not_hold_up_the_end() {
+fn full_disk_does_not_delay_the_shutdown() {
     let (sinks, _dir) = setup();
     let sink = sinks.open(Path::new("/dev/full"), SMALL).unwrap();
     assert_eq!(sink.push(b"one\n"), Pushed::Queued);
@@ -427,7 +427,7 @@ fn errors_do_not_wait_for_the_buffer_of_an_access_log() {
 }
 
 #[test]
-fn a_syslog_server_gets_one_datagram_a_message_and_may_come_back() {
+fn syslog_server_gets_one_datagram_per_message_and_may_return() {
     let (sinks, dir) = setup();
     let (log, errors) = error_log(&sinks, &dir);
     sinks.report_to(log);
@@ -465,7 +465,7 @@ fn a_syslog_server_gets_one_datagram_a_message_and_may_come_back() {
 }
 
 #[test]
-fn a_udp_server_that_is_away_is_told_of_and_may_come_back() {
+fn absent_udp_server_is_reported_and_may_return() {
     let (sinks, dir) = setup();
     let (_log, errors) = error_log(&sinks, &dir);
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -490,7 +490,7 @@ fn a_udp_server_that_is_away_is_told_of_and_may_come_back() {
 }
 
 #[test]
-fn a_syslog_server_that_hangs_holds_up_nobody() {
+fn hanging_syslog_server_blocks_no_logging() {
     let (sinks, dir) = setup();
     let path = dir.join("syslog");
     let server = UnixDatagram::bind(&path).unwrap();
@@ -503,7 +503,7 @@ fn a_syslog_server_that_hangs_holds_up_nobody() {
 }
 
 #[test]
-fn the_error_log_says_more_of_what_fails_itself() {
+fn failure_of_the_error_log_has_details() {
     let (sinks, dir) = setup();
     let (file, errors) = error_log(&sinks, &dir);
     drop(file);
@@ -602,7 +602,7 @@ fn a_log_in_memory_is_read_through_its_descriptor() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_is_opened_and_keeps_what_it_is_told() {
+fn pipe_without_a_reader_is_opened_and_keeps_its_lines() {
     let dir = TempDir::new("pipe").unwrap();
     let path = dir.join("log");
     mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_seen_past_the_runner_and_is_an_error_where_that_is_wanted() {
+    fn left_out_test_is_reported_past_the_runner_and_fails_in_strict_mode() {
         let (dir, program) = (TempDir::new("left-out-test").unwrap(), std::env::current_exe().unwrap());
         let name = "left_out::tests::both_kinds";
         for (value, expected) in [("", 2), ("strict", 1)] {

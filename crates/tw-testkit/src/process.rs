@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_is_waited_for_and_not_for_ever() {
+    fn computing_child_is_waited_for_within_limits() {
         let second = Duration::from_secs;
         for (lately, in_all, expected) in [
             (Duration::ZERO, second(5), false),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_it_ends_the_child() {
+    fn dropping_the_group_kills_the_child() {
         let group = sleeper();
         let pid = group.pid();
         assert!(alive(pid) && !group.ended());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_seen_reported_and_remembered() {
+    fn exit_is_seen_reported_and_remembered() {
         let mut group = sleeper();
         group.signal(Signal::TERM).unwrap();
         let status = group.wait(wait::PATIENCE).unwrap();

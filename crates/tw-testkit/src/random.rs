@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_sequence() {
+    fn equal_seeds_give_equal_sequences() {
         let numbers = |seed| {
             let mut random = Random::new(seed);
             (random.next_number(), random.below(1000), random.bytes(11))
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_comes() {
+    fn every_choice_occurs() {
         let mut random = Random::new(7);
         let mut counts = [0; 4];
         (0..4000).for_each(|_| counts[random.one_of(&[0, 1, 2, 3])] += 1);

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_returns_what_was_printed() {
+    fn run_returns_the_output() {
         let output = Server::build("/bin/echo").arg("-t").run("http {}").unwrap();
         assert!(output.status.success());
         let printed = String::from_utf8(output.stdout).unwrap();
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_is_an_error_with_its_words() {
+    fn immediate_exit_is_an_error_with_the_output() {
         let error = Server::build("/bin/ls").start("http { listen {port}; }").unwrap_err();
         let error = error.to_string();
         assert!(error.contains("ended before it listened") && error.contains("conf/nginx.conf"), "{error}");

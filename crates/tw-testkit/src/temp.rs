@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_directories_never_meet_and_both_disappear() {
+    fn directories_are_distinct_and_removed() {
         let (a, b) = (TempDir::new("temp").unwrap(), TempDir::new("temp").unwrap());
         assert_ne!(a.path(), b.path());
 

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_could_do_anything_does_not_count() {
+    fn pauses_of_the_machine_do_not_use_up_the_deadline() {
         let mut looks = 0;
         assert!(until(ROUND_MAX + Duration::from_millis(200), || {
             looks += 1;

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_base64() {
+    fn invalid_base64_is_refused() {
         for text in ["Z", "Zg", "Zg=", "Zm9v=", "Zg==Zg==", "Z===", "====", "Zm9*", "=Zg=", "Zm9vY"] {
             assert_eq!(decode(text.as_bytes()), Err(Malformed), "{text}");
         }

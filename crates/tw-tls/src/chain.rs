@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named() {
+    fn refused_input_is_named() {
         let root = Authority::new("root");
         let good = root.pem();
         let broken = good.replacen('M', "A", 1);

@@ -94,7 +94,7 @@ mod tests {
     use crate::{Cache, Tickets};
 
     #[test]
-    fn sessions_of_others_are_not_taken_up() {
+    fn sessions_of_other_contexts_are_not_resumed() {
         let clock = TestClock::at(1000);
         let (one, other) = (Context::of([&b"a"[..], b"bc"]), Context::of([&b"ab"[..], b"c"]));
         assert_ne!(one, other);

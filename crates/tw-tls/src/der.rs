@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_der() {
+    fn invalid_der_is_refused() {
         for bytes in [
             &[][..],
             &[0x30],

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_offered() {
+    fn names_of_offered_algorithms() {
         let mut out = b"was here: ".to_vec();
         let offered = [0x2a2a, 0x1301, 0xc02f, 0x002f, 0x00ff].map(CipherSuite::from);
         suites(&offered, &mut out);

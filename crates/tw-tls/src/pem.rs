@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_anywhere_does_no_harm() {
+    fn truncated_input_does_not_panic() {
         let text = encode("A", &[7; 100]);
         for end in 0..text.len() {
             for section in sections(&text.as_bytes()[..end]).flatten() {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_used_longest_ago_makes_room() {
+    fn least_recently_used_session_is_evicted() {
         let cache = Cache::new(3 * ENTRY_COST, 300, TestClock::at(1000).clock());
         for n in 0..3 {
             cache.put(key(n), vec![0]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn their_time_ends() {
+    fn sessions_expire() {
         let clock = TestClock::at(1000);
         let cache = Cache::new(1 << 20, 300, clock.clock());
         cache.put(key(1), vec![1]);

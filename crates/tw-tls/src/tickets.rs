@@ -311,7 +311,7 @@ mod tests {
     const HOUR: u32 = 3600;
 
     #[test]
-    fn what_is_sealed_opens() {
+    fn sealed_tickets_open() {
         let clock = TestClock::at(1000);
         for tickets in [
             Tickets::random(HOUR, clock.clock()).unwrap(),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_or_cut_does_not_open() {
+    fn modified_or_truncated_tickets_do_not_open() {
         let tickets = Tickets::random(HOUR, TestClock::at(1000).clock()).unwrap();
         let ticket = tickets.encrypt(b"state").unwrap();
         for at in 0..ticket.len() {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named() {
+    fn refused_input_is_named() {
         let clock = TestClock::at(1000).clock();
         let error = |files: &[&[u8]]| Tickets::of_files(files, HOUR, clock.clone()).unwrap_err();
         assert_eq!(error(&[&[1; 48], &[1; 47]]), TicketError::BadSize(2));

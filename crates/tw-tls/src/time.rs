@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time() {
+    fn invalid_times_are_refused() {
         for (tag, text) in [
             (UTC_TIME, ""),
             (UTC_TIME, "7001010000Z"),

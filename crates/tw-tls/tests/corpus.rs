@@ -14,7 +14,7 @@ const MUTATIONS: Mutations<'_> =
     Mutations { count: 2000, alphabet: b"\r\n\r\n \t:=,;\"\\*@()?0129aAzZ-_./\x00\x01\x7f\x80\xff" };
 
 #[test]
-fn certificates_and_what_is_said_of_them() {
+fn certificates_and_ocsp_responses() {
     MUTATIONS.run("certificate", certificate::check);
 }
 

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_told_the_same_limits() {
+    fn both_cgroup_versions_get_the_same_limits() {
         let limits = Limits { memory: 1024, iops: 400, bandwidth: 2048 };
         assert_eq!(
             version_1_limits(limits, "8:0"),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_options_are_refused() {
         for args in [&["--bogus"][..], &["rounds"], &["--rounds"], &["-r", "3"]] {
             assert!(parse(args).is_err(), "{args:?}");
         }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_measured_is_missed() {
+    fn missing_measurement_misses_its_target() {
         for (value, limit, expected) in [
             (0.6, Limit::AtMost(0.65), true),
             (0.7, Limit::AtMost(0.65), false),

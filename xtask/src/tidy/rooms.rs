@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_followed_to_where_they_are_written() {
+    fn names_are_resolved_to_their_modules() {
         let files = [
             (TOP, "pub use crate::low::part::Part;\n"),
             (LOW, "struct Low;\n"),

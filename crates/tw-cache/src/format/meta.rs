@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_what_they_were() {
+    fn tags_round_trip() {
         let tags = Tags::of([&b"a"[..], b"", b"product 7"]).unwrap();
         assert_eq!(tags.iter().collect::<Vec<_>>(), [&b"a"[..], b"product 7"]);
         assert_eq!(Tags::from_bytes(Bytes::copy_from_slice(tags.as_bytes())), Some(tags));

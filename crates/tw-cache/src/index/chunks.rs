@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_and_shrinks_in_pieces() {
+    fn chunks_grow_and_shrink_piecewise() {
         let mut row = Chunks::<u32, 4>::new();
         for n in 0..9 {
             row.push(n);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_left_before_is_waited_for() {
+    fn earlier_removals_are_waited_for() {
         let leaving = Arc::new(Leaving::default());
         let (one, two) = (leaving.leave(), leaving.leave());
         assert_eq!(

@@ -61,7 +61,7 @@ fn uses_are_counted_until_it_is_stored() {
 }
 
 #[test]
-fn what_replaces_is_accounted() {
+fn replacing_an_entry_updates_the_sums() {
     let index = index(100);
     store(&index, key(1), 4096, 1);
     store(&index, key(1), 512, 2);
@@ -87,7 +87,7 @@ fn a_claim_holds_its_entry_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn of_two_fills_the_younger_one_stays() {
+fn younger_of_two_fills_wins() {
     let index = index(100);
     let (first, second) = (index.claim(key(1), 1), index.claim(key(1), 1));
     let sequence = second.sequence();
@@ -127,7 +127,7 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
 }
 
 #[test]
-fn who_removes_a_file_may_take_its_successor() {
+fn file_removal_may_hit_the_successor() {
     let index = index(100);
     store(&index, key(1), 4096, 1);
     let mut gone = Vec::new();
@@ -197,7 +197,7 @@ fn the_oldest_go_whatever_their_shard() {
 }
 
 #[test]
-fn beyond_the_zone_the_oldest_makes_room() {
+fn full_zone_evicts_the_oldest_entry() {
     let index = index(10);
     for number in 0..10 {
         assert!(store(&index, key(number), 1, number).is_none());
@@ -247,7 +247,7 @@ fn spread(number: u32) -> Key {
 }
 
 #[test]
-fn keys_that_differ_little_are_spread() {
+fn similar_keys_are_spread() {
     let index = index(100_000);
     for number in 0..64_000u32 {
         index.count_use(Key(u128::from(number).to_ne_bytes()), 1);
@@ -259,7 +259,7 @@ fn keys_that_differ_little_are_spread() {
 }
 
 #[test]
-fn a_scan_finds_what_stays_while_others_go() {
+fn scan_finds_remaining_entries_during_removals() {
     let index = index(10_000);
     for number in 0..5000 {
         store(&index, key(number), 1, 1);
@@ -281,7 +281,7 @@ fn a_scan_finds_what_stays_while_others_go() {
 }
 
 #[test]
-fn a_sweep_knows_what_purges_still_concern() {
+fn sweep_reports_purges_that_still_apply() {
     let index = index(100);
     store(&index, key(1), 1, 1);
     let claim = index.claim(key(2), 1);
@@ -305,7 +305,7 @@ fn a_sweep_knows_what_purges_still_concern() {
 }
 
 #[test]
-fn what_the_disk_tells_is_older_than_what_is_known() {
+fn loaded_entries_count_as_older_than_known_ones() {
     let index = index(100);
     let known = Known { key: key(1), sequence: 7, since: 5, size: 512, valid_until: 90 };
     assert!(matches!(index.load(&known, 3), Loaded::Added(None)));

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_fields_do_not_concern_the_whole() {
+    fn field_lists_do_not_apply_to_the_whole_response() {
         let all = read("private=\"Set-Cookie, x-a\", no-cache=ETag, no-store");
         assert!(all.private.has(b"set-cookie") && all.private.has(b"X-A") && !all.private.has(b"x"));
         assert!(all.no_cache.has(b"etag") && all.has(Directives::NO_STORE));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_something_invalidates() {
+    fn only_unsafe_methods_invalidate() {
         let mut fields = Fields::new();
         fields.append(Known::Location, "http://example.com/new");
         fields.append("Content-Location", "list#1");

@@ -205,7 +205,7 @@ mod tests {
     use tw_http::Name;
 
     #[test]
-    fn a_mistake_anywhere_makes_the_field_nothing() {
+    fn syntax_error_invalidates_the_whole_field() {
         let table = [
             ("max-age=60", Some(Some(60))),
             ("max-age=60;x=1, no-store", Some(Some(60))),

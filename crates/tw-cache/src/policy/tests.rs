@@ -57,7 +57,7 @@ fn validators_are_those_of_content() {
 }
 
 #[test]
-fn every_reason_has_a_word_of_its_own() {
+fn reasons_have_distinct_words() {
     let all = [
         Why::Method,
         Why::Status,

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nginx_hashes() {
+    fn variant_text_of_nginx() {
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
         let table: &[Case<'_>] = &[
             ("", &[], ""),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_of_vary() {
+    fn stored_vary() {
         let text = |lines: &[&str], rules: &Rules, ignored| {
             let fields: Vec<_> = lines.iter().map(|&line| ("Vary", line)).collect();
             vary(&request(&fields), rules, ignored).map(|text| String::from_utf8(text).unwrap())

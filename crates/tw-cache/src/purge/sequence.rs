@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_from_the_future_is_the_oldest() {
+    fn sequence_number_from_the_future_counts_as_the_oldest() {
         let ahead = Sequence::starting(1_900_000_000_000, 0).next();
         let sequence = Sequence::starting(1_800_000_000_000, 0);
         assert_eq!(sequence.admit(ahead), 0);

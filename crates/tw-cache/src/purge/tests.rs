@@ -17,7 +17,7 @@ fn verdict(purges: &Purges, sequence: u64, text: &str) -> Option<Purge> {
 }
 
 #[test]
-fn what_is_older_is_purged_and_what_is_younger_is_not() {
+fn purge_covers_older_entries_only() {
     let purges = Purges::new(1000);
     let before = purges.sequence().next();
     assert_eq!(purges.verdict(before, &subject("/a/1", &[])), Verdict::Kept(before));
@@ -74,7 +74,7 @@ fn text(random: &mut Random, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn prefixes_purge_what_a_walk_through_them_does() {
+fn prefix_search_equals_a_linear_walk() {
     for seed in 0..30 {
         let mut random = Random::new(seed);
         let (mut list, mut model) = (Prefixes::default(), Model::default());
@@ -101,7 +101,7 @@ fn prefixes_purge_what_a_walk_through_them_does() {
 }
 
 #[test]
-fn too_many_prefixes_become_fewer_that_purge_more() {
+fn surplus_prefixes_merge_into_wider_ones() {
     let mut random = Random::new(7);
     let (mut list, mut model) = (Prefixes::default(), Model::default());
     for sequence in 1..3 * PREFIXES_MAX as u64 {
@@ -131,7 +131,7 @@ fn too_many_prefixes_become_fewer_that_purge_more() {
 }
 
 #[test]
-fn a_long_prefix_is_cut() {
+fn long_prefix_is_truncated() {
     let purges = Purges::new(1000);
     let sequence = purges.sequence().next();
     let long = "x".repeat(PREFIX_SIZE_MAX + 10);
@@ -142,7 +142,7 @@ fn a_long_prefix_is_cut() {
 }
 
 #[test]
-fn too_many_tags_become_one_that_purges_all_that_are_tagged() {
+fn surplus_tags_merge_into_a_purge_of_all_tagged_entries() {
     let purges = Purges::new(1000);
     let old = purges.sequence().next();
     let count = MARKS_MAX as u64 + 10;
@@ -166,7 +166,7 @@ fn too_many_tags_become_one_that_purges_all_that_are_tagged() {
 }
 
 #[test]
-fn what_concerns_nothing_any_more_is_forgotten() {
+fn obsolete_purges_are_forgotten() {
     let purges = Purges::new(1000);
     let sequence = purges.sequence().next();
     let first = purges.purge_prefix(b"/a", Purge::Hard);
@@ -210,7 +210,7 @@ fn many(random: &mut Random) -> Purges {
 }
 
 #[test]
-fn purges_outlive_a_restart() {
+fn purges_survive_a_restart() {
     let mut random = Random::new(3);
     let purges = many(&mut random);
     let file = purges.encode();
@@ -230,7 +230,7 @@ fn purges_outlive_a_restart() {
 }
 
 #[test]
-fn a_damaged_file_says_so() {
+fn damaged_purge_file_is_an_error() {
     let file = many(&mut Random::new(4)).encode();
     assert_eq!(Purges::decode(b"", 1).unwrap_err(), Damaged::NotOne);
     assert_eq!(Purges::decode(b"something else", 1).unwrap_err(), Damaged::NotOne);
@@ -247,7 +247,7 @@ fn a_damaged_file_says_so() {
 }
 
 #[test]
-fn nonsense_with_a_right_checksum_is_refused() {
+fn invalid_contents_with_a_valid_checksum_are_refused() {
     let file = many(&mut Random::new(5)).encode();
     let mut random = Random::new(6);
     for _ in 0..3000 {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_others_have_hints() {
+    fn third_party_directives_have_hints() {
         for (name, part) in [
             ("more_set_headers", "add_header"),
             ("more_clear_input_headers", "proxy_set_header"),

@@ -56,7 +56,7 @@ mod tests {
     use crate::{Args, MemoryFiles, Reader, Tree, record};
 
     #[test]
-    fn files_and_what_is_in_them() {
+    fn module_files_and_built_in_modules() {
         let supported = [
             record::flag("brotli", HTTP),
             record::new("set_real_ip_from", "address", HTTP, Args::exact(1)),

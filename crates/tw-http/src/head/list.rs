@@ -250,7 +250,7 @@ mod tests {
         Pseudo { method: b"GET", target: b"/a/../b.html?c", authority: Some(b"Example.com:81") };
 
     #[test]
-    fn it_reads_as_if_it_had_come_in_lines() {
+    fn listed_head_reads_like_one_in_lines() {
         let fields = [("accept", " x "), ("cookie", "a=1"), ("cookie", "b=2"), ("x_y", "odd"), ("last", "")];
         let mut head = head(GET, &fields, Content::None).unwrap();
         assert_eq!(head.request_line(), b"GET /a/../b.html?c HTTP/2.0");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_leads_to_an_authority() {
+    fn connect_targets_are_authorities() {
         let limits = HeadLimits { allow_connect: true, ..HeadLimits::default() };
         let connect = |authority: &str, length: &str| {
             let pseudo = Pseudo { method: b"CONNECT", target: b"", authority: Some(authority.as_bytes()) };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_has_its_room_and_all_have_theirs() {
+    fn field_and_head_sizes_are_limited() {
         let limits = HeadLimits { large_buffer_size: 100, large_buffers_count: 2, ..HeadLimits::default() };
         for (longest, all, target, expected) in [
             (100, 200, 200, Ok(())),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_lists_are_refused() {
         let no_host = Pseudo { authority: None, ..GET };
         type Case<'a> = (Pseudo<'a>, &'a [(&'a str, &'a str)], HeadError);
         let table: [Case<'_>; 11] = [

@@ -95,7 +95,7 @@ fn requests_are_answered_as_nginx_answers_them() {
 }
 
 #[test]
-fn several_crs_end_no_line() {
+fn repeated_cr_does_not_end_a_line() {
     for request in ["GET / HTTP/1.1\r\nHost: a\r\nX: y\r\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX\r\r\n\r\n"]
     {
         let (status, said) = outcome(request.as_bytes(), 0, &HeadLimits::default());
@@ -107,7 +107,7 @@ fn several_crs_end_no_line() {
 }
 
 #[test]
-fn the_log_says_what_was_read_and_which_host_was_sent() {
+fn log_names_the_part_being_read_and_the_host() {
     for (sent, reading, host) in [
         ("", "client request line", None),
         ("GET / HT", "client request line", None),
@@ -131,7 +131,7 @@ fn the_log_says_what_was_read_and_which_host_was_sent() {
 }
 
 #[test]
-fn limits_may_change_once_the_host_is_known() {
+fn limits_may_change_after_the_host_is_known() {
     let first = HeadLimits { large_buffers_count: 0, ..HeadLimits::default() };
     let then = HeadLimits { underscores_in_headers: true, ..HeadLimits::default() };
     let long = "x".repeat(4000);
@@ -314,7 +314,7 @@ fn pipelined_requests_follow_each_other_in_one_buffer() {
 }
 
 #[test]
-fn a_body_that_is_read_behind_the_head_takes_no_memory() {
+fn body_after_the_head_takes_no_memory() {
     const PIECE: usize = 4096;
     let mut head = RequestHead::new();
     head.push(b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\nPUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
@@ -355,7 +355,7 @@ fn empty_lines_take_no_memory() {
 }
 
 #[test]
-fn the_request_line_of_a_bad_request_is_what_arrived_of_it() {
+fn request_line_of_a_bad_request_is_the_received_part() {
     let table: &[(&[u8], &[u8])] = &[
         (b"GET /a\x01b HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /a\x01b HTTP/1.1"),
         (b"\x16\x03\x01", b"\x16\x03\x01"),
@@ -396,7 +396,7 @@ fn the_lines_that_were_read_are_counted() {
 }
 
 #[test]
-fn what_is_known_of_a_line_that_is_wrong() {
+fn method_and_version_of_an_invalid_line() {
     for (line, method, version) in [
         ("HEAD /a HTTP/x\r\n\r\n", Method::Head, Version::HTTP_10),
         ("HEAD /a b\r\n\r\n", Method::Head, Version::HTTP_10),
@@ -411,7 +411,7 @@ fn what_is_known_of_a_line_that_is_wrong() {
 }
 
 #[test]
-fn a_head_that_gave_back_its_room_is_the_same() {
+fn released_head_parses_the_same() {
     let text = b"GET /a HTTP/1.1\r\nHost: b\r\n\r\nrest";
     let mut head = RequestHead::new();
     head.spare(4096).extend_from_slice(text);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written() {
+    fn invalid_request_parts_are_refused() {
         const LENGTH: Line = (b"Content-Length", b"1");
         const CHUNKED: Line = (b"Transfer-Encoding", b"Chunked");
         let table: &[(&[Line], WriteError)] = &[

@@ -214,7 +214,7 @@ fn a_split_at_any_byte_changes_nothing() {
 }
 
 #[test]
-fn a_response_without_a_head_is_told_from_a_wrong_status_line() {
+fn missing_head_differs_from_an_invalid_status_line() {
     for (response, error) in [
         ("<html>", OriginError::NoStatusLine),
         ("HTTX", OriginError::NoStatusLine),
@@ -229,7 +229,7 @@ fn a_response_without_a_head_is_told_from_a_wrong_status_line() {
 }
 
 #[test]
-fn fields_that_come_once_are_kept_once() {
+fn unique_fields_are_kept_once() {
     let got =
         outcome(&[b"HTTP/1.1 200 OK\r\nETag: 1\r\netag: 2\r\nLocation: a\r\nLocation: b\r\n\r\n"], &LIMITS);
     assert_eq!(
@@ -309,7 +309,7 @@ fn interim_responses_come_first() {
 }
 
 #[test]
-fn a_head_is_taken_out_of_what_was_read() {
+fn head_is_split_from_read_bytes() {
     let sent: &[u8] = b"HTTP/1.1 103 x\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\n\r\nbody";
     let first_len = 16 + 9 + 2;
     for at in 0..=sent.len() {
@@ -353,7 +353,7 @@ fn a_head_is_taken_out_of_what_was_read() {
 }
 
 #[test]
-fn a_storm_of_interim_responses_ends() {
+fn number_of_interim_responses_is_limited() {
     let mut head = OriginHead::new();
     for _ in 0..INTERIM_MAX {
         head.push(b"HTTP/1.1 102 Processing\r\n\r\n");
@@ -559,7 +559,7 @@ fn the_origin_closes() {
 }
 
 #[test]
-fn what_is_still_to_come_and_what_came_too_much() {
+fn remaining_and_excess_bytes() {
     let mut decoder = BodyDecoder::new(ResponseFraming::Length(10), None);
     assert_eq!(decoder.left(), 10);
     assert_eq!(decoder.decode(b"abc"), Ok((3, Piece::Data(0..3))));
@@ -573,7 +573,7 @@ fn what_is_still_to_come_and_what_came_too_much() {
 }
 
 #[test]
-fn shared_input_is_taken_without_copying() {
+fn shared_input_is_not_copied() {
     let whole = Bytes::from_static(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nrest");
     let (mut input, mut decoder) = (whole.clone(), BodyDecoder::new(ResponseFraming::Chunked, None));
     let mut seen = Vec::new();

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charset_that_stands_apart_counts() {
+    fn separate_charset_counts() {
         let mut head = ResponseHead::new(200);
         (head.content_type, head.charset) = ("text/html".into(), "x".into());
         assert_eq!(head.own_charset().as_deref(), Some(&b"x"[..]));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_once_or_changes_always_is_not_kept() {
+    fn head_used_once_or_changing_is_not_kept() {
         let (mut head, memo) = of_file();
         let is_kept = || memo.kept.borrow().is_some();
         text(&head, &context());

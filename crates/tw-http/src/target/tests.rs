@@ -98,7 +98,7 @@ fn dot_segments_rfc3986() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_targets_are_refused() {
     for target in
         ["/%", "/%4", "/%4g", "/%g4", "/%00", "/a%00", "/..", "/%2e%2e", "/a/../..", "/.%2e/", "a/..", ".."]
     {

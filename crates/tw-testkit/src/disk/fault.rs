@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_name_and_count_decide_who_meets_a_fault() {
+    fn operation_name_and_count_select_the_faulty_operations() {
         let faults = Arc::new(Faults::default());
         let _eio = faults.on(Op::Read).name("a").skip(1).inject(Fault::Error(Errno::IO));
         let stall = faults.on(Op::Open).inject(Fault::Stall);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_fault_counts_and_a_lifted_one_no_more() {
+    fn latest_fault_wins_and_lifted_ones_are_ignored() {
         let faults = Arc::new(Faults::default());
         let first = faults.on(Op::Open).inject(Fault::Error(Errno::IO));
         let second = faults.on(Op::Open).inject(Fault::Delay(Duration::from_secs(60)));

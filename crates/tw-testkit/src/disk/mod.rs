@@ -158,7 +158,7 @@ mod tests {
     use crate::wait;
 
     #[test]
-    fn it_is_an_ordinary_file_system() {
+    fn operations_behave_like_an_ordinary_file_system() {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("a/seen.txt", "from below");
         assert_eq!(fs::read(disk.join("a/seen.txt")).unwrap(), b"from below");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_open_waits_until_it_is_lifted_and_holds_nobody_else() {
+    fn stalled_open_does_not_block_other_operations() {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("slow", "late");
         disk.write("quick", "soon");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_read_holds_only_the_reader() {
+    fn stalled_read_blocks_only_the_reader() {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("f", "content");
         let held = disk.on(Op::Read).inject(Fault::Stall);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_disk_lets_everyone_go() {
+    fn dropped_disk_releases_stalled_operations() {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("f", "content");
         let mount_point = disk.path().to_owned();

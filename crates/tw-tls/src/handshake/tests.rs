@@ -126,7 +126,7 @@ fn clients_of_every_kind_of_certificate() {
 }
 
 #[test]
-fn who_does_not_have_the_key_gets_no_further() {
+fn client_without_the_key_is_refused() {
     let root = Authority::new("root");
     let site = leaf("example.com", &root);
     let (cert, other) = (leaf("client", &root), leaf("client", &root));
@@ -246,7 +246,7 @@ fn words_decide_what_is_negotiated() {
 }
 
 #[test]
-fn other_programs_agree_with_what_is_made_here() {
+fn openssl_accepts_the_test_certificates() {
     // rustls's own verifier stands for them.
     let root = Authority::new("root");
     let site = leaf("example.com", &root);

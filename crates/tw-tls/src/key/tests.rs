@@ -61,7 +61,7 @@ fn without_the_pass_phrase() {
 }
 
 #[test]
-fn what_is_refused_is_named() {
+fn refused_input_is_named() {
     let (_, sec1) = FORMS[0];
     let (_, legacy) = FORMS[FORMS.len() - 1];
     for (text, expected) in [
@@ -90,7 +90,7 @@ fn what_is_refused_is_named() {
 }
 
 #[test]
-fn sealed_keys_that_are_cut_do_no_harm() {
+fn truncated_sealed_keys_do_not_panic() {
     let section = pem::sections(SCRYPT.as_bytes()).next().unwrap().unwrap();
     let scrypt = section.decode().unwrap();
     let section = pem::sections(FORMS[2].1.as_bytes()).next().unwrap().unwrap();

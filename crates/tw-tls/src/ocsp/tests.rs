@@ -122,7 +122,7 @@ fn authorities_above_the_issuer() {
 }
 
 #[test]
-fn what_is_cut_or_changed_anywhere_does_not_count() {
+fn truncated_or_modified_responses_are_refused() {
     let root = Authority::new("root");
     let cert = leaf("example.com", &root);
     let question = Question::new(cert.der(), &[root.der()]).unwrap();
@@ -142,7 +142,7 @@ fn what_is_cut_or_changed_anywhere_does_not_count() {
 }
 
 #[test]
-fn who_is_asked() {
+fn responder_url() {
     let root = Authority::new("root");
     let url = b"http://ocsp.example/a";
     let access = wrap(SEQUENCE, &wrap(SEQUENCE, &[wrap(OID, ACCESS_BY_OCSP), wrap(URI, url)].concat()));

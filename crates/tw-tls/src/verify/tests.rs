@@ -74,7 +74,7 @@ fn paths() {
 }
 
 #[test]
-fn those_who_issued_themselves() {
+fn self_issued_certificates() {
     let (cert, root) = (self_signed("client"), Authority::new("root"));
     assert_eq!(judged(&[cert.der()], &trust_in(&[cert.der()])), Verdict::Good);
     assert_eq!(judged(&[cert.der()], &trust_in(&[root.der()])), Verdict::SelfSigned);
@@ -126,7 +126,7 @@ fn depth() {
 }
 
 #[test]
-fn one_of_the_same_name_is_another() {
+fn issuer_of_equal_name_with_another_key_is_refused() {
     let (real, false_one) = (Authority::new("root"), Authority::new("root"));
     let cert = leaf("client", &false_one);
     // The identifiers of keys differ, so nobody takes one for the other.
@@ -141,7 +141,7 @@ fn one_of_the_same_name_is_another() {
 }
 
 #[test]
-fn a_signature_that_was_changed() {
+fn modified_signature_is_refused() {
     let root = Authority::new("root");
     let mut der = leaf("client", &root).der().to_vec();
     *der.last_mut().unwrap() ^= 1;
@@ -174,7 +174,7 @@ fn times() {
 }
 
 #[test]
-fn who_may_issue() {
+fn issuers_need_ca_permission() {
     assert_eq!(verdict_under(|_| {}), Verdict::Good);
     assert_eq!(verdict_under(|params| params.is_ca = IsCa::ExplicitNoCa), Verdict::InvalidPurpose);
     assert_eq!(verdict_under(|params| params.is_ca = IsCa::NoCa), Verdict::InvalidPurpose);
@@ -193,7 +193,7 @@ fn who_may_issue() {
 }
 
 #[test]
-fn what_it_is_for() {
+fn extended_key_usage() {
     let only = |usage: ExtendedKeyUsagePurpose| {
         move |params: &mut CertificateParams| params.extended_key_usages = vec![usage]
     };
@@ -213,7 +213,7 @@ fn what_it_is_for() {
 }
 
 #[test]
-fn extensions_that_are_critical_and_not_known() {
+fn unknown_critical_extensions_are_refused() {
     let critical = |id: &'static [u64]| {
         move |params: &mut CertificateParams| {
             let mut extension = CustomExtension::from_oid_content(id, vec![0x30, 0]);
@@ -332,7 +332,7 @@ fn a_key_that_is_too_short() {
 }
 
 #[test]
-fn what_is_demanded() {
+fn client_certificate_requirements() {
     for (demand, verdict, expected) in [
         (Demand::Required, None, false),
         (Demand::Required, Some(Verdict::Good), true),

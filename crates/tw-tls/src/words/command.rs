@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named() {
+    fn refused_input_is_named() {
         for (name, value, expected) in [
             ("Verify", "on", "unknown command; known are MinProtocol"),
             ("MinProtocol", "TLSv9", "\"TLSv9\" is not known"),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing() {
+    fn empty_selections_are_refused() {
         assert_eq!(codes("secp521r1"), Err(WordError::NeverOffered(vec!["secp521r1".to_owned()])));
         for word in ["", "nothing", "X25519:"] {
             assert!(matches!(codes(word), Err(WordError::Unknown(_))), "{word}");

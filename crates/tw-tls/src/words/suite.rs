@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_names_are_there_once() {
+    fn codes_and_names_are_unique() {
         for (at, suite) in SUITES.iter().enumerate() {
             let twin =
                 SUITES[at + 1..].iter().find(|other| other.code == suite.code || other.name == suite.name);

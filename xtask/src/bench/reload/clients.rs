@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_is_counted() {
+    fn unanswered_requests_are_counted() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let cpu = rustix::thread::sched_getcpu();

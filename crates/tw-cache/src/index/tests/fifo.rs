@@ -270,7 +270,7 @@ impl Pair {
 }
 
 #[test]
-fn it_does_what_a_literal_model_does() {
+fn s3fifo_equals_the_model() {
     let mut most_ghosts = 0;
     for seed in 0..20 {
         println!("seed {seed}");
@@ -320,7 +320,7 @@ fn answered(policy: Policy) -> f64 {
 }
 
 #[test]
-fn what_is_asked_for_once_does_not_push_out_what_is_wanted() {
+fn one_time_requests_do_not_evict_popular_entries() {
     let (lru, s3fifo) = (answered(Policy::Lru), answered(Policy::S3Fifo));
     println!("lru {lru:.3}, s3fifo {s3fifo:.3}");
     assert!(s3fifo > 0.95, "{s3fifo}");
@@ -328,7 +328,7 @@ fn what_is_asked_for_once_does_not_push_out_what_is_wanted() {
 }
 
 #[test]
-fn what_nobody_uses_goes() {
+fn unused_entries_expire() {
     let index = fifo(10_000);
     for number in 0..3000 {
         store(&index, key(number), 1, number / 10);

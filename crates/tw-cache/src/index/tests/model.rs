@@ -250,7 +250,7 @@ fn file(key: Key, entry: &Found) -> Option<File> {
 }
 
 #[test]
-fn it_does_what_a_plain_map_does() {
+fn index_equals_a_plain_map() {
     for seed in 0..20 {
         println!("seed {seed}");
         let mut pair = Pair::new(seed);

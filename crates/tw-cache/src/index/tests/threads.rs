@@ -13,7 +13,7 @@ const STEPS: usize = 20_000;
 const KEYS: usize = 400;
 
 #[test]
-fn sums_are_right_whoever_changes_what() {
+fn sums_stay_exact_under_concurrency() {
     let index = index(300);
     thread::scope(|scope| {
         for seed in 0..THREADS {

@@ -138,7 +138,7 @@ fn response(random: &mut Random) -> Vec<String> {
 }
 
 #[test]
-fn what_is_fresh_is_what_the_text_says() {
+fn freshness_equals_the_model() {
     let mut random = Random::new(9111);
     let (mut fresh, mut stale, mut refused) = (0, 0, 0);
     let nothing = Fields::new();

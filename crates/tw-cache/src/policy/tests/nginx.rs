@@ -11,7 +11,7 @@ fn seconds(lines: &[&str], terms: &Terms) -> Result<i64, Why> {
 }
 
 #[test]
-fn targeted_fields_stand_for_cache_control_and_expires() {
+fn targeted_fields_replace_cache_control_and_expires() {
     let names = [&b"Tailwater-Cache-Control"[..], b"CDN-Cache-Control"];
     let rules = Rules { targeted: names.map(Bytes::copy_from_slice).into(), ..Rules::NGINX };
     let table: &[(Lines<'_>, Result<i64, Why>)] = &[
@@ -106,7 +106,7 @@ fn lifetimes() {
 }
 
 #[test]
-fn valid_says_what_fields_do_not() {
+fn cache_valid_applies_without_response_fields() {
     let terms = |valid_s, ignored| Terms { valid_s, ignored };
     let all = Ignored::CACHE_CONTROL | Ignored::EXPIRES | Ignored::X_ACCEL_EXPIRES;
     let lines = [FUTURE, "Cache-Control: max-age=60", "X-Accel-Expires: 30"];

@@ -57,7 +57,7 @@ fn lifetimes_sections_4_2_1_to_4_2_3() {
 }
 
 #[test]
-fn what_may_be_stored_section_3() {
+fn storability_section_3() {
     let get = |status, request: &[&str], lines: &[&str]| {
         stored_as(status, request, lines, &Rules::RFC9111, &Terms::default()).err()
     };
@@ -263,7 +263,7 @@ fn a_304_updates_fields_sections_3_2_and_4_3_4() {
 }
 
 #[test]
-fn a_304_is_about_what_has_its_tag_section_4_3_4() {
+fn a_304_matches_by_etag_section_4_3_4() {
     for (stored, told, expected) in [
         ("\"a\"", &["ETag: \"a\""][..], true),
         ("\"a\"", &[], true),

@@ -61,7 +61,7 @@ fn orders_are_those_of_openssl() {
 }
 
 #[test]
-fn what_is_never_offered_is_told() {
+fn unsupported_suites_are_noted() {
     for (words, never) in [
         ("HIGH:!aNULL:!MD5", &[][..]),
         (
@@ -83,7 +83,7 @@ fn what_is_never_offered_is_told() {
 }
 
 #[test]
-fn what_selects_nothing() {
+fn empty_selections_are_refused() {
     let never =
         |words: &[&str]| WordError::NeverOffered(words.iter().map(|word| (*word).to_owned()).collect());
     for (words, error) in [
