@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tw_cache::Meta;
-use tw_cache::format::{Writer, decode, encode, needed, nginx, place};
+use tw_cache::format::{WrittenBy, decode, encode, needed, nginx, place};
 
 /// Bytes in front of the texts.
 const FIXED: usize = 144;
@@ -28,7 +28,7 @@ pub(crate) fn check(data: &[u8]) {
     }
     if let Ok(meta) = nginx::decode(data, data.len() as u64) {
         lines(&meta);
-        let mut ours = Meta { writer: Writer::Tailwater, ..meta };
+        let mut ours = Meta { writer: WrittenBy::Tailwater, ..meta };
         let Ok(header_size) = place(&ours) else { return };
         ours.header_size = header_size;
         let mut bytes = Vec::new();

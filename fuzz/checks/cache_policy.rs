@@ -4,9 +4,9 @@
 
 use tw_cache::Key;
 use tw_cache::policy::{
-    CacheStatus, Forward, Ignored, Lifetime, Response, Rules, Site, Terms, Use, Window, current_age,
-    describe_variant, exclude, freshen, invalidated, may_store, may_use, merge, variant, vary,
-    wants_only_stored,
+    CacheStatus, ForwardReason, IgnoredFields, Lifetime, Response, Reuse, Rules, StoreSettings, UriOrigin,
+    Window, current_age, describe_variant, exclude, freshen, invalidated, may_store, may_use, merge, variant,
+    vary, wants_only_stored,
 };
 use tw_http::{Fields, Known, Method, Name};
 
@@ -19,9 +19,11 @@ pub(crate) fn check(data: &[u8]) {
     let stored = fields(&mut lines);
     let targeted = Rules { targeted: vec!["CDN-Cache-Control".into()], ..Rules::RFC9111 };
     for rules in [Rules::NGINX, Rules::RFC9111, targeted] {
-        for ignored in [Ignored::NONE, Ignored::CACHE_CONTROL | Ignored::VARY, Ignored::EXPIRES] {
-            let terms = Terms { valid_s: Some(9), ignored };
-            for terms in [Terms { valid_s: None, ..terms }, terms] {
+        for ignored in
+            [IgnoredFields::NONE, IgnoredFields::CACHE_CONTROL | IgnoredFields::VARY, IgnoredFields::EXPIRES]
+        {
+            let terms = StoreSettings { valid_s: Some(9), ignored };
+            for terms in [StoreSettings { valid_s: None, ..terms }, terms] {
                 one(&request, &stored, &rules, &terms);
             }
         }
@@ -38,7 +40,7 @@ fn fields<'a>(lines: &mut impl Iterator<Item = &'a [u8]>) -> Fields {
     fields
 }
 
-fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &Terms) {
+fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &StoreSettings) {
     let asked = (Method::Get, request);
     for request_time in [NOW, NOW - 5, i64::MIN] {
         let response = Response { status: 200, fields: stored, request_time, is_slice: false };
@@ -62,13 +64,14 @@ fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &Terms) {
         describe_variant(&text, &asked, rules, &mut told);
         assert_eq!(variant(Key::of(b"/"), &text, &asked, rules), Key::of(b"/").variant(&told));
     }
-    let site = Site { is_https: false, host: b"example.com", port: None };
+    let site = UriOrigin { is_https: false, host: b"example.com", port: None };
     invalidated(Method::Post, 201, &site, b"/a/b?c", stored, rules, &mut |path| {
         assert!(path.starts_with(b"/") && !path.contains(&b'#'));
     });
     let mut out = Vec::new();
     let key = stored.get_known(Known::ETag);
-    CacheStatus { cache: "a b", forward: Some(Forward::Miss), key, ..CacheStatus::default() }.write(&mut out);
+    CacheStatus { cache: "a b", forward: Some(ForwardReason::Miss), key, ..CacheStatus::default() }
+        .write(&mut out);
     assert!(out.iter().all(|byte| matches!(byte, b' '..=b'~')));
 }
 
@@ -81,17 +84,17 @@ fn uses(lifetime: &Lifetime, request: &Fields, rules: &Rules) {
         assert!(current_age(lifetime, now) >= age);
         age = current_age(lifetime, now);
         let used = may_use(lifetime, &(Method::Get, &nothing), now, rules);
-        let is_fresh = matches!(used, Use::Fresh { .. });
+        let is_fresh = matches!(used, Reuse::Fresh { .. });
         assert!(!(is_fresh && is_over), "fresh again: {lifetime:?}");
         is_over = !is_fresh;
         // No request makes a response fresh that is not, or opens what is forbidden.
         match may_use(lifetime, &(Method::Get, request), now, rules) {
-            Use::Fresh { .. } => assert!(is_fresh),
-            Use::Accepted { .. } => {
-                assert!(matches!(used, Use::Stale { if_error, .. } if if_error != Window::Forbidden))
+            Reuse::Fresh { .. } => assert!(is_fresh),
+            Reuse::Accepted { .. } => {
+                assert!(matches!(used, Reuse::Stale { if_error, .. } if if_error != Window::Forbidden))
             }
-            Use::Unsatisfiable => assert!(wants_only_stored(&(Method::Get, request), rules)),
-            Use::Stale { .. } | Use::Validate { .. } => {}
+            Reuse::Unsatisfiable => assert!(wants_only_stored(&(Method::Get, request), rules)),
+            Reuse::Stale { .. } | Reuse::Validate { .. } => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tw_cache::{Index, Key, Known, Purge, Purges, Subject, Tag};
+use tw_cache::{Index, Key, LoadedEntry, Purge, Purges, Subject, Tag};
 
 const ROUNDS: u32 = 200_000;
 
@@ -43,13 +43,13 @@ fn main() {
     let index = Arc::new(Index::new(u64::MAX, [3, 5], Arc::clone(purges.sequence())));
     let sequence = purges.sequence().next();
     for number in 0..entries {
-        let known = Known { key: key(number), sequence, since: sequence, size: 4096, valid_until: 0 };
+        let known = LoadedEntry { key: key(number), sequence, since: sequence, size: 4096, valid_until: 0 };
         index.load(&known, 1);
     }
     show("bytes of memory per entry, not ns", index.memory() / u64::from(entries.max(1)));
-    time("look, 1000 entries in turn", 1000, |number| index.look(key(number), 1));
-    time("look, all entries", entries, |number| index.look(key(number), 1));
-    time("look, none", entries, |number| index.look(key(!number), 1));
+    time("look, 1000 entries in turn", 1000, |number| index.lookup(key(number), 1));
+    time("look, all entries", entries, |number| index.lookup(key(number), 1));
+    time("look, none", entries, |number| index.lookup(key(!number), 1));
 
     let tags = [Tag(1), Tag(2)];
     let text = b"https://example.com/pictures/2026/11/a.jpg";

@@ -6,7 +6,8 @@
 //! index    what is kept, shared by all loops
 //! purge    what is no longer to be used, whatever is kept
 //! ```
-//! No protocol on the wire and no clock: time is an argument, in seconds of the clock on the wall where HTTP compares dates.
+//! No protocol on the wire and no clock: time is an argument, in seconds of the clock on the wall where HTTP compares
+//! dates.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -18,11 +19,12 @@ mod purge;
 
 pub use format::Meta;
 pub use index::{
-    Claim, Commit, Counted, Cursor, Excess, Found, Gone, Holds, Index, IndexCounts, Known, Loaded,
-    NotCommitted, Policy, Progress, Purged, Refused, Remains, Seen,
+    Claim, ClaimRefused, Commit, CommitRefused, EntryState, EvictionPolicy, EvictionTarget, Index,
+    IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, Progress, PurgeOutcome, RemovalState, RemovedEntry,
+    ScanCursor, ScannedEntry, UseCount,
 };
 pub use key::Key;
-pub use purge::{Damaged, PURGES_SIZE_MAX, Purge, Purges, Sequence, Subject, Tag, Verdict};
+pub use purge::{PURGES_SIZE_MAX, Purge, PurgeFileError, Purges, Sequence, Subject, Tag, Verdict};
 
 /// Limits of a cache.
 pub const LIMITS: &[&[tw_base::Limit]] = &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS];

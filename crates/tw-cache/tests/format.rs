@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use tw_cache::format::{
-    Damage, ETAG_MAX, HEADER_UNIT, KEY_TEXT_MAX, Tags, Unfit, Writer, decode, encode, needed, nginx, patch,
-    place,
+    ETAG_MAX, EncodeError, FormatError, HEADER_UNIT, KEY_TEXT_MAX, Tags, WrittenBy, decode, encode, needed,
+    nginx, patch, place,
 };
-use tw_cache::policy::{Duties, Lifetime, Response, Rules, Terms, may_store, variant};
+use tw_cache::policy::{Duties, Lifetime, Response, Rules, StoreSettings, may_store, variant};
 use tw_cache::{Key, Meta};
 use tw_http::{Fields, Known, Method, Name};
 
@@ -42,7 +42,7 @@ fn plain() -> Meta {
         sequence: 7,
         header_size: 512,
         body_len: Some(5),
-        writer: Writer::Tailwater,
+        writer: WrittenBy::Tailwater,
     }
 }
 
@@ -101,7 +101,7 @@ fn seen(meta: &Meta) -> String {
     format!("{rest:?} {fields:?} {tags:?}")
 }
 
-fn read(bytes: &[u8], file_size: u64) -> Result<Meta, Damage> {
+fn read(bytes: &[u8], file_size: u64) -> Result<Meta, FormatError> {
     decode(&Bytes::copy_from_slice(bytes), file_size)
 }
 
@@ -128,11 +128,11 @@ fn every_truncation_is_found() {
     let bytes = encoded(&meta);
     let used = needed(&bytes).unwrap();
     for len in 0..used {
-        assert_eq!(read(&bytes[..len], file_size(&meta)).err(), Some(Damage::Short), "{len}");
+        assert_eq!(read(&bytes[..len], file_size(&meta)).err(), Some(FormatError::Short), "{len}");
         assert!(read(&bytes[..len], len as u64).is_err(), "{len}");
     }
     for size in [0, 1, file_size(&meta) - 1, file_size(&meta) + 1, u64::MAX] {
-        assert_eq!(read(&bytes, size).err(), Some(Damage::Size), "{size}");
+        assert_eq!(read(&bytes, size).err(), Some(FormatError::Size), "{size}");
     }
 }
 
@@ -153,7 +153,7 @@ fn every_bit_that_flips_is_found() {
 }
 
 /// Writes another number over the header, with the checksum it would have.
-fn forged(at: usize, number: &[u8]) -> Result<Meta, Damage> {
+fn forged(at: usize, number: &[u8]) -> Result<Meta, FormatError> {
     let meta = full();
     let mut bytes = encoded(&meta);
     let used = needed(&bytes).expect("a header");
@@ -168,32 +168,32 @@ fn forged(at: usize, number: &[u8]) -> Result<Meta, Damage> {
 #[test]
 fn invalid_header_with_a_valid_checksum_is_refused() {
     assert!(forged(124, &200u16.to_le_bytes()).is_ok());
-    let table: &[(usize, &[u8], Damage)] = &[
-        (0, b"\xf7twcachE", Damage::Magic),
-        (8, &[2, 0], Damage::Version),
-        (10, &[0x80], Damage::Reserved),
-        (11, &[0x80], Damage::Reserved),
-        (11, &[6], Damage::Reserved),
-        (11, &[5], Damage::Reserved),
-        (11, &[3], Damage::Reserved),
-        (12, &511u32.to_le_bytes(), Damage::Length),
-        (12, &0u32.to_le_bytes(), Damage::Length),
-        (12, &(1u32 << 31).to_le_bytes(), Damage::Length),
-        (16, &143u32.to_le_bytes(), Damage::Length),
-        (16, &u32::MAX.to_le_bytes(), Damage::Length),
-        (40, &[0; 16], Damage::StateChecksum),
-        (72, &[0; 8], Damage::StateChecksum),
-        (124, &304u16.to_le_bytes(), Damage::Status),
-        (124, &199u16.to_le_bytes(), Damage::Status),
-        (124, &1000u16.to_le_bytes(), Damage::Status),
-        (126, &u16::MAX.to_le_bytes(), Damage::Length),
-        (132, &u32::MAX.to_le_bytes(), Damage::Length),
-        (132, &18u32.to_le_bytes(), Damage::Length),
-        (136, &0u32.to_le_bytes(), Damage::Length),
-        (140, &u16::MAX.to_le_bytes(), Damage::Length),
-        (140, &7u16.to_le_bytes(), Damage::Length),
-        (142, &[1], Damage::Reserved),
-        (163, b"\n", Damage::Field),
+    let table: &[(usize, &[u8], FormatError)] = &[
+        (0, b"\xf7twcachE", FormatError::Magic),
+        (8, &[2, 0], FormatError::Version),
+        (10, &[0x80], FormatError::Reserved),
+        (11, &[0x80], FormatError::Reserved),
+        (11, &[6], FormatError::Reserved),
+        (11, &[5], FormatError::Reserved),
+        (11, &[3], FormatError::Reserved),
+        (12, &511u32.to_le_bytes(), FormatError::Length),
+        (12, &0u32.to_le_bytes(), FormatError::Length),
+        (12, &(1u32 << 31).to_le_bytes(), FormatError::Length),
+        (16, &143u32.to_le_bytes(), FormatError::Length),
+        (16, &u32::MAX.to_le_bytes(), FormatError::Length),
+        (40, &[0; 16], FormatError::StateChecksum),
+        (72, &[0; 8], FormatError::StateChecksum),
+        (124, &304u16.to_le_bytes(), FormatError::Status),
+        (124, &199u16.to_le_bytes(), FormatError::Status),
+        (124, &1000u16.to_le_bytes(), FormatError::Status),
+        (126, &u16::MAX.to_le_bytes(), FormatError::Length),
+        (132, &u32::MAX.to_le_bytes(), FormatError::Length),
+        (132, &18u32.to_le_bytes(), FormatError::Length),
+        (136, &0u32.to_le_bytes(), FormatError::Length),
+        (140, &u16::MAX.to_le_bytes(), FormatError::Length),
+        (140, &7u16.to_le_bytes(), FormatError::Length),
+        (142, &[1], FormatError::Reserved),
+        (163, b"\n", FormatError::Field),
     ];
     for (at, number, expected) in table {
         assert_eq!(forged(*at, number).err(), Some(*expected), "{number:?} at {at}");
@@ -204,7 +204,7 @@ fn invalid_header_with_a_valid_checksum_is_refused() {
 fn a_fill_ends_with_a_patch() {
     let meta = Meta { body_len: None, ..plain() };
     let mut bytes = encoded(&meta);
-    assert_eq!(read(&bytes, 512 + 9).err(), Some(Damage::Unfinished));
+    assert_eq!(read(&bytes, 512 + 9).err(), Some(FormatError::Unfinished));
     let patch = patch(meta.key, meta.sequence, 9);
     let at = patch.at as usize;
     bytes[at..at + patch.bytes.len()].copy_from_slice(&patch.bytes);
@@ -214,7 +214,7 @@ fn a_fill_ends_with_a_patch() {
     // The end of another fill is none of this one.
     let other = tw_cache::format::patch(meta.key, meta.sequence + 1, 9);
     bytes[at..at + other.bytes.len()].copy_from_slice(&other.bytes);
-    assert_eq!(read(&bytes, 512 + 9).err(), Some(Damage::StateChecksum));
+    assert_eq!(read(&bytes, 512 + 9).err(), Some(FormatError::StateChecksum));
 }
 
 #[test]
@@ -231,10 +231,10 @@ fn a_304_overwrites_the_header_or_needs_a_new_file() {
 
     meta.fields.append("X-Long", Bytes::from(vec![b'a'; 400]));
     let mut out = b"x".to_vec();
-    assert_eq!(encode(&meta, &mut out), Err(Unfit::NoRoom));
+    assert_eq!(encode(&meta, &mut out), Err(EncodeError::NoRoom));
     assert_eq!(out, b"x");
     assert_eq!(place(&meta), Ok(2 * HEADER_UNIT));
-    assert_eq!(encode(&Meta { writer: Writer::Nginx, ..plain() }, &mut out), Err(Unfit::NoRoom));
+    assert_eq!(encode(&Meta { writer: WrittenBy::Nginx, ..plain() }, &mut out), Err(EncodeError::NoRoom));
 }
 
 #[test]
@@ -246,14 +246,14 @@ fn oversized_metadata_is_refused() {
     };
     let long = |len| Bytes::from(vec![b'a'; len]);
     assert!(with(&|meta| meta.key_text = long(KEY_TEXT_MAX)).is_ok());
-    assert_eq!(with(&|meta| meta.key_text = long(KEY_TEXT_MAX + 1)), Err(Unfit::TooLong));
-    assert_eq!(with(&|meta| meta.etag = long(ETAG_MAX + 1)), Err(Unfit::TooLong));
-    assert_eq!(with(&|meta| meta.fields.append("X", long(1 << 20))), Err(Unfit::TooLong));
-    assert_eq!(with(&|meta| meta.fields.append("X", "a\r\nb")), Err(Unfit::Fields));
-    assert_eq!(with(&|meta| meta.fields.append("X Y", "a")), Err(Unfit::Fields));
-    assert_eq!(with(&|meta| (0..1000).for_each(|_| meta.fields.append("X", "a"))), Err(Unfit::Fields));
-    assert_eq!(with(&|meta| meta.status = 304), Err(Unfit::Status));
-    assert_eq!(with(&|meta| meta.status_line = Bytes::from_static(b"200 a\nb")), Err(Unfit::Status));
+    assert_eq!(with(&|meta| meta.key_text = long(KEY_TEXT_MAX + 1)), Err(EncodeError::TooLong));
+    assert_eq!(with(&|meta| meta.etag = long(ETAG_MAX + 1)), Err(EncodeError::TooLong));
+    assert_eq!(with(&|meta| meta.fields.append("X", long(1 << 20))), Err(EncodeError::TooLong));
+    assert_eq!(with(&|meta| meta.fields.append("X", "a\r\nb")), Err(EncodeError::Fields));
+    assert_eq!(with(&|meta| meta.fields.append("X Y", "a")), Err(EncodeError::Fields));
+    assert_eq!(with(&|meta| (0..1000).for_each(|_| meta.fields.append("X", "a"))), Err(EncodeError::Fields));
+    assert_eq!(with(&|meta| meta.status = 304), Err(EncodeError::Status));
+    assert_eq!(with(&|meta| meta.status_line = Bytes::from_static(b"200 a\nb")), Err(EncodeError::Status));
 }
 
 /// A file of nginx, made by its layout.
@@ -310,12 +310,12 @@ fn files_of_nginx_are_read() {
     };
     assert_eq!(meta.lifetime, lifetime);
     assert_eq!((meta.date, meta.last_modified, &meta.etag[..]), (Some(784_111_777), None, &b"\"v1\""[..]));
-    assert_eq!((meta.body_len, meta.header_size as usize, meta.writer), (Some(5), start, Writer::Nginx));
+    assert_eq!((meta.body_len, meta.header_size as usize, meta.writer), (Some(5), start, WrittenBy::Nginx));
     let names: Vec<_> = meta.fields.iter().map(|(name, _)| str::from_utf8(name).unwrap()).collect();
     assert_eq!(names, ["Date", "ETag", "X-a"]);
 
     // Moved into a file of ours.
-    let mut ours = Meta { writer: Writer::Tailwater, ..meta };
+    let mut ours = Meta { writer: WrittenBy::Tailwater, ..meta };
     ours.header_size = place(&ours).unwrap();
     assert_eq!(seen(&read(&encoded(&ours), file_size(&ours)).unwrap()), seen(&ours));
 }
@@ -344,7 +344,7 @@ fn files_that_nginx_has_written_are_read() {
             &Response { status: 200, fields: &meta.fields, request_time: 0, is_slice: false },
             meta.lifetime.responded,
             &Rules::NGINX,
-            &Terms::default(),
+            &StoreSettings::default(),
         );
         assert_eq!(expected, Ok(meta.lifetime), "{name}");
     }
@@ -358,20 +358,20 @@ fn damaged_nginx_files_are_refused() {
     let start = nginx::needed(&good).unwrap();
     assert_eq!(nginx::decode(&good, good.len() as u64).unwrap().variant, None);
     for len in 0..start {
-        assert_eq!(nginx::decode(&good[..len], good.len() as u64).err(), Some(Damage::Short), "{len}");
+        assert_eq!(nginx::decode(&good[..len], good.len() as u64).err(), Some(FormatError::Short), "{len}");
     }
-    assert_eq!(nginx::decode(&good, start as u64 - 1).err(), Some(Damage::Size));
-    let table: &[(usize, &[u8], Damage)] = &[
-        (0, &[4], Damage::Magic),
-        (48, &[0; 4], Damage::KeyText),
-        (54, &[0; 2], Damage::Length),
-        (54, &[87, 1], Damage::KeyText),
-        (56, &[0; 2], Damage::Length),
-        (58, &[129], Damage::Length),
-        (59, b"\n", Damage::Field),
-        (187, &[129], Damage::Length),
-        (336, b"x", Damage::KeyText),
-        (343, b"x", Damage::KeyText),
+    assert_eq!(nginx::decode(&good, start as u64 - 1).err(), Some(FormatError::Size));
+    let table: &[(usize, &[u8], FormatError)] = &[
+        (0, &[4], FormatError::Magic),
+        (48, &[0; 4], FormatError::KeyText),
+        (54, &[0; 2], FormatError::Length),
+        (54, &[87, 1], FormatError::KeyText),
+        (56, &[0; 2], FormatError::Length),
+        (58, &[129], FormatError::Length),
+        (59, b"\n", FormatError::Field),
+        (187, &[129], FormatError::Length),
+        (336, b"x", FormatError::KeyText),
+        (343, b"x", FormatError::KeyText),
     ];
     for (at, bytes, expected) in table {
         let mut file = good.clone();
@@ -379,11 +379,11 @@ fn damaged_nginx_files_are_refused() {
         assert_eq!(nginx::decode(&file, file.len() as u64).err(), Some(*expected), "{bytes:?} at {at}");
     }
     for (head, expected) in [
-        (&b"Status: 200 OK\r\n\r\n"[..], Damage::Head),
-        (b"\x01\x06\0\x01\0\x20\0\0Status: 200 OK\r\n\r\n", Damage::Head),
-        (b"HTTP/1.1 200 OK\r\n", Damage::Head),
-        (b"HTTP/1.1 200 OK\r\n\r\nx", Damage::Head),
-        (b"HTTP/1.1 304 Not Modified\r\n\r\n", Damage::Status),
+        (&b"Status: 200 OK\r\n\r\n"[..], FormatError::Head),
+        (b"\x01\x06\0\x01\0\x20\0\0Status: 200 OK\r\n\r\n", FormatError::Head),
+        (b"HTTP/1.1 200 OK\r\n", FormatError::Head),
+        (b"HTTP/1.1 200 OK\r\n\r\nx", FormatError::Head),
+        (b"HTTP/1.1 304 Not Modified\r\n\r\n", FormatError::Status),
     ] {
         let file = of_nginx(KEY_TEXT, b"", head, b"");
         assert_eq!(nginx::decode(&file, file.len() as u64).err(), Some(expected), "{}", head.escape_ascii());

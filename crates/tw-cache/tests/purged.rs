@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use tw_cache::{
-    Cursor, Excess, Gone, Holds, Index, Key, Progress, Purge, Purges, Remains, Seen, Subject, Tag, Verdict,
+    EntryState, EvictionTarget, Index, Key, Progress, Purge, Purges, RemovalState, RemovedEntry, ScanCursor,
+    ScannedEntry, Subject, Tag, Verdict,
 };
 use tw_testkit::Random;
 
@@ -62,13 +63,13 @@ impl Cache {
 
     /// Sequence number of the file on disk, unless it was purged.
     fn hit(&self, key: Key) -> Option<u64> {
-        let found = self.index.look(key, 1)?;
-        if found.holds == Holds::Count {
+        let found = self.index.lookup(key, 1)?;
+        if found.holds == EntryState::Count {
             return None;
         }
         let Some(file) = self.disk().get(&key).cloned() else {
             // Somebody else deletes it.
-            self.index.missing(key, found.sequence);
+            self.index.remove_missing(key, found.sequence);
             return None;
         };
         let subject = Subject { key, text: file.text.as_bytes(), tags: &file.tags };
@@ -89,7 +90,7 @@ impl Cache {
         self.delete(self.index.remove_if_sequence(key, sequence));
     }
 
-    fn delete(&self, gone: Option<Gone>) {
+    fn delete(&self, gone: Option<RemovedEntry>) {
         if let Some(gone) = gone {
             self.disk().remove(&gone.key);
             gone.deleted();
@@ -153,20 +154,20 @@ impl Cache {
         while self.index.scan(&mut cursor, &mut seen) == Progress::More {}
         let mut oldest = latest;
         for seen in seen {
-            if seen.found.holds == Holds::File && seen.found.checked < latest {
+            if seen.found.holds == EntryState::File && seen.found.checked < latest {
                 self.visit(&seen);
             }
             // What it was before the visit is no younger, except for what the visit has dealt with.
             oldest = oldest.min(seen.claimed_since.unwrap_or(latest));
         }
-        let departures = self.index.departures();
-        while self.index.remains(departures) == Remains::Files {
+        let departures = self.index.removals();
+        while self.index.removal_state(departures) == RemovalState::Files {
             thread::yield_now();
         }
         self.purges.forget(oldest);
     }
 
-    fn visit(&self, seen: &Seen) {
+    fn visit(&self, seen: &ScannedEntry) {
         let file = self.disk().get(&seen.key).cloned();
         match file {
             Some(file) => {
@@ -176,7 +177,7 @@ impl Cache {
                     Verdict::Purged(_) => self.delete_if_sequence(seen.key, seen.found.sequence),
                 }
             }
-            None => self.index.missing(seen.key, seen.found.sequence),
+            None => self.index.remove_missing(seen.key, seen.found.sequence),
         }
     }
 }
@@ -226,7 +227,7 @@ fn one_purge_covers_a_hundred_thousand_entries() {
     // Nothing of the index is given to it.
     let sequence = purges.purge_prefix(b"", Purge::Soft);
     assert_eq!((index.counts(), purges.counts()), (before, [1, 0, 0]));
-    let (mut cursor, mut seen) = (Cursor::default(), Vec::new());
+    let (mut cursor, mut seen) = (ScanCursor::default(), Vec::new());
     while index.scan(&mut cursor, &mut seen) == Progress::More {}
     assert_eq!(seen.len(), 100_000);
     for seen in &seen {
@@ -235,7 +236,7 @@ fn one_purge_covers_a_hundred_thousand_entries() {
     }
     // All are gone at last, and then it concerns nothing.
     let mut gone = Vec::new();
-    while index.evict(Excess::Entries(u64::MAX), 1, &mut gone) == Progress::More {}
+    while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut gone) == Progress::More {}
     assert_eq!((gone.len(), index.bytes_on_disk()), (100_000, 0));
     purges.forget(sequence);
     assert_eq!(purges.counts(), [0, 0, 0]);

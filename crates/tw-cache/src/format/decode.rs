@@ -5,7 +5,7 @@ use tw_http::{Fields, Known, Name};
 
 use super::encode::{checksum, state_checksum};
 use super::layout::*;
-use super::{Damage, Meta, Tags, Writer};
+use super::{FormatError, Meta, Tags, WrittenBy};
 use crate::Key;
 use crate::policy::{Duties, Lifetime};
 
@@ -15,47 +15,47 @@ use crate::policy::{Duties, Lifetime};
 /// # Errors
 ///
 /// The file is not one of ours.
-pub fn needed(input: &[u8]) -> Result<usize, Damage> {
+pub fn needed(input: &[u8]) -> Result<usize, FormatError> {
     let numbers = Numbers::of(input)?;
     Ok(numbers.used)
 }
 
-/// Reads a header. `input` has at least as many bytes as [`needed`] says, and may have more; `file_size` is that of the whole
-/// file. The texts share the memory of `input`; only the list of fields is allocated.
+/// Reads a header. `input` has at least as many bytes as [`needed`] says, and may have more; `file_size` is that of
+/// the whole file. The texts share the memory of `input`; only the list of fields is allocated.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, Damage> {
+pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
     let numbers = Numbers::of(input)?;
-    let header = input.get(..numbers.used).ok_or(Damage::Short)?;
+    let header = input.get(..numbers.used).ok_or(FormatError::Short)?;
     if checksum(header) != numbers.u32(CHECKSUM_AT) {
-        return Err(Damage::Checksum);
+        return Err(FormatError::Checksum);
     }
     let (key, sequence) = (numbers.key(KEY_AT), numbers.u64(SEQUENCE_AT));
     let body_len = numbers.u64(BODY_LEN_AT);
     if u64::from(state_checksum(key, sequence, body_len)) != numbers.u64(STATE_CHECKSUM_AT) {
-        return Err(Damage::StateChecksum);
+        return Err(FormatError::StateChecksum);
     }
     if body_len == UNFINISHED {
-        return Err(Damage::Unfinished);
+        return Err(FormatError::Unfinished);
     }
     if body_len > BODY_LEN_MAX || u64::from(numbers.header_size) + body_len != file_size {
-        return Err(Damage::Size);
+        return Err(FormatError::Size);
     }
     let flags = numbers.u8(FLAGS_AT);
-    let duties = Duties::from_bits(numbers.u8(DUTIES_AT)).ok_or(Damage::Reserved)?;
+    let duties = Duties::from_bits(numbers.u8(DUTIES_AT)).ok_or(FormatError::Reserved)?;
     if flags & !ALL_FLAGS != 0 || numbers.u16(RESERVED_AT) != 0 {
-        return Err(Damage::Reserved);
+        return Err(FormatError::Reserved);
     }
     // What is absent has no value.
     let absent = [(HAS_DATE, numbers.u64(DATE_AT)), (HAS_LAST_MODIFIED, numbers.u64(LAST_MODIFIED_AT))];
     let is_set = |&(flag, number): &(u8, u64)| flags & flag == 0 && number != 0;
     if absent.iter().any(is_set) || flags & HAS_VARIANT == 0 && numbers.key(VARIANT_AT) != Key([0; 16]) {
-        return Err(Damage::Reserved);
+        return Err(FormatError::Reserved);
     }
     let status = numbers.u16(STATUS_AT);
     if !is_status(status) {
-        return Err(Damage::Status);
+        return Err(FormatError::Status);
     }
 
     let mut texts = Texts(input.slice(FIXED..numbers.used));
@@ -63,13 +63,13 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, Damage> {
     let status_line = usize::from(numbers.u16(STATUS_LINE_LEN_AT));
     let (vary, tags) = (usize::from(numbers.u16(VARY_LEN_AT)), numbers.len(TAGS_LEN_AT));
     if !fits(key_text, etag, status_line, vary, tags) {
-        return Err(Damage::Length);
+        return Err(FormatError::Length);
     }
     let key_text = texts.take(key_text)?;
     let etag = texts.line(etag)?;
     let status_line = texts.line(status_line)?;
     let vary = texts.line(vary)?;
-    let tags = Tags::from_bytes(texts.take(tags)?).ok_or(Damage::Length)?;
+    let tags = Tags::from_bytes(texts.take(tags)?).ok_or(FormatError::Length)?;
     let fields = texts.fields(numbers.u16(FIELD_COUNT_AT))?;
     let time = |at, flag| (flags & flag != 0).then(|| numbers.i64(at));
     Ok(Meta {
@@ -95,7 +95,7 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, Damage> {
         sequence,
         header_size: numbers.header_size,
         body_len: Some(body_len),
-        writer: Writer::Tailwater,
+        writer: WrittenBy::Tailwater,
     })
 }
 
@@ -107,19 +107,19 @@ struct Numbers<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    fn of(input: &'a [u8]) -> Result<Self, Damage> {
+    fn of(input: &'a [u8]) -> Result<Self, FormatError> {
         if !input.starts_with(&MAGIC) {
-            return Err(if MAGIC.starts_with(input) { Damage::Short } else { Damage::Magic });
+            return Err(if MAGIC.starts_with(input) { FormatError::Short } else { FormatError::Magic });
         }
-        let bytes = input.first_chunk().ok_or(Damage::Short)?;
+        let bytes = input.first_chunk().ok_or(FormatError::Short)?;
         let mut all = Self { bytes, used: 0, header_size: 0 };
         if all.u16(VERSION_AT) != VERSION {
-            return Err(Damage::Version);
+            return Err(FormatError::Version);
         }
         (all.used, all.header_size) = (all.len(USED_AT), all.u32(HEADER_SIZE_AT));
         let is_place = all.header_size <= HEADER_MAX && all.header_size.is_multiple_of(HEADER_UNIT);
         if !is_place || all.used < FIXED || all.u32(USED_AT) > all.header_size {
-            return Err(Damage::Length);
+            return Err(FormatError::Length);
         }
         Ok(all)
     }
@@ -161,35 +161,35 @@ impl<'a> Numbers<'a> {
 struct Texts(Bytes);
 
 impl Texts {
-    fn take(&mut self, len: usize) -> Result<Bytes, Damage> {
+    fn take(&mut self, len: usize) -> Result<Bytes, FormatError> {
         if len > self.0.len() {
-            return Err(Damage::Length);
+            return Err(FormatError::Length);
         }
         Ok(self.0.split_to(len))
     }
 
     /// A text that goes to clients or origins.
-    fn line(&mut self, len: usize) -> Result<Bytes, Damage> {
+    fn line(&mut self, len: usize) -> Result<Bytes, FormatError> {
         let text = self.take(len)?;
-        if is_line(&text) { Ok(text) } else { Err(Damage::Field) }
+        if is_line(&text) { Ok(text) } else { Err(FormatError::Field) }
     }
 
     /// All that is left.
-    fn fields(&mut self, count: u16) -> Result<Fields, Damage> {
+    fn fields(&mut self, count: u16) -> Result<Fields, FormatError> {
         let mut fields = Fields::new();
         if usize::from(count) > FIELDS_MAX {
-            return Err(Damage::Length);
+            return Err(FormatError::Length);
         }
         for _ in 0..count {
             let lens = self.take(6)?;
             let (Some((name_len, rest)), true) = (lens.split_first_chunk(), lens.len() == 6) else {
-                return Err(Damage::Length);
+                return Err(FormatError::Length);
             };
             let value_len = rest.first_chunk().copied().map_or(u32::MAX, u32::from_le_bytes);
             let name = self.take(usize::from(u16::from_le_bytes(*name_len)))?;
             let value = self.take(usize::try_from(value_len).unwrap_or(usize::MAX))?;
             if !is_field(&name, &value) {
-                return Err(Damage::Field);
+                return Err(FormatError::Field);
             }
             // A name in its usual case needs no memory.
             match Known::find(&name).filter(|known| known.as_str().as_bytes() == name) {
@@ -197,6 +197,6 @@ impl Texts {
                 None => fields.append(Name::Shared(name), value),
             }
         }
-        if self.0.is_empty() { Ok(fields) } else { Err(Damage::Length) }
+        if self.0.is_empty() { Ok(fields) } else { Err(FormatError::Length) }
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use super::layout::*;
-use super::{Meta, Writer};
+use super::{Meta, WrittenBy};
 use crate::Key;
 
 /// Why a header cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum EncodeError {
     /// Longer than the space reserved for it: the entry needs a new file. Files that nginx has written always do.
     NoRoom,
     /// A text or the header is beyond its limit.
@@ -19,20 +19,20 @@ pub enum Unfit {
     Status,
 }
 
-impl Unfit {
+impl EncodeError {
     /// The word for logs, e.g. `no-room`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Unfit::NoRoom => "no-room",
-            Unfit::TooLong => "too-long",
-            Unfit::Fields => "fields",
-            Unfit::Status => "status",
+            EncodeError::NoRoom => "no-room",
+            EncodeError::TooLong => "too-long",
+            EncodeError::Fields => "fields",
+            EncodeError::Status => "status",
         }
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -42,22 +42,22 @@ impl fmt::Display for Unfit {
 ///
 /// # Errors
 /// A text is too long for any file.
-pub fn place(meta: &Meta) -> Result<u32, Unfit> {
+pub fn place(meta: &Meta) -> Result<u32, EncodeError> {
     let used = used(meta)?;
-    let size = u32::try_from(used + ROOM).map_err(|_| Unfit::TooLong)?.next_multiple_of(HEADER_UNIT);
-    if size <= HEADER_MAX { Ok(size) } else { Err(Unfit::TooLong) }
+    let size = u32::try_from(used + ROOM).map_err(|_| EncodeError::TooLong)?.next_multiple_of(HEADER_UNIT);
+    if size <= HEADER_MAX { Ok(size) } else { Err(EncodeError::TooLong) }
 }
 
 /// Appends the header: [`Meta::header_size`] bytes, zeros behind what is used.
 ///
 /// # Errors
-/// [`Unfit::NoRoom`] if it does not fit into its place, and what [`place`] refuses. Nothing is appended then.
-pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<(), Unfit> {
+/// [`EncodeError::NoRoom`] if it does not fit into its place, and what [`place`] refuses. Nothing is appended then.
+pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let used = used(meta)?;
-    let size = usize::try_from(meta.header_size).map_err(|_| Unfit::NoRoom)?;
+    let size = usize::try_from(meta.header_size).map_err(|_| EncodeError::NoRoom)?;
     let is_place = meta.header_size.is_multiple_of(HEADER_UNIT) && meta.header_size <= HEADER_MAX;
-    if used > size || !is_place || meta.writer == Writer::Nginx {
-        return Err(Unfit::NoRoom);
+    if used > size || !is_place || meta.writer == WrittenBy::Nginx {
+        return Err(EncodeError::NoRoom);
     }
     let start = out.len();
     out.reserve(size);
@@ -121,23 +121,23 @@ pub(super) fn state_checksum(key: Key, sequence: u64, body_len: u64) -> u32 {
 }
 
 /// Bytes that the header takes.
-fn used(meta: &Meta) -> Result<usize, Unfit> {
+fn used(meta: &Meta) -> Result<usize, EncodeError> {
     let (key_text, etag, status_line) = (meta.key_text.len(), meta.etag.len(), meta.status_line.len());
     let (vary, tags) = (meta.vary.len(), meta.tags.as_bytes().len());
     if !fits(key_text, etag, status_line, vary, tags) || meta.body_len.is_some_and(|len| len > BODY_LEN_MAX) {
-        return Err(Unfit::TooLong);
+        return Err(EncodeError::TooLong);
     }
     if !is_status(meta.status) || !is_line(&meta.status_line) {
-        return Err(Unfit::Status);
+        return Err(EncodeError::Status);
     }
     let is_good =
         meta.fields.iter().all(|(name, value)| is_field(name, value) && name.len() <= usize::from(u16::MAX));
     if meta.fields.len() > FIELDS_MAX || !is_good || !is_line(&meta.etag) || !is_line(&meta.vary) {
-        return Err(Unfit::Fields);
+        return Err(EncodeError::Fields);
     }
     let fields: usize = meta.fields.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
     let used = FIXED + key_text + etag + status_line + vary + tags + fields;
-    if used <= HEADER_MAX as usize { Ok(used) } else { Err(Unfit::TooLong) }
+    if used <= HEADER_MAX as usize { Ok(used) } else { Err(EncodeError::TooLong) }
 }
 
 /// The numbers, in the order of the layout.

@@ -9,7 +9,7 @@ use crate::policy::Lifetime;
 
 /// Program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
+pub enum WrittenBy {
     /// This server: the header can be written over.
     Tailwater,
     /// nginx: a 304 gives the entry a new file.
@@ -43,15 +43,15 @@ pub struct Meta {
     pub vary: Bytes,
     /// Tags that the response can be purged by.
     pub tags: Tags,
-    /// A number of the cache that grows, as it was when the fill began: a purge by order is younger than what has a smaller
-    /// one.
+    /// A number of the cache that grows, as it was when the fill began: a purge by order is younger than what has a
+    /// smaller one.
     pub sequence: u64,
     /// Bytes in front of the body.
     pub header_size: u32,
     /// Bytes of the body; `None` while it is being written.
     pub body_len: Option<u64>,
     /// Program that wrote the file.
-    pub writer: Writer,
+    pub writer: WrittenBy,
 }
 
 /// Tags of a response, in one piece of memory: each a byte with its length and its text.

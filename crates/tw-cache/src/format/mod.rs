@@ -6,12 +6,13 @@
 //!             └── a 304: in place, if it fits ◄── decode ◄┘
 //! ```
 //!
-//! The size of a header is fixed when its file is made, with some room behind it, because the body follows. What a 304 makes of
-//! it is written over it, whole and in one write. If it does not fit ([`Unfit::NoRoom`]), the entry gets a new file.
+//! The size of a header is fixed when its file is made, with some room behind it, because the body follows. What a
+//! 304 makes of it is written over it, whole and in one write. If it does not fit ([`EncodeError::NoRoom`]), the
+//! entry gets a new file.
 //!
-//! A file that a crash has left, or that somebody has changed, is told by two checksums: one of the header, one of what
-//! [`patch`] writes. Nothing in a file is believed before: decoding never panics, and takes no more memory than the file gives
-//! bytes. Checksums are no secret, so what goes to clients is looked at as if an origin had sent it.
+//! A file that a crash has left, or that somebody has changed, is told by two checksums: one of the header, one of
+//! what [`patch`] writes. Nothing in a file is believed before: decoding never panics, and takes no more memory than
+//! the file gives bytes. Checksums are no secret, so what goes to clients is looked at as if an origin had sent it.
 
 mod decode;
 mod encode;
@@ -20,17 +21,17 @@ mod meta;
 pub mod nginx;
 
 pub use decode::{decode, needed};
-pub use encode::{Patch, Unfit, encode, patch, place};
+pub use encode::{EncodeError, Patch, encode, patch, place};
 pub use layout::{
     ETAG_MAX, FIELDS_MAX, HEADER_MAX, HEADER_UNIT, KEY_TEXT_MAX, LIMITS, STATUS_LINE_MAX, TAG_MAX, TAGS_MAX,
 };
-pub use meta::{Meta, Tags, Writer};
+pub use meta::{Meta, Tags, WrittenBy};
 
 use std::fmt;
 
 /// Why a file is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum FormatError {
     /// The first bytes are not those of our files.
     Magic,
     /// Another version of the format.
@@ -59,29 +60,29 @@ pub enum Damage {
     Head,
 }
 
-impl Damage {
+impl FormatError {
     /// The word for logs, e.g. `checksum`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Damage::Magic => "magic",
-            Damage::Version => "version",
-            Damage::Short => "short",
-            Damage::Checksum => "checksum",
-            Damage::StateChecksum => "state-checksum",
-            Damage::Unfinished => "unfinished",
-            Damage::Length => "length",
-            Damage::Reserved => "reserved",
-            Damage::Status => "status",
-            Damage::Field => "field",
-            Damage::Size => "size",
-            Damage::KeyText => "key-text",
-            Damage::Head => "head",
+            FormatError::Magic => "magic",
+            FormatError::Version => "version",
+            FormatError::Short => "short",
+            FormatError::Checksum => "checksum",
+            FormatError::StateChecksum => "state-checksum",
+            FormatError::Unfinished => "unfinished",
+            FormatError::Length => "length",
+            FormatError::Reserved => "reserved",
+            FormatError::Status => "status",
+            FormatError::Field => "field",
+            FormatError::Size => "size",
+            FormatError::KeyText => "key-text",
+            FormatError::Head => "head",
         }
     }
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }

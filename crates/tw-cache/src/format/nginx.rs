@@ -1,5 +1,5 @@
-//! Files that nginx has written (`ngx_http_file_cache_header_t`, version 5, as it lies in memory on x86-64 and other machines
-//! with 64 bits and little end first), so that its cache can be taken over.
+//! Files that nginx has written (`ngx_http_file_cache_header_t`, version 5, as it lies in memory on x86-64 and other
+//! machines with 64 bits and little end first), so that its cache can be taken over.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -22,9 +22,9 @@ use bytes::Bytes;
 use tw_http::{Fields, Known, Name, OriginHead, OriginLimits, Progress, date};
 
 use super::layout::{is_field, is_status};
-use super::{Damage, Meta, Tags, Writer};
+use super::{FormatError, Meta, Tags, WrittenBy};
 use crate::Key;
-use crate::policy::{self, Duties, Ignored, Lifetime, NGINX_VARY_MAX, Rules};
+use crate::policy::{self, Duties, IgnoredFields, Lifetime, NGINX_VARY_MAX, Rules};
 
 /// `NGX_HTTP_CACHE_VERSION`
 const VERSION: u64 = 5;
@@ -49,26 +49,26 @@ pub fn is_nginx(input: &[u8]) -> bool {
 /// # Errors
 ///
 /// The file is not one of nginx's.
-pub fn needed(input: &[u8]) -> Result<usize, Damage> {
+pub fn needed(input: &[u8]) -> Result<usize, FormatError> {
     Header::of(input).map(|header| header.body_start)
 }
 
-/// Reads what stands in front of the body; `file_size` is that of the whole file. Fields that concern the connection to the
-/// origin are left out. Cost: one MD5, and a copy of the fields; it is for taking a cache over, not for hits.
+/// Reads what stands in front of the body; `file_size` is that of the whole file. Fields that concern the connection
+/// to the origin are left out. Cost: one MD5, and a copy of the fields; it is for taking a cache over, not for hits.
 ///
 /// # Errors
-/// The first thing that is wrong; [`Damage::Head`] for a response that did not come by HTTP.
-pub fn decode(input: &[u8], file_size: u64) -> Result<Meta, Damage> {
+/// The first thing that is wrong; [`FormatError::Head`] for a response that did not come by HTTP.
+pub fn decode(input: &[u8], file_size: u64) -> Result<Meta, FormatError> {
     let header = Header::of(input)?;
-    let input = input.get(..header.body_start).ok_or(Damage::Short)?;
-    let body_len = file_size.checked_sub(header.body_start as u64).ok_or(Damage::Size)?;
-    let (before, head) = input.split_at_checked(header.head_start).ok_or(Damage::Length)?;
+    let input = input.get(..header.body_start).ok_or(FormatError::Short)?;
+    let body_len = file_size.checked_sub(header.body_start as u64).ok_or(FormatError::Size)?;
+    let (before, head) = input.split_at_checked(header.head_start).ok_or(FormatError::Length)?;
     let key_text = before
         .get(FIXED..)
         .and_then(|text| text.strip_prefix(KEY_MARK)?.strip_suffix(b"\n"))
-        .ok_or(Damage::KeyText)?;
+        .ok_or(FormatError::KeyText)?;
     if crc32fast::hash(key_text) != u32::from_le_bytes(header.at(48)) {
-        return Err(Damage::KeyText);
+        return Err(FormatError::KeyText);
     }
     let etag = header.text(58, ETAG_MAX)?;
     let vary = header.text(187, NGINX_VARY_MAX)?;
@@ -98,18 +98,18 @@ pub fn decode(input: &[u8], file_size: u64) -> Result<Meta, Damage> {
         sequence: 0,
         header_size: u32::try_from(header.body_start).unwrap_or(u32::MAX),
         body_len: Some(body_len),
-        writer: Writer::Nginx,
+        writer: WrittenBy::Nginx,
     })
 }
 
 /// The head as the origin sent it.
-fn response(head: &[u8]) -> Result<(u16, Bytes, Fields), Damage> {
+fn response(head: &[u8]) -> Result<(u16, Bytes, Fields), FormatError> {
     let mut origin = OriginHead::new();
     origin.push(head);
     let limits = OriginLimits::of_size(head.len());
     loop {
         if origin.parse(&limits) != Ok(Progress::Complete) {
-            return Err(Damage::Head);
+            return Err(FormatError::Head);
         }
         if !origin.is_interim() {
             break;
@@ -117,19 +117,19 @@ fn response(head: &[u8]) -> Result<(u16, Bytes, Fields), Damage> {
         origin.next_response();
     }
     if !origin.rest().is_empty() {
-        return Err(Damage::Head);
+        return Err(FormatError::Head);
     }
     if !is_status(origin.status()) {
-        return Err(Damage::Status);
+        return Err(FormatError::Status);
     }
     let mut fields = Fields::new();
     for field in origin.fields() {
         if !is_field(field.name, field.value) {
-            return Err(Damage::Field);
+            return Err(FormatError::Field);
         }
         fields.append_copy(Name::Copy(field.name), field.value);
     }
-    policy::exclude(&mut fields, &Rules::NGINX, Ignored::NONE);
+    policy::exclude(&mut fields, &Rules::NGINX, IgnoredFields::NONE);
     Ok((origin.status(), Bytes::copy_from_slice(origin.status_line()), fields))
 }
 
@@ -140,17 +140,17 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    fn of(input: &'a [u8]) -> Result<Self, Damage> {
+    fn of(input: &'a [u8]) -> Result<Self, FormatError> {
         if !is_nginx(input) {
             let is_short = VERSION.to_le_bytes().starts_with(input);
-            return Err(if is_short { Damage::Short } else { Damage::Magic });
+            return Err(if is_short { FormatError::Short } else { FormatError::Magic });
         }
-        let bytes = input.first_chunk().ok_or(Damage::Short)?;
+        let bytes = input.first_chunk().ok_or(FormatError::Short)?;
         let mut all = Self { bytes, head_start: 0, body_start: 0 };
         all.head_start = usize::from(u16::from_le_bytes(all.at(54)));
         all.body_start = usize::from(u16::from_le_bytes(all.at(56)));
         let is_order = FIXED + KEY_MARK.len() < all.head_start && all.head_start < all.body_start;
-        if is_order { Ok(all) } else { Err(Damage::Length) }
+        if is_order { Ok(all) } else { Err(FormatError::Length) }
     }
 
     fn at<const N: usize>(&self, at: usize) -> [u8; N] {
@@ -158,10 +158,10 @@ impl<'a> Header<'a> {
     }
 
     /// A byte with a length, and room for the text.
-    fn text(&self, at: usize, max: usize) -> Result<Bytes, Damage> {
+    fn text(&self, at: usize, max: usize) -> Result<Bytes, FormatError> {
         let [len] = self.at(at);
         let text = self.bytes.get(at + 1..).and_then(|rest| rest.get(..usize::from(len)));
-        let text = text.filter(|text| text.len() <= max).ok_or(Damage::Length)?;
-        if is_field(b"x", text) { Ok(Bytes::copy_from_slice(text)) } else { Err(Damage::Field) }
+        let text = text.filter(|text| text.len() <= max).ok_or(FormatError::Length)?;
+        if is_field(b"x", text) { Ok(Bytes::copy_from_slice(text)) } else { Err(FormatError::Field) }
     }
 }

@@ -6,16 +6,17 @@
 //!                   └────────────────────────────────┴─► dropped: given up             the file is deleted, dropped
 //! ```
 //!
-//! The number of a claim is taken when it is made. An entry that fills hold stays in the index, so that a purge of its key
-//! finds it and leaves its own number there: what began before is refused when it ends, however late. One of several fills of a
-//! key puts its file in place at a time, and never an older one over a younger one; so the file is never older than its entry.
+//! The number of a claim is taken when it is made. An entry that fills hold stays in the index, so that a purge of
+//! its key finds it and leaves its own number there: what began before is refused when it ends, however late. One of
+//! several fills of a key puts its file in place at a time, and never an older one over a younger one; so the file is
+//! never older than its entry.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::shard::Placing;
-use super::{Gone, Holds, Index};
+use super::shard::Placement;
+use super::{EntryState, Index, RemovedEntry};
 use crate::Key;
 
 /// The permit to store one response under a key. Dropping it gives that up.
@@ -26,14 +27,14 @@ pub struct Claim {
     sequence: u64,
 }
 
-/// The permit to put a file in its place, which one fill of a key has at a time. Dropping it gives that up: no file may be
-/// left behind.
+/// The permit to put a file in its place, which one fill of a key has at a time. Dropping it gives that up: no file
+/// may be left behind.
 #[must_use = "dropping it gives up"]
 pub struct Commit(Claim);
 
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ClaimRefused {
     /// The key was purged after the fetch began.
     Purged,
     /// A younger response is there.
@@ -46,9 +47,9 @@ pub enum Refused {
 
 /// Why a claim could not be committed at once.
 #[derive(Debug)]
-pub enum NotCommitted {
+pub enum CommitRefused {
     /// The response is not to be stored; the claim is given up.
-    Refused(Refused),
+    Refused(ClaimRefused),
     /// Another fill is putting its file in place: the claim can be committed when that is done.
     Busy(Claim),
 }
@@ -80,13 +81,13 @@ impl Claim {
     /// The permit to store the same response, which began to be fetched when this did, as a variant of this key.
     ///
     /// # Errors
-    /// Only [`Refused::Swept`].
-    pub fn variant(&self, key: Key, now: u32) -> Result<Self, Refused> {
+    /// Only [`ClaimRefused::Swept`].
+    pub fn variant(&self, key: Key, now: u32) -> Result<Self, ClaimRefused> {
         let Self { index, sequence, .. } = self;
         index.with(key, |shard, hash| {
             // In the lock: a sweep that comes to this shard later finds the claim.
             if *sequence < index.swept.load(SeqCst) {
-                return Err(Refused::Swept);
+                return Err(ClaimRefused::Swept);
             }
             shard.claim(hash, key, *sequence, now);
             Ok(())
@@ -98,10 +99,10 @@ impl Claim {
     ///
     /// # Errors
     /// The response is not to be stored; the claim is given up.
-    pub fn commit(self) -> Result<Commit, Refused> {
+    pub fn commit(self) -> Result<Commit, ClaimRefused> {
         self.try_commit().map_err(|why| match why {
-            NotCommitted::Refused(why) => why,
-            NotCommitted::Busy(_) => Refused::Busy,
+            CommitRefused::Refused(why) => why,
+            CommitRefused::Busy(_) => ClaimRefused::Busy,
         })
     }
 
@@ -109,25 +110,25 @@ impl Claim {
     ///
     /// # Errors
     /// Fails if it is not its turn, or the response is not to be stored.
-    pub fn try_commit(self) -> Result<Commit, NotCommitted> {
+    pub fn try_commit(self) -> Result<Commit, CommitRefused> {
         let turn = self.index.with(self.key, |shard, hash| {
-            let Some(slot) = shard.found_mut(hash, self.key) else { return Err(Refused::Purged) };
+            let Some(slot) = shard.found_mut(hash, self.key) else { return Err(ClaimRefused::Purged) };
             if self.sequence < slot.since {
-                Err(Refused::Purged)
+                Err(ClaimRefused::Purged)
             // DIFF(nginx): the youngest stays, whoever ends last.
-            } else if slot.holds == Holds::File && self.sequence < slot.sequence {
-                Err(Refused::Older)
-            } else if slot.placing != Placing::Idle {
-                Err(Refused::Busy)
+            } else if slot.holds == EntryState::File && self.sequence < slot.sequence {
+                Err(ClaimRefused::Older)
+            } else if slot.placing != Placement::Idle {
+                Err(ClaimRefused::Busy)
             } else {
-                slot.placing = Placing::Busy;
+                slot.placing = Placement::Busy;
                 Ok(())
             }
         });
         match turn {
             Ok(()) => Ok(Commit(self)),
-            Err(Refused::Busy) => Err(NotCommitted::Busy(self)),
-            Err(why) => Err(NotCommitted::Refused(why)),
+            Err(ClaimRefused::Busy) => Err(CommitRefused::Busy(self)),
+            Err(why) => Err(CommitRefused::Refused(why)),
         }
     }
 }
@@ -141,12 +142,12 @@ impl Commit {
     ///
     /// The key was purged meanwhile, or the file may have been removed in place of another ([`Index::unlinked`]). The
     /// caller deletes the file and then drops this permit.
-    pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<Gone>, Self> {
+    pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<RemovedEntry>, Self> {
         let Claim { index, key, sequence } = &self.0;
         let is_stored = index.with(*key, |shard, hash| {
             let at = shard.find(hash, *key)?;
             let slot = shard.slot(at)?;
-            if *sequence < slot.since || slot.placing == Placing::Spoiled {
+            if *sequence < slot.since || slot.placing == Placement::Spoiled {
                 return None;
             }
             shard.change_file(at, |slot| {
@@ -169,7 +170,7 @@ impl Drop for Claim {
             let Some(at) = shard.find(hash, self.key) else { return };
             let Some(slot) = shard.slot_mut(at) else { return };
             slot.claims = slot.claims.saturating_sub(1);
-            if slot.claims == 0 && slot.uses == 0 && slot.holds == Holds::Count {
+            if slot.claims == 0 && slot.uses == 0 && slot.holds == EntryState::Count {
                 shard.remove(at);
             }
         });
@@ -180,7 +181,7 @@ impl Drop for Commit {
     fn drop(&mut self) {
         self.0.index.with(self.0.key, |shard, hash| {
             if let Some(slot) = shard.found_mut(hash, self.0.key) {
-                slot.placing = Placing::Idle;
+                slot.placing = Placement::Idle;
             }
         });
     }

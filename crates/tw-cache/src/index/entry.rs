@@ -1,12 +1,12 @@
 //! Types of the index's interface: entries as callers pass them in and get them back.
 
-use super::leaving::Departure;
+use super::leaving::PendingRemoval;
 use super::shard::Slot;
 use crate::Key;
 
 /// State of an entry: a file, or only a use count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum EntryState {
     /// Nothing on disk: its uses are counted, or it is being filled for the first time.
     Count,
     /// A file.
@@ -15,15 +15,16 @@ pub enum Holds {
 
 /// Index entry of one key at the time of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct IndexEntry {
     /// State of the entry: a file, or only a use count.
-    pub holds: Holds,
+    pub holds: EntryState,
     /// Sequence number of the fetch that wrote the file ([`Sequence`](crate::Sequence)); zero without a file.
     pub sequence: u64,
     /// No purge up to this number concerns it: what to ask for the verdict of.
     pub checked: u64,
-    /// A variant of this entry counts only if its own sequence is not smaller: an exact purge of this key purges them, too.
-    /// An entry that went and came again knows nothing of what was before, so older variants are not used then, either.
+    /// A variant of this entry counts only if its own sequence is not smaller: an exact purge of this key purges
+    /// them, too. An entry that went and came again knows nothing of what was before, so older variants are not used
+    /// then, either.
     pub since: u64,
     /// Bytes on disk, as they were told.
     pub size: u64,
@@ -42,17 +43,17 @@ pub struct Found {
 /// purge is forgotten until the next start finds it.
 #[derive(Debug)]
 #[must_use]
-pub struct Gone {
+pub struct RemovedEntry {
     /// Key of the entry.
     pub key: Key,
     /// Sequence number of its fetch.
     pub sequence: u64,
     /// Bytes on disk.
     pub size: u64,
-    pub(super) departure: Departure,
+    pub(super) departure: PendingRemoval,
 }
 
-impl Gone {
+impl RemovedEntry {
     /// Records that the file no longer exists, or belongs to another entry.
     pub fn deleted(self) {
         self.departure.deleted();
@@ -61,33 +62,34 @@ impl Gone {
 
 /// Result of counting a use.
 #[derive(Debug)]
-pub struct Counted {
+pub struct UseCount {
     /// Number of uses including this one; at most 65,535.
     pub uses: u16,
     /// Entry that was evicted to make room.
-    pub pushed_out: Option<Gone>,
+    pub pushed_out: Option<RemovedEntry>,
 }
 
 /// Result of purging one key.
 #[derive(Debug)]
-pub struct Purged {
+pub struct PurgeOutcome {
     /// The number of the purge.
     pub sequence: u64,
     /// Entry whose file has to be deleted before the purge is acknowledged, so that it survives a restart.
-    pub gone: Option<Gone>,
-    /// A file that is older than the purge is being put in its place: it is removed when that is done, and a server that ends
-    /// before that leaves it. Who says that the purge is done has to write it down ([`Purges::purge_key`](crate::Purges::purge_key)).
+    pub gone: Option<RemovedEntry>,
+    /// A file that is older than the purge is being put in its place: it is removed when that is done, and a server
+    /// that ends before that leaves it. Who says that the purge is done has to write it down
+    /// ([`Purges::purge_key`](crate::Purges::purge_key)).
     pub is_placing: bool,
 }
 
 /// Entry found by a scan of the disk or read from a saved index.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct LoadedEntry {
     /// Key of the entry.
     pub key: Key,
     /// Sequence number of its fetch, as [`Sequence::admit`](crate::Sequence::admit) returns it; zero if unknown.
     pub sequence: u64,
-    /// See [`Found`]; the entry's own sequence number if unknown.
+    /// See [`IndexEntry`]; the entry's own sequence number if unknown.
     pub since: u64,
     /// Bytes on disk.
     pub size: u64,
@@ -97,36 +99,36 @@ pub struct Known {
 
 /// Result of adding a known entry.
 #[derive(Debug)]
-pub enum Loaded {
+pub enum LoadOutcome {
     /// Added to the index. The caller deletes the file of the entry that was evicted, if any.
-    Added(Option<Gone>),
+    Added(Option<RemovedEntry>),
     /// There is one that is younger, or is about to be.
     Known,
 }
 
 /// Entry reported by [`Index::scan`](crate::Index::scan).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ScannedEntry {
     /// Key of the entry.
     pub key: Key,
     /// State of the entry.
-    pub found: Found,
+    pub found: IndexEntry,
     /// No fill of it that goes on began before; `None` without any.
     pub claimed_since: Option<u64>,
 }
 
-impl Seen {
+impl ScannedEntry {
     /// A purge up to this number concerns neither it nor what its fills will store; `None` if none ever will.
     #[must_use]
     pub fn alive_since(&self) -> Option<u64> {
-        let file = (self.found.holds == Holds::File).then_some(self.found.checked);
+        let file = (self.found.holds == EntryState::File).then_some(self.found.checked);
         [file, self.claimed_since].into_iter().flatten().min()
     }
 }
 
 /// Position of a scan. A finished one starts over.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cursor {
+pub struct ScanCursor {
     pub(super) shard: usize,
     /// Slots at this number and above have been reported.
     pub(super) end: Option<u32>,
@@ -143,7 +145,7 @@ pub enum Progress {
 
 /// Limit that an eviction enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
+pub enum EvictionTarget {
     /// So many bytes on disk.
     Bytes(u64),
     /// So many entries.
@@ -165,7 +167,7 @@ pub struct IndexCounts {
     pub entries_max: u64,
 }
 
-impl Found {
+impl IndexEntry {
     pub(super) fn of(slot: &Slot) -> Self {
         Self {
             holds: slot.holds,
@@ -181,9 +183,9 @@ impl Found {
     }
 }
 
-impl Seen {
+impl ScannedEntry {
     pub(super) fn of(slot: &Slot) -> Self {
         let claimed_since = (slot.claims > 0).then_some(slot.claimed_since);
-        Self { key: slot.key, found: Found::of(slot), claimed_since }
+        Self { key: slot.key, found: IndexEntry::of(slot), claimed_since }
     }
 }

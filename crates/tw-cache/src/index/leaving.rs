@@ -13,7 +13,7 @@ use tw_base::Whole;
 
 /// Shared record of the entries that have left.
 #[derive(Debug, Default)]
-pub(super) struct Leaving(Whole<Left>);
+pub(super) struct Removals(Whole<Left>);
 
 #[derive(Debug, Default)]
 struct Left {
@@ -27,7 +27,7 @@ struct Left {
 
 /// State of the entries that left an index before some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remains {
+pub enum RemovalState {
     /// Nothing.
     Nothing,
     /// Files that are being deleted.
@@ -38,20 +38,20 @@ pub enum Remains {
 
 /// One that has left. Dropped without [`deleted`](Self::deleted), its file stays.
 #[must_use]
-pub(super) struct Departure {
-    from: Arc<Leaving>,
+pub(super) struct PendingRemoval {
+    from: Arc<Removals>,
     number: u64,
     is_deleted: bool,
 }
 
-impl Leaving {
+impl Removals {
     /// One more leaves. The caller holds the lock of its shard, so that a sweep sees either the entry or this.
-    pub(super) fn leave(self: &Arc<Self>) -> Departure {
+    pub(super) fn leave(self: &Arc<Self>) -> PendingRemoval {
         let mut left = self.0.lock();
         let number = left.count;
         left.count += 1;
         left.open.insert(number);
-        Departure { from: self.clone(), number, is_deleted: false }
+        PendingRemoval { from: self.clone(), number, is_deleted: false }
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -59,24 +59,24 @@ impl Leaving {
     }
 
     /// State of the first `count` entries that left.
-    pub(super) fn remains(&self, count: u64) -> Remains {
+    pub(super) fn removal_state(&self, count: u64) -> RemovalState {
         let left = self.0.lock();
         match left.open.first() {
-            _ if left.has_strays => Remains::Strays,
-            Some(number) if *number < count => Remains::Files,
-            _ => Remains::Nothing,
+            _ if left.has_strays => RemovalState::Strays,
+            Some(number) if *number < count => RemovalState::Files,
+            _ => RemovalState::Nothing,
         }
     }
 }
 
-impl Departure {
+impl PendingRemoval {
     /// The file is gone, or belongs to another entry by now.
     pub(super) fn deleted(mut self) {
         self.is_deleted = true;
     }
 }
 
-impl Drop for Departure {
+impl Drop for PendingRemoval {
     fn drop(&mut self) {
         let mut left = self.from.0.lock();
         left.open.remove(&self.number);
@@ -84,7 +84,7 @@ impl Drop for Departure {
     }
 }
 
-impl fmt::Debug for Departure {
+impl fmt::Debug for PendingRemoval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Departure").field(&self.number).finish()
     }
@@ -96,18 +96,18 @@ mod tests {
 
     #[test]
     fn earlier_removals_are_waited_for() {
-        let leaving = Arc::new(Leaving::default());
+        let leaving = Arc::new(Removals::default());
         let (one, two) = (leaving.leave(), leaving.leave());
         assert_eq!(
-            [0, 1, 2].map(|count| leaving.remains(count)),
-            [Remains::Nothing, Remains::Files, Remains::Files]
+            [0, 1, 2].map(|count| leaving.removal_state(count)),
+            [RemovalState::Nothing, RemovalState::Files, RemovalState::Files]
         );
         one.deleted();
         assert_eq!(
-            (leaving.remains(1), leaving.remains(leaving.count())),
-            (Remains::Nothing, Remains::Files)
+            (leaving.removal_state(1), leaving.removal_state(leaving.count())),
+            (RemovalState::Nothing, RemovalState::Files)
         );
         drop(two);
-        assert_eq!(leaving.remains(0), Remains::Strays);
+        assert_eq!(leaving.removal_state(0), RemovalState::Strays);
     }
 }

@@ -1,4 +1,5 @@
-//! Index of a cache: for each key the file on disk, the time of its last use and the number of uses. Shared by all loops.
+//! Index of a cache: for each key the file on disk, the time of its last use and the number of uses. Shared by all
+//! loops.
 //!
 //! ```text
 //!                count_use ──► Count ── claim, commit, store ──► File ── claim, commit, store ─┐
@@ -7,27 +8,28 @@
 //! both: expire, evict and the limit of entries take the least recently used, unless fills of it go on
 //! ```
 //!
-//! With another [`Policy`] the order of eviction differs (`queue.rs`).
+//! With another [`EvictionPolicy`] the order of eviction differs (`queue.rs`).
 //!
 //! There are 64 shards, each behind a lock that is held while a handful of slots change; an operation on many entries
 //! releases it after at most 32 of them (`STEP_ENTRIES`). A shard that a panic has left half changed is not entered
-//! again ([`Whole`]). The order of last use is exact to the second, over all shards. No clock: `now` and all other times
-//! are wall-clock seconds.
+//! again ([`Whole`]). The order of last use is exact to the second, over all shards. No clock: `now` and all other
+//! times are wall-clock seconds.
 //!
 //! **Memory.** At most 96 bytes per entry, without an allocation for each. The size of the zone is a soft limit: a new
 //! entry beyond it evicts the least recently used one, and the caller gets the file to delete; entries with fills in
-//! progress stay. The limit may change at any time ([`Index::set_memory_max`]); [`Index::evict`] then removes the excess.
+//! progress stay. The limit may change at any time ([`Index::set_memory_max`]); [`Index::evict`] then removes the
+//! excess.
 //!
 //! **Files and entries.** An entry is made after its file is in place, and removed before the file is. So the file of an
-//! entry may be missing, which is a miss ([`Index::missing`]). A file without an entry is about to be deleted
-//! ([`Gone`]), or was left by a crash for the scan of the next start ([`Index::load`]). A file has the name of its key,
-//! so deleting one may hit its successor, and is reported ([`Index::unlinked`]).
+//! entry may be missing, which is a miss ([`Index::remove_missing`]). A file without an entry is about to be deleted
+//! ([`RemovedEntry`]), or was left by a crash for the scan of the next start ([`Index::load`]). A file has the name
+//! of its key, so deleting one may hit its successor, and is reported ([`Index::unlinked`]).
 //!
 //! **Extensions.** [`Index::scan`] reports the entries for an index that survives the process; it is written in pieces
 //! while requests go on, because a slot holds only numbers. [`Index::load`] restores them before the first lookup, the
 //! least recently used first, each with its last use for `now`. A store that keeps many responses in one large file
 //! needs an address for each: the eight bytes of `size` then hold both (40 bits for the first block, 24 for the number
-//! of blocks), and [`Gone`] returns them. Nothing here depends on how an entry becomes a file.
+//! of blocks), and [`RemovedEntry`] returns them. Nothing here depends on how an entry becomes a file.
 
 mod chunks;
 mod claim;
@@ -49,16 +51,17 @@ use tw_base::{Limit, Whole};
 
 use crate::Key;
 use crate::purge::Sequence;
-use leaving::Leaving;
-use queue::{Load, Queue, SMALL_SHARE};
-use shard::{NEVER, Placing, Seed, Shard, Slot, Sums, Taken};
+use leaving::Removals;
+use queue::{Queue, QueueLoad, SMALL_SHARE};
+use shard::{Evicted, NEVER, Placement, Seed, Shard, Slot, Sums};
 
-pub use claim::{Claim, Commit, NotCommitted, Refused};
+pub use claim::{Claim, ClaimRefused, Commit, CommitRefused};
 pub use entry::{
-    Counted, Cursor, Excess, Found, Gone, Holds, IndexCounts, Known, Loaded, Progress, Purged, Seen,
+    EntryState, EvictionTarget, IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, Progress, PurgeOutcome,
+    RemovedEntry, ScanCursor, ScannedEntry, UseCount,
 };
-pub use leaving::Remains;
-pub use queue::Policy;
+pub use leaving::RemovalState;
+pub use queue::EvictionPolicy;
 
 /// Parts of an index that are locked one by one: a few for each loop of a large machine.
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -108,7 +111,7 @@ pub struct Index {
     is_fifo: AtomicBool,
     /// The last purge before the last sweep began.
     swept: AtomicU64,
-    leaving: Arc<Leaving>,
+    leaving: Arc<Removals>,
     /// Shard at which the search for the oldest entry begins; it moves, so that the first shards are not preferred.
     hand: AtomicUsize,
 }
@@ -118,21 +121,21 @@ pub struct Index {
 struct Place {
     /// Time of use of the oldest entry, for readers without the lock.
     oldest_use: AtomicU32,
-    small: Load,
-    main: Load,
+    small: QueueLoad,
+    main: QueueLoad,
     shard: Whole<Shard>,
 }
 
 impl Index {
-    /// An empty index with a limit of `memory_max` bytes. `seed` is random and secret, one for each process; `sequence` is
-    /// that of the [`Purges`](crate::Purges) of the same cache.
+    /// An empty index with a limit of `memory_max` bytes. `seed` is random and secret, one for each process;
+    /// `sequence` is that of the [`Purges`](crate::Purges) of the same cache.
     #[must_use]
     pub fn new(memory_max: u64, seed: [u64; 2], sequence: Arc<Sequence>) -> Self {
-        let (seed, leaving) = (Seed(seed), Arc::new(Leaving::default()));
+        let (seed, leaving) = (Seed(seed), Arc::new(Removals::default()));
         let place = |_| Place {
             oldest_use: AtomicU32::new(NEVER),
-            small: Load::default(),
-            main: Load::default(),
+            small: QueueLoad::default(),
+            main: QueueLoad::default(),
             shard: Whole::new(Shard::new(seed, leaving.clone())),
         };
         let index = Self {
@@ -160,30 +163,30 @@ impl Index {
     }
 
     /// Sets the eviction policy. If it changes, all entries are put in order, which takes too long for an event loop.
-    pub fn set_policy(&self, policy: Policy) {
-        self.is_fifo.store(policy == Policy::S3Fifo, SeqCst);
+    pub fn set_policy(&self, policy: EvictionPolicy) {
+        self.is_fifo.store(policy == EvictionPolicy::S3Fifo, SeqCst);
         for place in self.shards.iter() {
             self.change(place, |shard| shard.set_policy(policy));
         }
     }
 
     /// Looks up a key and records its use at `now`.
-    pub fn look(&self, key: Key, now: u32) -> Option<Found> {
+    pub fn lookup(&self, key: Key, now: u32) -> Option<IndexEntry> {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
-            let found = shard.slot(at).map(Found::of);
+            let found = shard.slot(at).map(IndexEntry::of);
             shard.ask(at, now);
             found
         })
     }
 
     /// Looks up a key without recording a use.
-    pub fn peek(&self, key: Key) -> Option<Found> {
-        self.with(key, |shard, hash| shard.found_mut(hash, key).map(|slot| Found::of(slot)))
+    pub fn peek(&self, key: Key) -> Option<IndexEntry> {
+        self.with(key, |shard, hash| shard.found_mut(hash, key).map(|slot| IndexEntry::of(slot)))
     }
 
     /// Counts a use of this key, for `min_uses`. It becomes known by that.
-    pub fn count_use(&self, key: Key, now: u32) -> Counted {
+    pub fn count_use(&self, key: Key, now: u32) -> UseCount {
         let uses = self.with(key, |shard, hash| {
             let at = shard.found_or_new(hash, key, self.sequence.last(), now)?;
             shard.touch(at, now);
@@ -192,62 +195,62 @@ impl Index {
             Some(slot.uses)
         });
         // A shard that has no number left for another entry has four billion.
-        Counted { uses: uses.unwrap_or(1), pushed_out: self.make_room(now) }
+        UseCount { uses: uses.unwrap_or(1), pushed_out: self.make_room(now) }
     }
 
     /// Takes an entry out, whatever it has.
-    pub fn remove(&self, key: Key) -> Option<Gone> {
+    pub fn remove(&self, key: Key) -> Option<RemovedEntry> {
         self.remove_if(key, |_| true)
     }
 
     /// Takes an entry out if it still has the file that was found: one that was broken or purged.
-    pub fn remove_if_sequence(&self, key: Key, sequence: u64) -> Option<Gone> {
-        self.remove_if(key, |slot| slot.holds == Holds::File && slot.sequence == sequence)
+    pub fn remove_if_sequence(&self, key: Key, sequence: u64) -> Option<RemovedEntry> {
+        self.remove_if(key, |slot| slot.holds == EntryState::File && slot.sequence == sequence)
     }
 
     /// Removes an entry whose file does not exist.
-    pub fn missing(&self, key: Key, sequence: u64) {
+    pub fn remove_missing(&self, key: Key, sequence: u64) {
         if let Some(gone) = self.remove_if_sequence(key, sequence) {
             gone.deleted();
         }
     }
 
-    fn remove_if(&self, key: Key, is_it: impl FnOnce(&Slot) -> bool) -> Option<Gone> {
+    fn remove_if(&self, key: Key, is_it: impl FnOnce(&Slot) -> bool) -> Option<RemovedEntry> {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
             if is_it(shard.slot(at)?) { shard.remove_file(at) } else { None }
         })
     }
 
-    /// Purges one key, hard, and its variants ([`Found::since`]): nothing that began to be fetched before this is used or
-    /// stored from now on. As long as files may be on disk that no scan has found yet, the caller deletes the file of the key
-    /// whether it is known or not.
-    pub fn purge(&self, key: Key) -> Purged {
+    /// Purges one key, hard, and its variants ([`IndexEntry::since`]): nothing that began to be fetched before this
+    /// is used or stored from now on. As long as files may be on disk that no scan has found yet, the caller deletes
+    /// the file of the key whether it is known or not.
+    pub fn purge(&self, key: Key) -> PurgeOutcome {
         self.with(key, |shard, hash| {
             // In the lock, as claims are numbered: each fill of this key comes wholly before or wholly after.
             let sequence = self.sequence.next();
             let Some(at) = shard.find(hash, key) else {
-                return Purged { sequence, gone: None, is_placing: false };
+                return PurgeOutcome { sequence, gone: None, is_placing: false };
             };
             let mut is_placing = false;
             if let Some(slot) = shard.slot_mut(at) {
                 slot.since = sequence;
-                is_placing = slot.placing != Placing::Idle;
+                is_placing = slot.placing != Placement::Idle;
             }
-            Purged { sequence, gone: shard.remove_file(at), is_placing }
+            PurgeOutcome { sequence, gone: shard.remove_file(at), is_placing }
         })
     }
 
-    /// The file of this key was removed, and no entry led to it. One that came into its place meanwhile may have gone with it:
-    /// it is taken out, or will not be stored. What it had then, the caller has to remove once more.
+    /// The file of this key was removed, and no entry led to it. One that came into its place meanwhile may have gone
+    /// with it: it is taken out, or will not be stored. What it had then, the caller has to remove once more.
     #[must_use]
-    pub fn unlinked(&self, key: Key) -> Option<Gone> {
+    pub fn unlinked(&self, key: Key) -> Option<RemovedEntry> {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
             if let Some(slot) = shard.slot_mut(at)
-                && slot.placing != Placing::Idle
+                && slot.placing != Placement::Idle
             {
-                slot.placing = Placing::Spoiled;
+                slot.placing = Placement::Spoiled;
             }
             shard.remove_file(at)
         })
@@ -255,18 +258,18 @@ impl Index {
 
     /// File that may be on disk under this key without an entry: one that no scan has found yet, fetched before
     /// `sequence`.
-    pub fn unknown(&self, key: Key, sequence: u64) -> Gone {
-        Gone { key, sequence, size: 0, departure: self.leaving.leave() }
+    pub fn remove_unknown(&self, key: Key, sequence: u64) -> RemovedEntry {
+        RemovedEntry { key, sequence, size: 0, departure: self.leaving.leave() }
     }
 
     /// Number of entries that have left the index.
-    pub fn departures(&self) -> u64 {
+    pub fn removals(&self) -> u64 {
         self.leaving.count()
     }
 
     /// State of the first `departures` entries that left.
-    pub fn remains(&self, departures: u64) -> Remains {
-        self.leaving.remains(departures)
+    pub fn removal_state(&self, departures: u64) -> RemovalState {
+        self.leaving.removal_state(departures)
     }
 
     /// No purge up to `checked` concerns the entry that has this file
@@ -274,7 +277,7 @@ impl Index {
     pub fn confirm(&self, key: Key, sequence: u64, checked: u64) {
         self.with(key, |shard, hash| {
             if let Some(slot) = shard.found_mut(hash, key)
-                && slot.holds == Holds::File
+                && slot.holds == EntryState::File
                 && slot.sequence == sequence
             {
                 slot.checked = slot.checked.max(checked);
@@ -282,15 +285,15 @@ impl Index {
         });
     }
 
-    /// Adds what was found on disk, as if used now, unless there is a file already. Who counted its uses before it was found
-    /// may have made the entry: variants that are older than that are not used then.
-    pub fn load(&self, known: &Known, now: u32) -> Loaded {
+    /// Adds what was found on disk, as if used now, unless there is a file already. Who counted its uses before it
+    /// was found may have made the entry: variants that are older than that are not used then.
+    pub fn load(&self, known: &LoadedEntry, now: u32) -> LoadOutcome {
         let key = known.key;
         let is_added = self.with(key, |shard, hash| {
             let Some(at) = shard.found_or_new(hash, key, known.since, now) else { return false };
             let is_free = shard
                 .slot(at)
-                .is_some_and(|slot| slot.holds == Holds::Count && slot.placing == Placing::Idle);
+                .is_some_and(|slot| slot.holds == EntryState::Count && slot.placing == Placement::Idle);
             if is_free {
                 shard.change_file(at, |slot| {
                     slot.put_file(known.sequence, known.size);
@@ -299,12 +302,12 @@ impl Index {
             }
             is_free
         });
-        if is_added { Loaded::Added(self.make_room(now)) } else { Loaded::Known }
+        if is_added { LoadOutcome::Added(self.make_room(now)) } else { LoadOutcome::Known }
     }
 
-    /// Takes entries that were not used for `inactive` seconds, the oldest first, and adds their files to `gone`. At most
-    /// 256 (`BATCH_ENTRIES`) in one call. By `s3fifo` in any order, and up to a sixteenth of the time later.
-    pub fn expire(&self, now: u32, inactive: u32, gone: &mut Vec<Gone>) -> Progress {
+    /// Takes entries that were not used for `inactive` seconds, the oldest first, and adds their files to `gone`. At
+    /// most 256 (`BATCH_ENTRIES`) in one call. By `s3fifo` in any order, and up to a sixteenth of the time later.
+    pub fn expire(&self, now: u32, inactive: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
         if self.is_fifo.load(SeqCst) {
             return self.expire_in_any_order(now, inactive, gone);
         }
@@ -312,7 +315,7 @@ impl Index {
         self.take_oldest(now, BATCH_ENTRIES, is_over, |_| Progress::More, gone)
     }
 
-    fn expire_in_any_order(&self, now: u32, inactive: u32, gone: &mut Vec<Gone>) -> Progress {
+    fn expire_in_any_order(&self, now: u32, inactive: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
         // Looking at all of a shard is work: it is done a few times in that span, and not for each entry.
         let late = inactive.saturating_add(inactive / 16);
         let is_due = |place: &&Place| now.saturating_sub(place.oldest_use.load(Relaxed)) >= late;
@@ -333,35 +336,36 @@ impl Index {
         Progress::Done
     }
 
-    /// Takes the least recently used entries until so much is free (or those that the [`Policy`] says), and adds their files to `gone`. At most 256 (`BATCH_ENTRIES`) in one
-    /// call: what is missing then is for the next.
-    pub fn evict(&self, excess: Excess, now: u32, gone: &mut Vec<Gone>) -> Progress {
+    /// Takes the least recently used entries until so much is free (or those that the [`EvictionPolicy`] says), and
+    /// adds their files to `gone`. At most 256 (`BATCH_ENTRIES`) in one call: what is missing then is for the next.
+    pub fn evict(&self, excess: EvictionTarget, now: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
         let mut left = match excess {
-            Excess::Bytes(count) | Excess::Entries(count) => count,
+            EvictionTarget::Bytes(count) | EvictionTarget::Entries(count) => count,
         };
         if left == 0 {
             return Progress::Done;
         }
-        let count = |taken: Option<&Gone>| {
+        let count = |taken: Option<&RemovedEntry>| {
             left = left.saturating_sub(match excess {
-                Excess::Bytes(_) => taken.map_or(0, |gone| gone.size),
-                Excess::Entries(_) => 1,
+                EvictionTarget::Bytes(_) => taken.map_or(0, |gone| gone.size),
+                EvictionTarget::Entries(_) => 1,
             });
             if left == 0 { Progress::Done } else { Progress::More }
         };
         if self.is_fifo.load(SeqCst) {
-            return self.take_next(matches!(excess, Excess::Bytes(_)), BATCH_ENTRIES, count, gone);
+            return self.take_next(matches!(excess, EvictionTarget::Bytes(_)), BATCH_ENTRIES, count, gone);
         }
         self.take_oldest(now, BATCH_ENTRIES, |_| true, count, gone)
     }
 
-    /// By `s3fifo`: takes entries as long as `next` wants more, at most `work` steps. What is too much goes from where most is.
+    /// By `s3fifo`: takes entries as long as `next` wants more, at most `work` steps. What is too much goes from
+    /// where most is.
     fn take_next(
         &self,
         by_bytes: bool,
         mut work: usize,
-        mut next: impl FnMut(Option<&Gone>) -> Progress,
-        gone: &mut Vec<Gone>,
+        mut next: impl FnMut(Option<&RemovedEntry>) -> Progress,
+        gone: &mut Vec<RemovedEntry>,
     ) -> Progress {
         let mut progress = Progress::Done;
         while work > 0 {
@@ -375,7 +379,7 @@ impl Index {
                 }
                 continue;
             }
-            let sum = |load: fn(&Place) -> &Load| -> u64 {
+            let sum = |load: fn(&Place) -> &QueueLoad| -> u64 {
                 self.shards.iter().map(|place| load(place).value(by_bytes)).sum()
             };
             let (small, main) = (sum(|place| &place.small), sum(|place| &place.main));
@@ -387,10 +391,10 @@ impl Index {
             };
             match self.change(place, |shard| shard.take_next(queue)) {
                 // Others were faster.
-                Taken::Nothing => {}
-                Taken::Claimed => {}
-                Taken::Kept => progress = Progress::More,
-                Taken::Gone(taken) => {
+                Evicted::Nothing => {}
+                Evicted::Claimed => {}
+                Evicted::Kept => progress = Progress::More,
+                Evicted::Gone(taken) => {
                     progress = Progress::More;
                     // It may have become a ghost, and there may be no room for one.
                     while self.len() > self.entries_max.load(Relaxed) && self.take_ghost() {}
@@ -423,34 +427,34 @@ impl Index {
     }
 
     /// Starts the scan of a sweep that has to find everything that purges up to `latest` concern, including fills in
-    /// progress. A claim that such a scan could miss is refused from now on ([`Refused::Swept`]).
-    pub fn sweep(&self, latest: u64) -> Cursor {
+    /// progress. A claim that such a scan could miss is refused from now on ([`ClaimRefused::Swept`]).
+    pub fn sweep(&self, latest: u64) -> ScanCursor {
         self.swept.fetch_max(latest, SeqCst);
-        Cursor::default()
+        ScanCursor::default()
     }
 
-    /// Adds some entries to `seen`, at most 32 (`STEP_ENTRIES`), in no order. Those that are there from the first call to the one that
-    /// says [`Progress::Done`] are told, some of them twice.
-    pub fn scan(&self, cursor: &mut Cursor, seen: &mut Vec<Seen>) -> Progress {
+    /// Adds some entries to `seen`, at most 32 (`STEP_ENTRIES`), in no order. Those that are there from the first
+    /// call to the one that says [`Progress::Done`] are told, some of them twice.
+    pub fn scan(&self, cursor: &mut ScanCursor, seen: &mut Vec<ScannedEntry>) -> Progress {
         let Some(place) = self.shards.get(cursor.shard) else {
-            *cursor = Cursor::default();
+            *cursor = ScanCursor::default();
             return Progress::Done;
         };
         // From the end: what moves when another one is taken out moves towards the beginning.
         let shard = place.shard.lock();
         let end = cursor.end.map_or(shard.len(), |end| end.min(shard.len()));
         let begin = end.saturating_sub(STEP_ENTRIES as u32);
-        seen.extend((begin..end).filter_map(|at| shard.slot(at)).map(Seen::of));
+        seen.extend((begin..end).filter_map(|at| shard.slot(at)).map(ScannedEntry::of));
         drop(shard);
         *cursor = if begin == 0 {
-            Cursor { shard: cursor.shard + 1, end: None }
+            ScanCursor { shard: cursor.shard + 1, end: None }
         } else {
-            Cursor { end: Some(begin), ..*cursor }
+            ScanCursor { end: Some(begin), ..*cursor }
         };
         if cursor.shard < SHARDS {
             return Progress::More;
         }
-        *cursor = Cursor::default();
+        *cursor = ScanCursor::default();
         Progress::Done
     }
 
@@ -486,11 +490,11 @@ impl Index {
     }
 
     /// The oldest entry goes if there are too many.
-    fn make_room(&self, now: u32) -> Option<Gone> {
+    fn make_room(&self, now: u32) -> Option<RemovedEntry> {
         if self.len() <= self.entries_max.load(Relaxed) && self.live() <= self.live_max() {
             return None;
         }
-        let (mut taken, one) = (Vec::new(), |_: Option<&Gone>| Progress::Done);
+        let (mut taken, one) = (Vec::new(), |_: Option<&RemovedEntry>| Progress::Done);
         if self.is_fifo.load(SeqCst) {
             self.take_next(false, STEP_ENTRIES, one, &mut taken);
         } else {
@@ -499,15 +503,15 @@ impl Index {
         taken.pop()
     }
 
-    /// Takes the oldest entries of all shards as long as `is_due` says so of the time of their last use and `next` wants more.
-    /// Looks at no more than `work`. If all that it saw is held by fills, there is nothing to do for now.
+    /// Takes the oldest entries of all shards as long as `is_due` says so of the time of their last use and `next`
+    /// wants more. Looks at no more than `work`. If all that it saw is held by fills, there is nothing to do for now.
     fn take_oldest(
         &self,
         now: u32,
         mut work: usize,
         is_due: impl Fn(u32) -> bool,
-        mut next: impl FnMut(Option<&Gone>) -> Progress,
-        gone: &mut Vec<Gone>,
+        mut next: impl FnMut(Option<&RemovedEntry>) -> Progress,
+        gone: &mut Vec<RemovedEntry>,
     ) -> Progress {
         let mut progress = Progress::Done;
         while work > 0 {
@@ -524,7 +528,7 @@ impl Index {
                         break;
                     }
                     work = work.saturating_sub(1);
-                    if let Taken::Gone(taken) = shard.take_oldest(now) {
+                    if let Evicted::Gone(taken) = shard.take_oldest(now) {
                         progress = Progress::More;
                         let said = next(taken.as_ref());
                         gone.extend(taken);

@@ -7,9 +7,10 @@
 //!                        └─ not ─► ghost ─┘ comes again
 //! ```
 //!
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023): most responses are asked
-//! for once, and go from a small queue without pushing out those that are asked for again. A ghost is an entry that has lost its
-//! file: should it come again soon, it was asked for twice. A use only counts, and moves nothing.
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023): most
+//! responses are asked for once, and go from a small queue without pushing out those that are asked for again. A
+//! ghost is an entry that has lost its file: should it come again soon, it was asked for twice. A use only counts,
+//! and moves nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,7 +19,7 @@ use super::shard::{NONE, SLOTS_PER_PIECE, Slot};
 
 /// Eviction policy (`policy=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum EvictionPolicy {
     /// The one that was used longest ago.
     #[default]
     Lru,
@@ -87,12 +88,12 @@ impl Queues {
 
 /// Number of entries and bytes in a queue, for readers without the lock.
 #[derive(Debug, Default)]
-pub(super) struct Load {
+pub(super) struct QueueLoad {
     bytes: AtomicU64,
     entries: AtomicU64,
 }
 
-impl Load {
+impl QueueLoad {
     pub(super) fn store(&self, ends: &Ends) {
         self.bytes.store(ends.bytes, Relaxed);
         self.entries.store(ends.len.into(), Relaxed);

@@ -7,15 +7,15 @@
 //! newest ─► 2 ─► 0 ─► 7 ─► oldest      `older`, `newer`: each slot is in one queue, by `lru` all in the same
 //! ```
 //!
-//! The slots are dense: where one is taken out, the last one moves. So every operation changes a handful of slots and the
-//! chain of one head or two, whatever the size, and memory that is not needed goes back.
+//! The slots are dense: where one is taken out, the last one moves. So every operation changes a handful of slots and
+//! the chain of one head or two, whatever the size, and memory that is not needed goes back.
 
 use std::sync::Arc;
 
 use super::chunks::Chunks;
-use super::leaving::Leaving;
-use super::queue::{Policy, Queue, Queues, USES_MAX};
-use super::{Gone, Holds};
+use super::leaving::Removals;
+use super::queue::{EvictionPolicy, Queue, Queues, USES_MAX};
+use super::{EntryState, RemovedEntry};
 use crate::Key;
 
 /// No slot.
@@ -60,9 +60,9 @@ pub(super) struct Slot {
     /// Fills that go on.
     pub(super) claims: u32,
     pub(super) uses: u16,
-    pub(super) holds: Holds,
+    pub(super) holds: EntryState,
     /// State of the claim that is putting its file in place.
-    pub(super) placing: Placing,
+    pub(super) placing: Placement,
     /// The queue it stands in.
     pub(super) queue: Queue,
     /// Number of uses since the entry came into its queue, up to the number that the policy needs.
@@ -74,7 +74,7 @@ pub(super) struct Slot {
 
 /// Progress of putting a file in the place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placing {
+pub(super) enum Placement {
     /// No.
     Idle,
     /// One is.
@@ -99,8 +99,8 @@ impl Slot {
             used: now,
             claims: 0,
             uses: 0,
-            holds: Holds::Count,
-            placing: Placing::Idle,
+            holds: EntryState::Count,
+            placing: Placement::Idle,
             queue: Queue::Small,
             lately: 0,
             chain: NONE,
@@ -111,24 +111,24 @@ impl Slot {
 
     /// Bytes of its file, if it has one.
     fn file_size(&self) -> Option<u64> {
-        (self.holds == Holds::File).then_some(self.size)
+        (self.holds == EntryState::File).then_some(self.size)
     }
 
     /// Entry for the caller to delete if this slot is removed.
-    fn gone(&self, leaving: &Arc<Leaving>) -> Option<Gone> {
+    fn gone(&self, leaving: &Arc<Removals>) -> Option<RemovedEntry> {
         let &Self { key, sequence, size, .. } = self;
-        self.file_size().map(|_| Gone { key, sequence, size, departure: leaving.leave() })
+        self.file_size().map(|_| RemovedEntry { key, sequence, size, departure: leaving.leave() })
     }
 
     /// From now on it has a file that began to be fetched at `sequence`.
     pub(super) fn put_file(&mut self, sequence: u64, size: u64) {
-        self.holds = Holds::File;
+        self.holds = EntryState::File;
         (self.sequence, self.checked, self.size) = (sequence, sequence, size);
     }
 
     /// Forgets the file.
     pub(super) fn drop_file(&mut self) {
-        self.holds = Holds::Count;
+        self.holds = EntryState::Count;
         (self.sequence, self.checked, self.size, self.valid_until) = (0, 0, 0, 0);
     }
 }
@@ -144,7 +144,7 @@ pub(super) struct Sums {
 }
 
 /// Result of evicting the oldest entry.
-pub(super) enum Taken {
+pub(super) enum Evicted {
     /// There is none.
     Nothing,
     /// Fills of it go on: it is the newest now.
@@ -152,15 +152,15 @@ pub(super) enum Taken {
     /// Kept for now, because it was used.
     Kept,
     /// Evicted; its file, if it had one, is to be deleted.
-    Gone(Option<Gone>),
+    Gone(Option<RemovedEntry>),
 }
 
 pub(super) struct Shard {
     seed: Seed,
-    leaving: Arc<Leaving>,
+    leaving: Arc<Removals>,
     slots: Chunks<Slot, SLOTS_PER_PIECE>,
     heads: Chunks<u32, HEADS_PER_PIECE>,
-    policy: Policy,
+    policy: EvictionPolicy,
     pub(super) queues: Queues,
     /// By `s3fifo`: nothing was used before.
     used_since: u32,
@@ -171,13 +171,13 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) const fn new(seed: Seed, leaving: Arc<Leaving>) -> Self {
+    pub(super) const fn new(seed: Seed, leaving: Arc<Removals>) -> Self {
         Self {
             seed,
             leaving,
             slots: Chunks::new(),
             heads: Chunks::new(),
-            policy: Policy::Lru,
+            policy: EvictionPolicy::Lru,
             queues: Queues::EMPTY,
             used_since: NEVER,
             looked: None,
@@ -199,14 +199,14 @@ impl Shard {
     /// Time of use of the oldest entry; [`NEVER`] without any. With `s3fifo` the real one may be younger.
     pub(super) fn oldest_use(&self) -> u32 {
         match self.policy {
-            Policy::Lru => self.slots.get(self.queues.small.oldest).map_or(NEVER, |s| s.used),
-            Policy::S3Fifo if self.slots.len() == 0 => NEVER,
-            Policy::S3Fifo => self.used_since,
+            EvictionPolicy::Lru => self.slots.get(self.queues.small.oldest).map_or(NEVER, |s| s.used),
+            EvictionPolicy::S3Fifo if self.slots.len() == 0 => NEVER,
+            EvictionPolicy::S3Fifo => self.used_since,
         }
     }
 
     /// Another policy from now on: what is there is put in order anew.
-    pub(super) fn set_policy(&mut self, policy: Policy) {
+    pub(super) fn set_policy(&mut self, policy: EvictionPolicy) {
         if policy == self.policy {
             return;
         }
@@ -214,7 +214,7 @@ impl Shard {
         while let Some(ghost) = self.oldest_of(Queue::Ghost) {
             self.remove(ghost);
         }
-        if policy == Policy::S3Fifo {
+        if policy == EvictionPolicy::S3Fifo {
             // All are in one queue, the oldest at its end.
             self.slots_mut(|slot| slot.lately = 0);
             return;
@@ -282,7 +282,7 @@ impl Shard {
     }
 
     /// Takes the file from a slot, which stays.
-    fn drop_file(&mut self, at: u32) -> Option<Gone> {
+    fn drop_file(&mut self, at: u32) -> Option<RemovedEntry> {
         let gone = self.slots.get(at)?.gone(&self.leaving);
         self.change_file(at, Slot::drop_file);
         gone
@@ -326,9 +326,11 @@ impl Shard {
     /// An entry is used: once a second it becomes the newest, so that one which is used all the time moves no others.
     pub(super) fn touch(&mut self, at: u32, now: u32) {
         match self.policy {
-            Policy::Lru if self.slots.get(at).is_some_and(|slot| slot.used != now) => self.renew(at, now),
-            Policy::Lru => {}
-            Policy::S3Fifo => {
+            EvictionPolicy::Lru if self.slots.get(at).is_some_and(|slot| slot.used != now) => {
+                self.renew(at, now)
+            }
+            EvictionPolicy::Lru => {}
+            EvictionPolicy::S3Fifo => {
                 if let Some(slot) = self.slots.get_mut(at) {
                     slot.used = now;
                 }
@@ -340,7 +342,7 @@ impl Shard {
     pub(super) fn ask(&mut self, at: u32, now: u32) {
         self.touch(at, now);
         if let Some(slot) = self.slots.get_mut(at)
-            && slot.holds == Holds::File
+            && slot.holds == EntryState::File
         {
             slot.lately = USES_MAX.min(slot.lately + 1);
         }
@@ -373,7 +375,7 @@ impl Shard {
     }
 
     /// Takes an entry out.
-    pub(super) fn remove(&mut self, at: u32) -> Option<Gone> {
+    pub(super) fn remove(&mut self, at: u32) -> Option<RemovedEntry> {
         let slot = self.slots.get(at)?;
         let (hash, chain, size) = (self.seed.hash(slot.key), slot.chain, slot.file_size());
         let gone = slot.gone(&self.leaving);
@@ -387,52 +389,52 @@ impl Shard {
     }
 
     /// Takes the file from an entry. An entry without claims and without a use count is removed.
-    pub(super) fn remove_file(&mut self, at: u32) -> Option<Gone> {
+    pub(super) fn remove_file(&mut self, at: u32) -> Option<RemovedEntry> {
         let slot = self.slots.get(at)?;
         let is_needed = slot.claims > 0 || slot.uses > 0;
         if is_needed { self.drop_file(at) } else { self.remove(at) }
     }
 
-    pub(super) fn take_oldest(&mut self, now: u32) -> Taken {
+    pub(super) fn take_oldest(&mut self, now: u32) -> Evicted {
         let at = self.queues.small.oldest;
         match self.slots.get(at) {
-            None => Taken::Nothing,
+            None => Evicted::Nothing,
             Some(slot) if slot.claims > 0 => {
                 self.renew(at, now);
-                Taken::Claimed
+                Evicted::Claimed
             }
-            Some(_) => Taken::Gone(self.remove(at)),
+            Some(_) => Evicted::Gone(self.remove(at)),
         }
     }
 
     /// By `s3fifo`: one step towards less in this queue.
-    pub(super) fn take_next(&mut self, queue: Queue) -> Taken {
-        let Some(at) = self.oldest_of(queue) else { return Taken::Nothing };
-        let Some(slot) = self.slots.get_mut(at) else { return Taken::Nothing };
+    pub(super) fn take_next(&mut self, queue: Queue) -> Evicted {
+        let Some(at) = self.oldest_of(queue) else { return Evicted::Nothing };
+        let Some(slot) = self.slots.get_mut(at) else { return Evicted::Nothing };
         if slot.claims > 0 {
             self.requeue(at);
-            return Taken::Claimed;
+            return Evicted::Claimed;
         }
         match (queue, slot.lately) {
             (Queue::Small, 2..) => {
                 self.move_to(at, Queue::Main);
-                Taken::Kept
+                Evicted::Kept
             }
-            (Queue::Small, _) if slot.holds == Holds::File => {
+            (Queue::Small, _) if slot.holds == EntryState::File => {
                 let gone = self.drop_file(at);
                 self.move_to(at, Queue::Ghost);
                 self.bound_ghosts();
-                Taken::Gone(gone)
+                Evicted::Gone(gone)
             }
             (Queue::Main, 1..) => {
                 slot.lately -= 1;
                 self.requeue(at);
-                Taken::Kept
+                Evicted::Kept
             }
             _ => {
                 let gone = self.remove(at);
                 self.bound_ghosts();
-                Taken::Gone(gone)
+                Evicted::Gone(gone)
             }
         }
     }
@@ -455,7 +457,7 @@ impl Shard {
     }
 
     /// By `s3fifo`: looks at `count` more entries for those that were not used since `before`. Whether it is done.
-    pub(super) fn take_unused(&mut self, before: u32, count: u32, gone: &mut Vec<Gone>) -> bool {
+    pub(super) fn take_unused(&mut self, before: u32, count: u32, gone: &mut Vec<RemovedEntry>) -> bool {
         // From the end: what moves when another one is taken out moves towards the beginning.
         let (end, mut oldest) = self.looked.unwrap_or((self.slots.len(), NEVER));
         let end = end.min(self.slots.len());
@@ -532,7 +534,8 @@ impl Shard {
         if head < self.heads.len() { head } else { head & (mask >> 1) }
     }
 
-    /// One more head before an entry comes, if there are as many entries as heads: takes its part of the chain that it splits.
+    /// One more head before an entry comes, if there are as many entries as heads: takes its part of the chain that
+    /// it splits.
     fn split(&mut self) {
         if self.heads.len() > self.slots.len() {
             return;
@@ -549,7 +552,8 @@ impl Shard {
         }
     }
 
-    /// Two heads less after an entry has gone, if there are more than twice as many: their chains go where they came from.
+    /// Two heads less after an entry has gone, if there are more than twice as many: their chains go where they came
+    /// from.
     fn join(&mut self) {
         for _ in 0..2 {
             if self.heads.len() / 2 > self.slots.len() {
@@ -597,7 +601,7 @@ impl Shard {
             while let Some(slot) = self.slots.get(at) {
                 assert!(seen.remove(&at));
                 assert_eq!((slot.newer, slot.queue), (newer, queue));
-                assert!(queue != Queue::Ghost || (slot.holds == Holds::Count && slot.claims == 0));
+                assert!(queue != Queue::Ghost || (slot.holds == EntryState::Count && slot.claims == 0));
                 own = (own.0 + 1, own.1 + slot.size);
                 sums.0 += u64::from(slot.file_size().is_some());
                 (newer, at) = (at, slot.older);

@@ -15,11 +15,11 @@ fn key(number: u32) -> Key {
 }
 
 /// Fetches and stores without anything in between.
-fn store(index: &Arc<Index>, key: Key, size: u64, now: u32) -> Option<Gone> {
+fn store(index: &Arc<Index>, key: Key, size: u64, now: u32) -> Option<RemovedEntry> {
     index.claim(key, now).commit().unwrap().store(size, now + 60, now).unwrap()
 }
 
-fn keys(gone: &[Gone]) -> Vec<Key> {
+fn keys(gone: &[RemovedEntry]) -> Vec<Key> {
     gone.iter().map(|gone| gone.key).collect()
 }
 
@@ -44,19 +44,19 @@ fn assert_whole(index: &Index) {
 #[test]
 fn uses_are_counted_until_it_is_stored() {
     let index = index(100);
-    assert_eq!(index.look(key(1), 5), None);
+    assert_eq!(index.lookup(key(1), 5), None);
     let counted = index.count_use(key(1), 5);
     assert!(counted.uses == 1 && counted.pushed_out.is_none());
     assert_eq!(index.count_use(key(1), 6).uses, 2);
-    let found = index.look(key(1), 7).unwrap();
-    assert_eq!((found.holds, found.uses, found.used, found.size), (Holds::Count, 2, 6, 0));
+    let found = index.lookup(key(1), 7).unwrap();
+    assert_eq!((found.holds, found.uses, found.used, found.size), (EntryState::Count, 2, 6, 0));
     store(&index, key(1), 4096, 8);
     let found = index.peek(key(1)).unwrap();
-    assert_eq!((found.holds, found.size, found.valid_until, found.used), (Holds::File, 4096, 68, 8));
+    assert_eq!((found.holds, found.size, found.valid_until, found.used), (EntryState::File, 4096, 68, 8));
     // Its file is gone: what was counted stays.
     assert!(index.remove_if_sequence(key(1), found.sequence + 1).is_none());
     assert_eq!(index.remove_if_sequence(key(1), found.sequence).map(|gone| gone.size), Some(4096));
-    assert_eq!(index.peek(key(1)).map(|found| (found.holds, found.uses)), Some((Holds::Count, 2)));
+    assert_eq!(index.peek(key(1)).map(|found| (found.holds, found.uses)), Some((EntryState::Count, 2)));
     assert_eq!((index.len(), index.bytes_on_disk()), (1, 0));
 }
 
@@ -74,9 +74,12 @@ fn replacing_an_entry_updates_the_sums() {
 fn a_claim_holds_its_entry_and_leaves_nothing_behind() {
     let index = index(100);
     let claim = index.claim(key(1), 1);
-    assert_eq!(index.look(key(1), 1).map(|found| (found.holds, found.claims)), Some((Holds::Count, 1)));
+    assert_eq!(
+        index.lookup(key(1), 1).map(|found| (found.holds, found.claims)),
+        Some((EntryState::Count, 1))
+    );
     let mut gone = Vec::new();
-    assert_eq!(index.evict(Excess::Entries(5), 2, &mut gone), Progress::Done);
+    assert_eq!(index.evict(EvictionTarget::Entries(5), 2, &mut gone), Progress::Done);
     index.remove(key(1));
     assert_eq!((index.len(), gone.len()), (1, 0));
     drop(claim);
@@ -94,15 +97,15 @@ fn younger_of_two_fills_wins() {
     let second = second.commit().unwrap();
     // While the file is put in its place nobody else puts one there.
     let third = index.claim(key(1), 1);
-    assert_eq!(third.commit().unwrap_err(), Refused::Busy);
+    assert_eq!(third.commit().unwrap_err(), ClaimRefused::Busy);
     // Unless it waits for its turn.
     let fourth = index.claim(key(1), 1);
-    let Err(NotCommitted::Busy(fourth)) = fourth.try_commit() else { panic!("not its turn") };
+    let Err(CommitRefused::Busy(fourth)) = fourth.try_commit() else { panic!("not its turn") };
     second.store(4096, 10, 1).unwrap();
     assert_eq!(index.peek(key(1)).map(|found| found.sequence), Some(sequence));
     let sequence = fourth.sequence();
     fourth.try_commit().unwrap().store(4096, 10, 1).unwrap();
-    assert_eq!(first.commit().unwrap_err(), Refused::Older);
+    assert_eq!(first.commit().unwrap_err(), ClaimRefused::Older);
     assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.claims)), Some((sequence, 0)));
 }
 
@@ -116,7 +119,7 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
     assert_eq!(index.bytes_on_disk(), 0);
     let after = index.claim(key(1), 1);
     // One before it has put its file in place, one while it did.
-    assert_eq!(early.commit().unwrap_err(), Refused::Purged);
+    assert_eq!(early.commit().unwrap_err(), ClaimRefused::Purged);
     drop(late.store(4096, 10, 1).unwrap_err());
     assert_eq!(index.bytes_on_disk(), 0);
     after.commit().unwrap().store(512, 10, 1).unwrap();
@@ -131,7 +134,7 @@ fn file_removal_may_hit_the_successor() {
     let index = index(100);
     store(&index, key(1), 4096, 1);
     let mut gone = Vec::new();
-    index.evict(Excess::Entries(1), 1, &mut gone);
+    index.evict(EvictionTarget::Entries(1), 1, &mut gone);
     // Nothing came into its place.
     assert!(index.unlinked(key(1)).is_none());
     // It came before the removal or after it: nobody knows, so it goes as well.
@@ -180,9 +183,9 @@ fn the_oldest_go_whatever_their_shard() {
     for number in 0..500 {
         store(&index, key(number), 1, number);
     }
-    assert!(index.look(key(0), 500).is_some());
+    assert!(index.lookup(key(0), 500).is_some());
     let mut gone = Vec::new();
-    assert_eq!(index.evict(Excess::Bytes(3), 500, &mut gone), Progress::Done);
+    assert_eq!(index.evict(EvictionTarget::Bytes(3), 500, &mut gone), Progress::Done);
     assert_eq!(keys(&gone), [key(1), key(2), key(3)]);
     gone.clear();
     assert_eq!(index.expire(600, 595, &mut gone), Progress::Done);
@@ -211,7 +214,7 @@ fn full_zone_evicts_the_oldest_entry() {
     let counts = index.counts();
     assert_eq!((counts.entries, counts.entries_max), (11, 5));
     let mut gone = Vec::new();
-    assert_eq!(index.evict(Excess::Entries(6), 12, &mut gone), Progress::Done);
+    assert_eq!(index.evict(EvictionTarget::Entries(6), 12, &mut gone), Progress::Done);
     assert_eq!((index.len(), gone.len()), (5, 6));
     // What is filled stays, and is no error.
     let claims: Vec<_> = (100..150).map(|number| index.claim(key(number), 13)).collect();
@@ -224,7 +227,8 @@ fn full_zone_evicts_the_oldest_entry() {
 fn a_million_entries_take_96_bytes_each() {
     let index = index(2_000_000);
     let count = 1_000_000;
-    let known = |number| Known { key: spread(number), sequence: 1, since: 1, size: 512, valid_until: 0 };
+    let known =
+        |number| LoadedEntry { key: spread(number), sequence: 1, since: 1, size: 512, valid_until: 0 };
     for number in 0..count {
         index.load(&known(number), 1);
     }
@@ -234,7 +238,7 @@ fn a_million_entries_take_96_bytes_each() {
     assert!(per_entry <= ENTRY_SIZE as f64, "{per_entry}");
     // And what is empty goes back: a piece or two for each shard and kind.
     let mut gone = Vec::new();
-    while index.evict(Excess::Entries(u64::MAX), 1, &mut gone) == Progress::More {
+    while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut gone) == Progress::More {
         gone.clear();
     }
     assert_eq!((index.len(), index.bytes_on_disk()), (0, 0));
@@ -264,7 +268,7 @@ fn scan_finds_remaining_entries_during_removals() {
     for number in 0..5000 {
         store(&index, key(number), 1, 1);
     }
-    let (mut cursor, mut seen, mut number) = (Cursor::default(), Vec::new(), 0);
+    let (mut cursor, mut seen, mut number) = (ScanCursor::default(), Vec::new(), 0);
     while index.scan(&mut cursor, &mut seen) == Progress::More {
         // Of those with even numbers some go, and new ones come.
         index.remove(key(number * 2));
@@ -290,7 +294,7 @@ fn sweep_reports_purges_that_still_apply() {
     let sweep = || {
         let (mut cursor, mut seen) = (index.sweep(latest), Vec::new());
         while index.scan(&mut cursor, &mut seen) == Progress::More {}
-        seen.iter().filter_map(Seen::alive_since).min()
+        seen.iter().filter_map(ScannedEntry::alive_since).min()
     };
     assert_eq!(sweep(), Some(stored));
     index.confirm(key(1), stored, latest);
@@ -298,7 +302,7 @@ fn sweep_reports_purges_that_still_apply() {
     assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.checked)), Some((stored, latest)));
     assert_eq!(sweep(), Some(claim.sequence()));
     // Behind the sweep nothing older comes.
-    assert_eq!(claim.variant(key(3), 1).unwrap_err(), Refused::Swept);
+    assert_eq!(claim.variant(key(3), 1).unwrap_err(), ClaimRefused::Swept);
     drop(claim);
     assert_eq!(sweep(), Some(latest));
     assert!(index.claim(key(2), 1).variant(key(3), 1).is_ok());
@@ -307,16 +311,16 @@ fn sweep_reports_purges_that_still_apply() {
 #[test]
 fn loaded_entries_count_as_older_than_known_ones() {
     let index = index(100);
-    let known = Known { key: key(1), sequence: 7, since: 5, size: 512, valid_until: 90 };
-    assert!(matches!(index.load(&known, 3), Loaded::Added(None)));
+    let known = LoadedEntry { key: key(1), sequence: 7, since: 5, size: 512, valid_until: 90 };
+    assert!(matches!(index.load(&known, 3), LoadOutcome::Added(None)));
     let found = index.peek(key(1)).unwrap();
     assert_eq!((found.sequence, found.checked, found.since, found.valid_until), (7, 7, 5, 90));
-    assert!(matches!(index.load(&Known { size: 1024, ..known }, 3), Loaded::Known));
+    assert!(matches!(index.load(&LoadedEntry { size: 1024, ..known }, 3), LoadOutcome::Known));
     // Of one whose uses were counted the file is taken; of one whose file is on its way it is not.
     index.count_use(key(2), 3);
-    assert!(matches!(index.load(&Known { key: key(2), ..known }, 3), Loaded::Added(None)));
+    assert!(matches!(index.load(&LoadedEntry { key: key(2), ..known }, 3), LoadOutcome::Added(None)));
     let commit = index.claim(key(3), 3).commit().unwrap();
-    assert!(matches!(index.load(&Known { key: key(3), ..known }, 3), Loaded::Known));
+    assert!(matches!(index.load(&LoadedEntry { key: key(3), ..known }, 3), LoadOutcome::Known));
     commit.store(512, 9, 3).unwrap();
     assert_eq!((index.bytes_on_disk(), index.counts().files), (3 * 512, 3));
 }

@@ -4,7 +4,7 @@ use tw_http::num;
 
 /// Why a request went on to the origin (RFC 9211 section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forward {
+pub enum ForwardReason {
     /// The configuration had the cache left out.
     Bypass,
     /// The method.
@@ -23,19 +23,19 @@ pub enum Forward {
     Partial,
 }
 
-impl Forward {
+impl ForwardReason {
     /// The word of RFC 9211.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Forward::Bypass => "bypass",
-            Forward::Method => "method",
-            Forward::UriMiss => "uri-miss",
-            Forward::VaryMiss => "vary-miss",
-            Forward::Miss => "miss",
-            Forward::Request => "request",
-            Forward::Stale => "stale",
-            Forward::Partial => "partial",
+            ForwardReason::Bypass => "bypass",
+            ForwardReason::Method => "method",
+            ForwardReason::UriMiss => "uri-miss",
+            ForwardReason::VaryMiss => "vary-miss",
+            ForwardReason::Miss => "miss",
+            ForwardReason::Request => "request",
+            ForwardReason::Stale => "stale",
+            ForwardReason::Partial => "partial",
         }
     }
 }
@@ -46,7 +46,7 @@ pub struct CacheStatus<'a> {
     /// The name of the cache.
     pub cache: &'a str,
     /// Why the origin was asked; `None` if it was not: a hit.
-    pub forward: Option<Forward>,
+    pub forward: Option<ForwardReason>,
     /// The status that the origin answered with.
     pub forward_status: Option<u16>,
     /// For how many seconds the response is still fresh; negative if it has expired.
@@ -57,7 +57,7 @@ pub struct CacheStatus<'a> {
     pub is_collapsed: bool,
     /// The text of the key; left out if it is not ASCII.
     pub key: Option<&'a [u8]>,
-    /// Anything else, e.g. the word of [`Why`](super::Why).
+    /// Anything else, e.g. the word of [`NoStoreReason`](super::NoStoreReason).
     pub detail: Option<&'a str>,
 }
 
@@ -136,7 +136,7 @@ mod tests {
             (
                 CacheStatus {
                     cache: "two words",
-                    forward: Some(Forward::Stale),
+                    forward: Some(ForwardReason::Stale),
                     forward_status: Some(304),
                     is_stored: true,
                     is_collapsed: true,
@@ -148,7 +148,7 @@ mod tests {
             ),
             (
                 CacheStatus {
-                    forward: Some(Forward::UriMiss),
+                    forward: Some(ForwardReason::UriMiss),
                     ttl_s: None,
                     key: Some(b"\xff"),
                     detail: Some("a\r\nb"),

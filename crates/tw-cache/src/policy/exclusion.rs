@@ -2,26 +2,26 @@
 
 use tw_http::{Fields, Known, hop};
 
-use super::rfc9111::Control;
-use super::{Ignored, Reading, Rules};
+use super::rfc9111::ResponseDirectives;
+use super::{IgnoredFields, Rules, Ruleset};
 
 /// Fields of proxy authentication: they belong to one client of the proxy.
 const OF_PROXIES: [&[u8]; 2] = [b"Proxy-Authenticate", b"Proxy-Authentication-Info"];
 
-/// Removes what concerns the connection that the response came on, and, by the rules of RFC 9111, what belongs to proxies and
-/// what `no-cache="…"` and `private="…"` name (sections 5.2.2.4 and 5.2.2.7). Cost: copies these names.
-pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: Ignored) {
+/// Removes what concerns the connection that the response came on, and, by the rules of RFC 9111, what belongs to
+/// proxies and what `no-cache="…"` and `private="…"` name (sections 5.2.2.4 and 5.2.2.7). Cost: copies these names.
+pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: IgnoredFields) {
     let connection: Vec<Vec<u8>> = fields.get_all(b"Connection").map(<[u8]>::to_vec).collect();
     let mut named = Vec::new();
-    if rules.reading == Reading::Rfc9111 {
-        let control = Control::of(fields, rules, ignored);
+    if rules.reading == Ruleset::Rfc9111 {
+        let control = ResponseDirectives::of(fields, rules, ignored);
         let (no_cache, private) = (&control.says.no_cache, &control.says.private);
         if !no_cache.is_empty() || !private.is_empty() {
             let is_named = |name: &&[u8]| no_cache.has(name) || private.has(name);
             named = fields.iter().map(|(name, _)| name).filter(is_named).map(<[u8]>::to_vec).collect();
         }
     }
-    let is_rfc = rules.reading == Reading::Rfc9111;
+    let is_rfc = rules.reading == Ruleset::Rfc9111;
     fields.retain(|name, _| {
         let is_named = named.iter().any(|one| one.eq_ignore_ascii_case(name));
         !is_named && !belongs_to_hop(name, connection.iter().map(Vec::as_slice), is_rfc)

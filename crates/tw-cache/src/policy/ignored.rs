@@ -4,34 +4,34 @@ use std::ops::BitOr;
 
 /// A set of fields, as a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ignored(u8);
+pub struct IgnoredFields(u8);
 
-impl Ignored {
+impl IgnoredFields {
     /// No field.
-    pub const NONE: Ignored = Ignored(0);
+    pub const NONE: IgnoredFields = IgnoredFields(0);
     /// `X-Accel-Expires`
-    pub const X_ACCEL_EXPIRES: Ignored = Ignored(1);
+    pub const X_ACCEL_EXPIRES: IgnoredFields = IgnoredFields(1);
     /// `Expires`
-    pub const EXPIRES: Ignored = Ignored(1 << 1);
+    pub const EXPIRES: IgnoredFields = IgnoredFields(1 << 1);
     /// `Cache-Control`, and what replaces it (`Rules::targeted`)
-    pub const CACHE_CONTROL: Ignored = Ignored(1 << 2);
+    pub const CACHE_CONTROL: IgnoredFields = IgnoredFields(1 << 2);
     /// `Set-Cookie`
-    pub const SET_COOKIE: Ignored = Ignored(1 << 3);
+    pub const SET_COOKIE: IgnoredFields = IgnoredFields(1 << 3);
     /// `Vary`
-    pub const VARY: Ignored = Ignored(1 << 4);
+    pub const VARY: IgnoredFields = IgnoredFields(1 << 4);
 
     /// Returns `true` if all of these are in the set.
     #[inline]
     #[must_use]
-    pub fn has(self, fields: Ignored) -> bool {
+    pub fn has(self, fields: IgnoredFields) -> bool {
         self.0 & fields.0 == fields.0
     }
 }
 
-impl BitOr for Ignored {
-    type Output = Ignored;
+impl BitOr for IgnoredFields {
+    type Output = IgnoredFields;
 
-    fn bitor(self, other: Ignored) -> Ignored {
-        Ignored(self.0 | other.0)
+    fn bitor(self, other: IgnoredFields) -> IgnoredFields {
+        IgnoredFields(self.0 | other.0)
     }
 }

@@ -2,11 +2,11 @@
 
 use tw_http::{Fields, Known, Method};
 
-use super::{Reading, Rules};
+use super::{Rules, Ruleset};
 
 /// Scheme and authority that requests came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site<'a> {
+pub struct UriOrigin<'a> {
     /// True for a request over TLS.
     pub is_https: bool,
     /// The host without a port, an address of IPv6 in brackets.
@@ -15,7 +15,7 @@ pub struct Site<'a> {
     pub port: Option<u16>,
 }
 
-impl Site<'_> {
+impl UriOrigin<'_> {
     fn port(&self) -> u16 {
         self.port.unwrap_or(if self.is_https { 443 } else { 80 })
     }
@@ -35,20 +35,20 @@ impl Site<'_> {
     }
 }
 
-/// Shows path and query of each URL whose stored responses are invalid after this response to a request for `target`: the
-/// request's own, and those of `Location` and `Content-Location` if they are of the same site. They begin with `/`. By nginx's
-/// rules there are none. Cost: allocates for a `Location`.
+/// Shows path and query of each URL whose stored responses are invalid after this response to a request for `target`:
+/// the request's own, and those of `Location` and `Content-Location` if they are of the same site. They begin with
+/// `/`. By nginx's rules there are none. Cost: allocates for a `Location`.
 pub fn invalidated(
     method: Method,
     status: u16,
-    site: &Site<'_>,
+    site: &UriOrigin<'_>,
     target: &[u8],
     fields: &Fields,
     rules: &Rules,
     see: &mut dyn FnMut(&[u8]),
 ) {
     let is_success = (200..400).contains(&status);
-    if rules.reading == Reading::Nginx || method.is_safe() || !is_success {
+    if rules.reading == Ruleset::Nginx || method.is_safe() || !is_success {
         return;
     }
     let target = without_fragment(target);
@@ -68,7 +68,7 @@ fn without_fragment(text: &[u8]) -> &[u8] {
 }
 
 /// Path and query of a reference (RFC 3986 section 5.2); `None` if it leads to another site.
-fn resolve(reference: &[u8], site: &Site<'_>, base: &[u8]) -> Option<Vec<u8>> {
+fn resolve(reference: &[u8], site: &UriOrigin<'_>, base: &[u8]) -> Option<Vec<u8>> {
     let reference = without_fragment(reference);
     let ends = |text: &[u8], of: &[u8]| text.iter().position(|byte| of.contains(byte)).unwrap_or(text.len());
     let mut rest = reference;
@@ -137,7 +137,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const SITE: Site<'_> = Site { is_https: false, host: b"example.com", port: None };
+    const SITE: UriOrigin<'_> = UriOrigin { is_https: false, host: b"example.com", port: None };
 
     #[test]
     fn references_rfc3986_section_5_4() {
@@ -171,7 +171,7 @@ mod tests {
             let got = resolve(reference.as_bytes(), &SITE, base.as_bytes());
             assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{reference:?}");
         }
-        let site = Site { is_https: true, host: b"[::1]", port: Some(8443) };
+        let site = UriOrigin { is_https: true, host: b"[::1]", port: Some(8443) };
         assert_eq!(resolve(b"https://[::1]:8443/x", &site, b"/").as_deref(), Some(&b"/x"[..]));
         assert_eq!(resolve(b"https://[::1]/x", &site, b"/"), None);
     }

@@ -3,24 +3,25 @@
 use tw_http::{Fields, Known, Name};
 
 use super::exclusion::belongs_to_hop;
-use super::rfc9111::{self, Control};
-use super::{Lifetime, Reading, Request, Response, Rules, Terms, Why, nginx};
+use super::rfc9111::{self, ResponseDirectives};
+use super::{Lifetime, NoStoreReason, Request, Response, Rules, Ruleset, StoreSettings, nginx};
 
 /// Returns `true` if a 304 is about the response that is stored with this entity tag, empty for none (RFC 9111
 /// section 4.3.4). A 304 with another strong tag is not; by nginx's rules it is.
 #[must_use]
 pub fn is_about(etag: &[u8], update: &Fields, rules: &Rules) -> bool {
     let told = update.get_known(Known::ETag).filter(|told| told.starts_with(b"\""));
-    rules.reading == Reading::Nginx || told.is_none_or(|told| told == etag)
+    rules.reading == Ruleset::Nginx || told.is_none_or(|told| told == etag)
 }
 
 /// Updates the stored fields with those of a 304. By nginx's rules they stay as they are.
 ///
-/// Section 3.2: each field of the 304 replaces all stored ones of its name. Those that describe the stored bytes do not
-/// (`Content-Length`, `Content-Encoding`, `Content-Range`), and a cookie is for the client that the 304 was for. `Age` and
-/// `Date` tell when a response was made, so the old ones go in any case. A `Vary` that changes makes another variant of it.
+/// Section 3.2: each field of the 304 replaces all stored ones of its name. Those that describe the stored bytes do
+/// not (`Content-Length`, `Content-Encoding`, `Content-Range`), and a cookie is for the client that the 304 was for.
+/// `Age` and `Date` tell when a response was made, so the old ones go in any case. A `Vary` that changes makes
+/// another variant of it.
 pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
-    if rules.reading == Reading::Nginx {
+    if rules.reading == Ruleset::Nginx {
         return;
     }
     stored.remove_known(Known::Age);
@@ -45,20 +46,20 @@ pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
 ///
 /// # Errors
 ///
-/// By the rules of RFC 9111 the response may not be reused, or nothing gives it a lifetime ([`Why::NoValidity`]); it
-/// may still be sent to this client. By nginx's rules it stays stored as it was.
+/// By the rules of RFC 9111 the response may not be reused, or nothing gives it a lifetime
+/// ([`NoStoreReason::NoValidity`]); it may still be sent to this client. By nginx's rules it stays stored as it was.
 pub fn freshen(
     request: &impl Request,
     stored: &Response<'_>,
     update: &Fields,
     now: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     match rules.reading {
-        Reading::Nginx => nginx::freshen(update, stored.fields, now, rules, terms),
-        Reading::Rfc9111 => {
-            let control = Control::of(stored.fields, rules, terms.ignored);
+        Ruleset::Nginx => nginx::freshen(update, stored.fields, now, rules, terms),
+        Ruleset::Rfc9111 => {
+            let control = ResponseDirectives::of(stored.fields, rules, terms.ignored);
             rfc9111::allows(request, stored, &control, terms)?;
             rfc9111::lifetime(stored, &control, now, rules, terms)
         }

@@ -6,10 +6,10 @@
 //! a 304 arrives      ── freshen ───► Lifetime, and merge updates the fields
 //! ```
 //!
-//! There are two tables of rules. [`Reading::Nginx`] is what nginx does (`ngx_http_upstream.c`, `ngx_http_file_cache.c`): an
-//! accelerator in front of a site that its operator knows, which obeys the site's fields and not its clients.
-//! [`Reading::Rfc9111`] is a shared cache as RFC 9111 has it, with RFC 5861 (`stale-*`), RFC 8246 (`immutable`) and RFC 9213
-//! (targeted fields). Each rule names its section.
+//! There are two tables of rules. [`Ruleset::Nginx`] is what nginx does (`ngx_http_upstream.c`,
+//! `ngx_http_file_cache.c`): an accelerator in front of a site that its operator knows, which obeys the site's fields
+//! and not its clients. [`Ruleset::Rfc9111`] is a shared cache as RFC 9111 has it, with RFC 5861 (`stale-*`), RFC
+//! 8246 (`immutable`) and RFC 9213 (targeted fields). Each rule names its section.
 //!
 //! Times are seconds since 1970. A fresh hit allocates nothing here.
 
@@ -30,16 +30,16 @@ mod targeted;
 mod tests;
 mod vary;
 
-pub use cache_status::{CacheStatus, Forward};
+pub use cache_status::{CacheStatus, ForwardReason};
 pub use directive::{CacheControl, DELTA_MAX, Directives, NAME_LISTS_MAX, Names};
 pub use exclusion::exclude;
-pub use ignored::Ignored;
-pub use invalidate::{Site, invalidated};
+pub use ignored::IgnoredFields;
+pub use invalidate::{UriOrigin, invalidated};
 pub use lifetime::{Duties, Lifetime, current_age};
 pub use merge::{freshen, is_about, merge};
-pub use resume::{Continues, Missing, continues, strong_validator};
-pub use reuse::{Because, Use, Window, may_use, wants_nothing_stored, wants_only_stored};
-pub use store::{Why, may_store, validators};
+pub use resume::{MissingRange, Resumption, continues, strong_validator};
+pub use reuse::{Reuse, ValidateReason, Window, may_use, wants_nothing_stored, wants_only_stored};
+pub use store::{NoStoreReason, may_store, validators};
 pub use vary::{NGINX_VARY_MAX, VARY_MAX, describe_variant, variant, vary};
 
 use bytes::Bytes;
@@ -70,7 +70,7 @@ pub const LIMITS: &[Limit] = &[
 
 /// Set of rules by which fields of responses and requests are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum Ruleset {
     /// As nginx does.
     Nginx,
     /// As RFC 9111 asks of a shared cache.
@@ -81,22 +81,23 @@ pub enum Reading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Base rules.
-    pub reading: Reading,
-    /// The longest lifetime that is guessed from `Last-Modified`, in seconds; 0 means that none is (RFC 9111 section 4.2.2).
+    pub reading: Ruleset,
+    /// The longest lifetime that is guessed from `Last-Modified`, in seconds; 0 means that none is (RFC 9111 section
+    /// 4.2.2).
     pub heuristic_max_s: u32,
-    /// Names of fields that replace `Cache-Control` and `Expires`, the most important first, such as `CDN-Cache-Control` (RFC
-    /// 9213 section 2.2). Whoever asks for that means it, whosever rules count otherwise.
+    /// Names of fields that replace `Cache-Control` and `Expires`, the most important first, such as
+    /// `CDN-Cache-Control` (RFC 9213 section 2.2). Whoever asks for that means it, whosever rules count otherwise.
     pub targeted: Vec<Bytes>,
 }
 
 impl Rules {
     /// Rules of nginx: no heuristic freshness, no targeted fields.
-    pub const NGINX: Rules = Rules { reading: Reading::Nginx, heuristic_max_s: 0, targeted: Vec::new() };
+    pub const NGINX: Rules = Rules { reading: Ruleset::Nginx, heuristic_max_s: 0, targeted: Vec::new() };
 
     /// Rules of RFC 9111 for a shared cache. Heuristic freshness is at most a day: section 4.2.2 wants a warning
     /// beyond that.
     pub const RFC9111: Rules =
-        Rules { reading: Reading::Rfc9111, heuristic_max_s: 86_400, targeted: Vec::new() };
+        Rules { reading: Ruleset::Rfc9111, heuristic_max_s: 86_400, targeted: Vec::new() };
 }
 
 /// Access to the parts of a request that the rules depend on.
@@ -143,9 +144,9 @@ pub struct Response<'a> {
 
 /// Configured settings for a response, beyond the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct StoreSettings {
     /// `proxy_cache_valid` for this status, in seconds.
     pub valid_s: Option<u32>,
     /// `proxy_ignore_headers`.
-    pub ignored: Ignored,
+    pub ignored: IgnoredFields,
 }

@@ -11,44 +11,48 @@
 //! | `Set-Cookie`, `Vary: *` | refuse for good |
 //! | `stale-while-revalidate`, `stale-if-error` | how long afterwards |
 //!
-//! A targeted field (`proxy_cache_targeted`, RFC 9213) that can be read stands for all lines of `Cache-Control` and `Expires`, at
-//! the place of its first line. nginx has none.
+//! A targeted field (`proxy_cache_targeted`, RFC 9213) that can be read stands for all lines of `Cache-Control` and
+//! `Expires`, at the place of its first line. nginx has none.
 //!
-//! If none of them says anything, `proxy_cache_valid` does. Directives are found anywhere in the line, as nginx finds them,
-//! also inside other words and quotes: `no-cache="Set-Cookie"` refuses. What the request says does not matter, `Authorization`
-//! included.
+//! If none of them says anything, `proxy_cache_valid` does. Directives are found anywhere in the line, as nginx finds
+//! them, also inside other words and quotes: `no-cache="Set-Cookie"` refuses. What the request says does not matter,
+//! `Authorization` included.
 
 use tw_http::{Fields, Known, date, num};
 
 use super::vary::{self, NGINX_VARY_MAX};
-use super::{CacheControl, Directives, Duties, Ignored, Lifetime, Response, Rules, Terms, Why, targeted};
+use super::{
+    CacheControl, Directives, Duties, IgnoredFields, Lifetime, NoStoreReason, Response, Rules, StoreSettings,
+    targeted,
+};
 
 pub(super) fn may_store(
     response: &Response<'_>,
     now: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     let mut state = State::default();
     state.read(response.fields, now, rules, terms.ignored);
-    if !terms.ignored.has(Ignored::VARY) {
+    if !terms.ignored.has(IgnoredFields::VARY) {
         state.refuse(vary::check(response.fields, NGINX_VARY_MAX).err());
     }
-    if let Some(why) = state.refused.or(state.no_cache).or(state.expired.then_some(Why::Expired)) {
+    if let Some(why) = state.refused.or(state.no_cache).or(state.expired.then_some(NoStoreReason::Expired)) {
         return Err(why);
     }
     state.lifetime(now, terms)
 }
 
-/// The lifetime after a 304: what its fields say; if they say nothing, what the stored ones say, counted anew; if they do not
-/// either, `proxy_cache_valid` for the stored status. Refusals in it do not matter (`ngx_http_upstream_test_next`).
+/// The lifetime after a 304: what its fields say; if they say nothing, what the stored ones say, counted anew; if
+/// they do not either, `proxy_cache_valid` for the stored status. Refusals in it do not matter
+/// (`ngx_http_upstream_test_next`).
 pub(super) fn freshen(
     update: &Fields,
     stored: &Fields,
     now: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     let mut state = State::default();
     state.read(update, now, rules, terms.ignored);
     if state.valid_until.is_none() {
@@ -67,9 +71,9 @@ struct State {
     while_revalidate: u32,
     if_error: u32,
     /// Refused for good.
-    refused: Option<Why>,
+    refused: Option<NoStoreReason>,
     /// Refused until `X-Accel-Expires` says otherwise.
-    no_cache: Option<Why>,
+    no_cache: Option<NoStoreReason>,
     /// Refused by `Expires`, until something else says otherwise.
     expired: bool,
     /// True if there was an `X-Accel-Expires`, even an ignored one.
@@ -78,9 +82,9 @@ struct State {
 }
 
 impl State {
-    fn read(&mut self, fields: &Fields, now: i64, rules: &Rules, ignored: Ignored) {
+    fn read(&mut self, fields: &Fields, now: i64, rules: &Rules, ignored: IgnoredFields) {
         let mut targeted = None;
-        if !ignored.has(Ignored::CACHE_CONTROL) {
+        if !ignored.has(IgnoredFields::CACHE_CONTROL) {
             targeted = rules.targeted.iter().find_map(|name| Some((name, targeted::read(fields, name)?)));
         }
         let asks = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
@@ -102,28 +106,28 @@ impl State {
                 // The second one of these counts for nothing.
                 Some(Known::XAccelExpires) if !self.has_accel => {
                     self.has_accel = true;
-                    if !ignored.has(Ignored::X_ACCEL_EXPIRES) {
+                    if !ignored.has(IgnoredFields::X_ACCEL_EXPIRES) {
                         self.accel_expires(value, now);
                     }
                 }
-                Some(Known::CacheControl) if !ignored.has(Ignored::CACHE_CONTROL) => {
+                Some(Known::CacheControl) if !ignored.has(IgnoredFields::CACHE_CONTROL) => {
                     self.cache_control(value, now);
                 }
                 Some(Known::Expires) if !self.has_expires => {
                     self.has_expires = true;
-                    if !ignored.has(Ignored::EXPIRES) {
+                    if !ignored.has(IgnoredFields::EXPIRES) {
                         self.expires(value, now);
                     }
                 }
-                Some(Known::SetCookie) if !ignored.has(Ignored::SET_COOKIE) => {
-                    self.refuse(Some(Why::SetCookie));
+                Some(Known::SetCookie) if !ignored.has(IgnoredFields::SET_COOKIE) => {
+                    self.refuse(Some(NoStoreReason::SetCookie));
                 }
                 _ => {}
             }
         }
     }
 
-    fn refuse(&mut self, why: Option<Why>) {
+    fn refuse(&mut self, why: Option<NoStoreReason>) {
         self.refused = self.refused.or(why);
     }
 
@@ -137,7 +141,7 @@ impl State {
             None => return,
             // `@0` is a time, which means here that there is none.
             Some(0) if since == 0 => self.valid_until = None,
-            Some(0) => return self.refuse(Some(Why::AccelExpires)),
+            Some(0) => return self.refuse(Some(NoStoreReason::AccelExpires)),
             Some(number) => self.valid_until = Some(number.saturating_add(since)),
         }
         (self.no_cache, self.expired) = (None, false);
@@ -145,9 +149,11 @@ impl State {
 
     fn cache_control(&mut self, value: &[u8], now: i64) {
         if !(self.has_accel && self.valid_until.is_some()) {
-            for (word, why) in
-                [(&b"no-cache"[..], Why::NoCache), (b"no-store", Why::NoStore), (b"private", Why::Private)]
-            {
+            for (word, why) in [
+                (&b"no-cache"[..], NoStoreReason::NoCache),
+                (b"no-store", NoStoreReason::NoStore),
+                (b"private", NoStoreReason::Private),
+            ] {
                 if behind(value, word).is_some() {
                     self.no_cache = self.no_cache.or(Some(why));
                     return;
@@ -155,9 +161,9 @@ impl State {
             }
             if let Some(number) = behind(value, b"s-maxage=").or_else(|| behind(value, b"max-age=")) {
                 match seconds(number) {
-                    None => return self.refuse(Some(Why::BadNumber)),
+                    None => return self.refuse(Some(NoStoreReason::BadNumber)),
                     Some(0) => {
-                        self.no_cache = self.no_cache.or(Some(Why::MaxAge));
+                        self.no_cache = self.no_cache.or(Some(NoStoreReason::MaxAge));
                         return;
                     }
                     Some(seconds) => {
@@ -168,12 +174,12 @@ impl State {
             }
         }
         if let Some(number) = behind(value, b"stale-while-revalidate=") {
-            let Some(seconds) = seconds(number) else { return self.refuse(Some(Why::BadNumber)) };
+            let Some(seconds) = seconds(number) else { return self.refuse(Some(NoStoreReason::BadNumber)) };
             self.while_revalidate = narrow(seconds);
             self.if_error = self.while_revalidate;
         }
         if let Some(number) = behind(value, b"stale-if-error=") {
-            let Some(seconds) = seconds(number) else { return self.refuse(Some(Why::BadNumber)) };
+            let Some(seconds) = seconds(number) else { return self.refuse(Some(NoStoreReason::BadNumber)) };
             self.if_error = narrow(seconds);
         }
     }
@@ -182,13 +188,13 @@ impl State {
     fn targeted(&mut self, says: &CacheControl<'_>, now: i64) {
         if !(self.has_accel && self.valid_until.is_some()) {
             let refusals = [
-                (says.has(Directives::NO_CACHE) || !says.no_cache.is_empty(), Why::NoCache),
-                (says.has(Directives::NO_STORE), Why::NoStore),
-                (says.has(Directives::PRIVATE) || !says.private.is_empty(), Why::Private),
+                (says.has(Directives::NO_CACHE) || !says.no_cache.is_empty(), NoStoreReason::NoCache),
+                (says.has(Directives::NO_STORE), NoStoreReason::NoStore),
+                (says.has(Directives::PRIVATE) || !says.private.is_empty(), NoStoreReason::Private),
             ];
             let seconds = says.s_maxage.or(says.max_age);
             let refused = refusals.iter().find(|(is_said, _)| *is_said).map(|(_, why)| *why);
-            if let Some(why) = refused.or((seconds == Some(0)).then_some(Why::MaxAge)) {
+            if let Some(why) = refused.or((seconds == Some(0)).then_some(NoStoreReason::MaxAge)) {
                 self.no_cache = self.no_cache.or(Some(why));
                 return;
             }
@@ -215,14 +221,14 @@ impl State {
         }
     }
 
-    fn lifetime(&self, now: i64, terms: &Terms) -> Result<Lifetime, Why> {
+    fn lifetime(&self, now: i64, terms: &StoreSettings) -> Result<Lifetime, NoStoreReason> {
         let by_status = || {
             let seconds = terms.valid_s.filter(|&seconds| seconds != 0)?;
             Some(now.saturating_add(i64::from(seconds)))
         };
         Ok(Lifetime {
             responded: now,
-            valid_until: self.valid_until.or_else(by_status).ok_or(Why::NoValidity)?,
+            valid_until: self.valid_until.or_else(by_status).ok_or(NoStoreReason::NoValidity)?,
             stale_while_revalidate_s: self.while_revalidate,
             stale_if_error_s: self.if_error,
             initial_age_s: 0,
@@ -242,8 +248,8 @@ fn behind<'a>(value: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
     value.get(at + word.len()..)
 }
 
-/// A number up to a comma, a semicolon or a space; 0 if nothing is there, `None` if it is no number. What is too large is the
-/// largest, whatever follows.
+/// A number up to a comma, a semicolon or a space; 0 if nothing is there, `None` if it is no number. What is too
+/// large is the largest, whatever follows.
 fn seconds(text: &[u8]) -> Option<i64> {
     let mut sum: i64 = 0;
     for &byte in text {

@@ -1,4 +1,5 @@
-//! Continuing a response that broke off, by a range request to the origin (RFC 9110 sections 13.1.5 and 14, RFC 9111 section 3.4).
+//! Continuing a response that broke off, by a range request to the origin (RFC 9110 sections 13.1.5 and 14, RFC 9111
+//! section 3.4).
 
 use bytes::Bytes;
 use tw_http::range::{ByteRange, ContentRange};
@@ -11,7 +12,7 @@ const STRONG_AFTER: i64 = 1;
 
 /// The part of a response that another response has to deliver.
 #[derive(Clone, Copy, Debug)]
-pub struct Missing {
+pub struct MissingRange {
     /// First byte that is wanted.
     pub from: u64,
     /// Bytes of the whole representation, if they are known.
@@ -20,15 +21,16 @@ pub struct Missing {
 
 /// A response that delivers what is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Continues {
+pub struct Resumption {
     /// Position of the first byte of its body in the representation.
     pub begins_at: u64,
     /// Bytes of the whole representation, if they are known.
     pub length: Option<u64>,
 }
 
-/// The value of `If-Range` for a response with these fields: its validator, if that is strong. A weak or overlong entity tag
-/// is none, and hides the `Last-Modified` beside it: the origin has said that equal bytes are not promised.
+/// The value of `If-Range` for a response with these fields: its validator, if that is strong. A weak or overlong
+/// entity tag is none, and hides the `Last-Modified` beside it: the origin has said that equal bytes are not
+/// promised.
 #[must_use]
 pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
     // Another status has no ranges.
@@ -45,10 +47,10 @@ pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
     is_strong.then(|| fields.share(b"Last-Modified")).flatten()
 }
 
-/// Checks that a response continues the one with the fields `before`, of which `missing` is wanted: a 206 of exactly that range, or
-/// a 200, with the same validator and coding. `None` if it does not.
+/// Checks that a response continues the one with the fields `before`, of which `missing` is wanted: a 206 of exactly
+/// that range, or a 200, with the same validator and coding. `None` if it does not.
 #[must_use]
-pub fn continues(before: &Fields, missing: Missing, status: u16, after: &Fields) -> Option<Continues> {
+pub fn continues(before: &Fields, missing: MissingRange, status: u16, after: &Fields) -> Option<Resumption> {
     let is_same = |known: Known| before.get_known(known) == after.get_known(known);
     let has_validator = before.has(Known::ETag) || before.has(Known::LastModified);
     if !has_validator || !is_same(Known::ETag) || !is_same(Known::ContentEncoding) {
@@ -67,14 +69,14 @@ pub fn continues(before: &Fields, missing: Missing, status: u16, after: &Fields)
     match status {
         200 => {
             let said = after.get_known(Known::ContentLength).and_then(tw_http::num::parse);
-            Some(Continues { begins_at: 0, length: length(said)? })
+            Some(Resumption { begins_at: 0, length: length(said)? })
         }
         206 => {
             let said = after.get_known(Known::ContentRange).and_then(ContentRange::parse)?;
             let wanted = ByteRange { start: missing.from, end: u64::MAX };
             let length = length(said.length)?;
             (said.is_all_of(wanted) && missing.from < said.range.end)
-                .then_some(Continues { begins_at: missing.from, length })
+                .then_some(Resumption { begins_at: missing.from, length })
         }
         _ => None,
     }
@@ -117,8 +119,8 @@ mod tests {
     fn another_validator_range_or_length_is_refused() {
         const TAG: &str = "ETag: \"a\"";
         let before = fields(&[TAG, MODIFIED]);
-        let missing = Missing { from: 3, length: Some(10) };
-        let part = Some(Continues { begins_at: 3, length: Some(10) });
+        let missing = MissingRange { from: 3, length: Some(10) };
+        let part = Some(Resumption { begins_at: 3, length: Some(10) });
         for (status, lines, expected) in [
             (206, &[TAG, "Content-Range: bytes 3-9/10"][..], part),
             (206, &[TAG, MODIFIED, "Content-Range: bytes 3-9/10"], part),
@@ -131,14 +133,14 @@ mod tests {
             (206, &[TAG, "Content-Range: bytes 3-10/11"], None),
             (206, &[TAG, "Content-Range: bytes 3-9/*"], None),
             (206, &[TAG], None),
-            (200, &[TAG], Some(Continues { begins_at: 0, length: Some(10) })),
+            (200, &[TAG], Some(Resumption { begins_at: 0, length: Some(10) })),
             (200, &[TAG, "Content-Length: 11"], None),
             (200, &["ETag: \"b\""], None),
             (416, &[TAG, "Content-Range: bytes */10"], None),
         ] {
             assert_eq!(continues(&before, missing, status, &fields(lines)), expected, "{status} {lines:?}");
         }
-        let unknown = Missing { from: 3, length: None };
+        let unknown = MissingRange { from: 3, length: None };
         assert_eq!(continues(&before, unknown, 206, &fields(&[TAG, "Content-Range: bytes 3-9/10"])), part);
     }
 }

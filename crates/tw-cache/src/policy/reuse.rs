@@ -1,8 +1,8 @@
 //! Reuse of a stored response (RFC 9111 section 4): whether it may be sent to a client, and what has to be done
 //! first.
 
-use super::rfc9111::with_asked;
-use super::{CacheControl, Directives, Duties, Lifetime, Reading, Request, Rules, current_age};
+use super::rfc9111::with_request_directives;
+use super::{CacheControl, Directives, Duties, Lifetime, Request, Rules, Ruleset, current_age};
 
 /// Permission to send an expired response in one situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Window {
 
 /// Why the origin is asked although the response might be fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Because {
+pub enum ValidateReason {
     /// The response says `no-cache`.
     NoCache,
     /// The client says `no-cache`.
@@ -30,7 +30,7 @@ pub enum Because {
 
 /// Permitted use of a stored response. `age` is the value of `Age`, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum Reuse {
     /// Fresh: may be sent.
     Fresh {
         /// See above.
@@ -55,7 +55,7 @@ pub enum Use {
         /// See above.
         age: u32,
         /// Why.
-        because: Because,
+        because: ValidateReason,
         /// Permission to send it if the origin fails.
         if_error: Window,
     },
@@ -66,10 +66,10 @@ pub enum Use {
 /// Permitted use of a stored response at this time. Cost: by nginx's rules, some comparisons; by those of RFC 9111 a
 /// search for one field, and a pass over it if it is present.
 #[must_use]
-pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rules) -> Use {
+pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rules) -> Reuse {
     match rules.reading {
-        Reading::Nginx => by_nginx(stored, now),
-        Reading::Rfc9111 => with_asked(request, |asked| by_rfc9111(stored, asked, now)),
+        Ruleset::Nginx => by_nginx(stored, now),
+        Ruleset::Rfc9111 => with_request_directives(request, |asked| by_rfc9111(stored, asked, now)),
     }
 }
 
@@ -77,14 +77,16 @@ pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rule
 /// one it gets a 504.
 #[must_use]
 pub fn wants_only_stored(request: &impl Request, rules: &Rules) -> bool {
-    rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::ONLY_IF_CACHED))
+    rules.reading == Ruleset::Rfc9111
+        && with_request_directives(request, |asked| asked.has(Directives::ONLY_IF_CACHED))
 }
 
 /// Returns `true` if nothing of this exchange may be stored (`no-store`, RFC 9111 section 5.2.1.5): other requests
 /// may not wait for its response either.
 #[must_use]
 pub fn wants_nothing_stored(request: &impl Request, rules: &Rules) -> bool {
-    rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::NO_STORE))
+    rules.reading == Ruleset::Rfc9111
+        && with_request_directives(request, |asked| asked.has(Directives::NO_STORE))
 }
 
 /// Permission that lasts for a number of seconds after `end`, including the last one. Zero seconds give none.
@@ -94,30 +96,30 @@ fn within(end: i64, seconds: u32, now: i64) -> Window {
 }
 
 /// `ngx_http_file_cache_read`: fresh until the second has passed.
-fn by_nginx(stored: &Lifetime, now: i64) -> Use {
+fn by_nginx(stored: &Lifetime, now: i64) -> Reuse {
     let age = current_age(stored, now);
     if stored.valid_until >= now {
-        return Use::Fresh { age };
+        return Reuse::Fresh { age };
     }
-    Use::Stale {
+    Reuse::Stale {
         age,
         while_revalidate: within(stored.valid_until, stored.stale_while_revalidate_s, now),
         if_error: within(stored.valid_until, stored.stale_if_error_s, now),
     }
 }
 
-fn by_rfc9111(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Use {
+fn by_rfc9111(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Reuse {
     let found = ignoring_cost(stored, asked, now);
     let needs_origin = match found {
-        Use::Fresh { .. } | Use::Accepted { .. } | Use::Unsatisfiable => false,
-        Use::Stale { while_revalidate, .. } => while_revalidate != Window::Open,
-        Use::Validate { .. } => true,
+        Reuse::Fresh { .. } | Reuse::Accepted { .. } | Reuse::Unsatisfiable => false,
+        Reuse::Stale { while_revalidate, .. } => while_revalidate != Window::Open,
+        Reuse::Validate { .. } => true,
     };
     // Section 5.2.1.7.
-    if needs_origin && asked.has(Directives::ONLY_IF_CACHED) { Use::Unsatisfiable } else { found }
+    if needs_origin && asked.has(Directives::ONLY_IF_CACHED) { Reuse::Unsatisfiable } else { found }
 }
 
-fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Use {
+fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Reuse {
     // A clock that goes back makes nothing younger.
     let now = now.max(stored.responded);
     let age = current_age(stored, now);
@@ -133,11 +135,11 @@ fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Use {
     };
     // Section 5.2.2.4.
     if stored.duties.has(Duties::VALIDATE) {
-        return Use::Validate { age, because: Because::NoCache, if_error: Window::Forbidden };
+        return Reuse::Validate { age, because: ValidateReason::NoCache, if_error: Window::Forbidden };
     }
     // Section 5.2.1.4.
     if asked.has(Directives::NO_CACHE) {
-        return Use::Validate { age, because: Because::RequestNoCache, if_error };
+        return Reuse::Validate { age, because: ValidateReason::RequestNoCache, if_error };
     }
     // Sections 5.2.1.1 and 5.2.1.3. RFC 8246 section 2: reloading asks nothing that is not known.
     let is_too_old = asked.max_age.is_some_and(|max_age| age > max_age)
@@ -146,21 +148,21 @@ fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Use {
         asked.min_fresh.is_some_and(|seconds| stored.valid_until.saturating_sub(now) < i64::from(seconds));
     if is_fresh {
         let because = match (is_too_old, is_too_late) {
-            (true, _) => Because::RequestMaxAge,
-            (false, true) => Because::RequestMinFresh,
-            (false, false) => return Use::Fresh { age },
+            (true, _) => ValidateReason::RequestMaxAge,
+            (false, true) => ValidateReason::RequestMinFresh,
+            (false, false) => return Reuse::Fresh { age },
         };
-        return Use::Validate { age, because, if_error };
+        return Reuse::Validate { age, because, if_error };
     }
     // Section 5.2.1.2; what the response forbids, no client allows (4.2.4).
     let is_refused = is_too_old || asked.min_fresh.is_some_and(|seconds| seconds > 0);
     let is_accepted = asked.max_stale.is_some_and(|seconds| late <= i64::from(seconds));
     if is_accepted && !is_refused && !never_stale {
-        return Use::Accepted { age };
+        return Reuse::Accepted { age };
     }
     let while_revalidate = match () {
         () if never_stale || is_refused => Window::Forbidden,
         () => within(stored.valid_until, stored.stale_while_revalidate_s, now),
     };
-    Use::Stale { age, while_revalidate, if_error }
+    Reuse::Stale { age, while_revalidate, if_error }
 }

@@ -5,22 +5,22 @@ use tw_http::{Fields, Known, Method, date, hop};
 
 use super::directive::delta;
 use super::{
-    CacheControl, DELTA_MAX, Directives, Duties, Ignored, Lifetime, Request, Response, Rules, Terms, Why,
-    targeted, validators, vary,
+    CacheControl, DELTA_MAX, Directives, Duties, IgnoredFields, Lifetime, NoStoreReason, Request, Response,
+    Rules, StoreSettings, targeted, validators, vary,
 };
 
 /// Cache directives of a response, from `Cache-Control` or a targeted field.
-pub(super) struct Control<'a> {
+pub(super) struct ResponseDirectives<'a> {
     pub(super) says: CacheControl<'a>,
     /// True for a targeted field, in which case `Expires` is ignored.
     is_targeted: bool,
 }
 
-impl<'a> Control<'a> {
-    /// RFC 9213 section 2.2: the first targeted field that can be read, and is not empty, stands for `Cache-Control` and
-    /// `Expires`.
-    pub(super) fn of(fields: &'a Fields, rules: &Rules, ignored: Ignored) -> Self {
-        if ignored.has(Ignored::CACHE_CONTROL) {
+impl<'a> ResponseDirectives<'a> {
+    /// RFC 9213 section 2.2: the first targeted field that can be read, and is not empty, stands for `Cache-Control`
+    /// and `Expires`.
+    pub(super) fn of(fields: &'a Fields, rules: &Rules, ignored: IgnoredFields) -> Self {
+        if ignored.has(IgnoredFields::CACHE_CONTROL) {
             return Self { says: CacheControl::default(), is_targeted: false };
         }
         let targeted = rules.targeted.iter().find_map(|name| targeted::read(fields, name));
@@ -37,7 +37,10 @@ impl<'a> Control<'a> {
 
 /// Calls `then` with the cache directives of a request. `Pragma: no-cache` counts if there is no `Cache-Control` (RFC
 /// 9111 section 5.4).
-pub(super) fn with_asked<T>(request: &impl Request, then: impl FnOnce(&CacheControl<'_>) -> T) -> T {
+pub(super) fn with_request_directives<T>(
+    request: &impl Request,
+    then: impl FnOnce(&CacheControl<'_>) -> T,
+) -> T {
     let mut asked = CacheControl::default();
     let mut is_there = false;
     request.each_field(b"Cache-Control", &mut |line| {
@@ -75,20 +78,20 @@ pub(super) fn may_store(
     response: &Response<'_>,
     now: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     if request.method() != Method::Get {
-        return Err(Why::Method);
+        return Err(NoStoreReason::Method);
     }
     // Section 3.3: nothing here puts parts together.
     if response.status == 206 && !response.is_slice {
-        return Err(Why::Partial);
+        return Err(NoStoreReason::Partial);
     }
     // Section 5.2.1.5.
-    if with_asked(request, |asked| asked.has(Directives::NO_STORE)) {
-        return Err(Why::RequestNoStore);
+    if with_request_directives(request, |asked| asked.has(Directives::NO_STORE)) {
+        return Err(NoStoreReason::RequestNoStore);
     }
-    let control = Control::of(response.fields, rules, terms.ignored);
+    let control = ResponseDirectives::of(response.fields, rules, terms.ignored);
     allows(request, response, &control, terms)?;
     lifetime(response, &control, now, rules, terms)
 }
@@ -97,47 +100,47 @@ pub(super) fn may_store(
 pub(super) fn allows(
     request: &impl Request,
     response: &Response<'_>,
-    control: &Control<'_>,
-    terms: &Terms,
-) -> Result<(), Why> {
+    control: &ResponseDirectives<'_>,
+    terms: &StoreSettings,
+) -> Result<(), NoStoreReason> {
     let says = &control.says;
     // Section 5.2.2.3: who understands the status ignores `no-store`; who does not, does not store.
     if says.has(Directives::MUST_UNDERSTAND) {
         if !is_understood(response.status) {
-            return Err(Why::NotUnderstood);
+            return Err(NoStoreReason::NotUnderstood);
         }
     } else if says.has(Directives::NO_STORE) {
-        return Err(Why::NoStore);
+        return Err(NoStoreReason::NoStore);
     }
     // Section 5.2.2.7; fields it names are left out (`exclude`).
     if says.has(Directives::PRIVATE) {
-        return Err(Why::Private);
+        return Err(NoStoreReason::Private);
     }
     let is_for_all = says.has(Directives::PUBLIC) || says.s_maxage.is_some();
     // Section 3.5.
     let mut has_authorization = false;
     request.each_field(b"Authorization", &mut |_| has_authorization = true);
     if has_authorization && !is_for_all && !says.has(Directives::MUST_REVALIDATE) {
-        return Err(Why::Authorization);
+        return Err(NoStoreReason::Authorization);
     }
     // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. One of one client never reaches
     // another unless it is told to be left out, or the operator says so.
     let is_left_out = says.no_cache.has(b"Set-Cookie") || says.private.has(b"Set-Cookie");
-    let sets_cookie = response.fields.has(Known::SetCookie) && !terms.ignored.has(Ignored::SET_COOKIE);
+    let sets_cookie = response.fields.has(Known::SetCookie) && !terms.ignored.has(IgnoredFields::SET_COOKIE);
     if sets_cookie && !is_left_out {
-        return Err(Why::SetCookie);
+        return Err(NoStoreReason::SetCookie);
     }
-    if terms.ignored.has(Ignored::VARY) { Ok(()) } else { vary::check(response.fields, vary::VARY_MAX) }
+    if terms.ignored.has(IgnoredFields::VARY) { Ok(()) } else { vary::check(response.fields, vary::VARY_MAX) }
 }
 
 /// The lifetime of a response that may be stored: sections 4.2.1 to 4.2.4, 5.2.2.
 pub(super) fn lifetime(
     response: &Response<'_>,
-    control: &Control<'_>,
+    control: &ResponseDirectives<'_>,
     now: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     let (says, fields) = (&control.says, response.fields);
     // Section 4.2.3. A response without a good `Date` has that of its arrival (RFC 9110 section 6.6.1).
     let date = time(fields, Known::Date).unwrap_or(now);
@@ -163,7 +166,7 @@ pub(super) fn lifetime(
     let if_error = window(says.stale_if_error);
     // What can be used neither now nor later, nor found to be valid, is not worth its place.
     if must_ask && !has_validator {
-        return Err(Why::NoCache);
+        return Err(NoStoreReason::NoCache);
     }
     if fresh <= initial_age && !has_validator && while_revalidate == 0 && if_error == 0 {
         return Err(why);
@@ -185,33 +188,33 @@ pub(super) fn lifetime(
     })
 }
 
-/// Sections 4.2.1 and 4.2.2: how long the response is fresh, counted from when the origin made it, and the word if that is
-/// over or was never said. `proxy_cache_valid` stands in the place of a guess.
+/// Sections 4.2.1 and 4.2.2: how long the response is fresh, counted from when the origin made it, and the word if
+/// that is over or was never said. `proxy_cache_valid` stands in the place of a guess.
 fn freshness(
     response: &Response<'_>,
-    control: &Control<'_>,
+    control: &ResponseDirectives<'_>,
     date: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> (Option<u32>, Why) {
+    terms: &StoreSettings,
+) -> (Option<u32>, NoStoreReason) {
     let fields = response.fields;
     if let Some(seconds) = control.says.s_maxage.or(control.says.max_age) {
-        return (Some(seconds), Why::MaxAge);
+        return (Some(seconds), NoStoreReason::MaxAge);
     }
-    let counts = !control.is_targeted && !terms.ignored.has(Ignored::EXPIRES);
+    let counts = !control.is_targeted && !terms.ignored.has(IgnoredFields::EXPIRES);
     if counts && fields.has(Known::Expires) {
         // Section 5.3: what is no date is in the past.
         let seconds = time(fields, Known::Expires).map_or(0, |expires| bounded(expires.saturating_sub(date)));
-        return (Some(seconds), Why::Expired);
+        return (Some(seconds), NoStoreReason::Expired);
     }
     if let Some(seconds) = terms.valid_s {
-        return ((seconds != 0).then_some(seconds), Why::NoValidity);
+        return ((seconds != 0).then_some(seconds), NoStoreReason::NoValidity);
     }
     let may_guess = is_default_cacheable(response.status) || control.says.has(Directives::PUBLIC);
     let modified = time(fields, Known::LastModified).filter(|_| may_guess && rules.heuristic_max_s != 0);
     let guess =
         modified.map(|modified| (bounded(date.saturating_sub(modified)) / 10).min(rules.heuristic_max_s));
-    (guess.filter(|&seconds| seconds != 0), Why::NoValidity)
+    (guess.filter(|&seconds| seconds != 0), NoStoreReason::NoValidity)
 }
 
 /// Seconds that are not negative, as far as directives can say them.
@@ -235,7 +238,8 @@ fn is_default_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// Statuses whose meaning for caches is known: those of RFC 9110 that end an exchange, and are no part of another response.
+/// Statuses whose meaning for caches is known: those of RFC 9110 that end an exchange, and are no part of another
+/// response.
 fn is_understood(status: u16) -> bool {
     matches!(status, 200..=206 | 300..=303 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505)
 }

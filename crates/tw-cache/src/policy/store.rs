@@ -4,12 +4,12 @@ use std::fmt;
 
 use tw_http::{Fields, Known, Validators, date};
 
-use super::{Lifetime, Reading, Request, Response, Rules, Terms, nginx, rfc9111};
+use super::{Lifetime, Request, Response, Rules, Ruleset, StoreSettings, nginx, rfc9111};
 use crate::format::ETAG_MAX;
 
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum NoStoreReason {
     /// The method's responses are not stored.
     Method,
     /// A response of this status says nothing about the content: 304, or one that is not final.
@@ -46,7 +46,7 @@ pub enum Why {
     NoValidity,
 }
 
-impl Why {
+impl NoStoreReason {
     /// All of them.
     pub const ALL: [Self; 17] = [
         Self::Method,
@@ -72,28 +72,28 @@ impl Why {
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Why::Method => "method",
-            Why::Status => "status",
-            Why::Partial => "partial",
-            Why::NotUnderstood => "not-understood",
-            Why::NoStore => "no-store",
-            Why::RequestNoStore => "request-no-store",
-            Why::Private => "private",
-            Why::NoCache => "no-cache",
-            Why::Authorization => "authorization",
-            Why::SetCookie => "set-cookie",
-            Why::VaryStar => "vary-star",
-            Why::VaryTooLong => "vary-too-long",
-            Why::AccelExpires => "x-accel-expires",
-            Why::MaxAge => "max-age",
-            Why::BadNumber => "bad-number",
-            Why::Expired => "expired",
-            Why::NoValidity => "no-validity",
+            NoStoreReason::Method => "method",
+            NoStoreReason::Status => "status",
+            NoStoreReason::Partial => "partial",
+            NoStoreReason::NotUnderstood => "not-understood",
+            NoStoreReason::NoStore => "no-store",
+            NoStoreReason::RequestNoStore => "request-no-store",
+            NoStoreReason::Private => "private",
+            NoStoreReason::NoCache => "no-cache",
+            NoStoreReason::Authorization => "authorization",
+            NoStoreReason::SetCookie => "set-cookie",
+            NoStoreReason::VaryStar => "vary-star",
+            NoStoreReason::VaryTooLong => "vary-too-long",
+            NoStoreReason::AccelExpires => "x-accel-expires",
+            NoStoreReason::MaxAge => "max-age",
+            NoStoreReason::BadNumber => "bad-number",
+            NoStoreReason::Expired => "expired",
+            NoStoreReason::NoValidity => "no-validity",
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for NoStoreReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -110,15 +110,15 @@ pub fn may_store(
     response: &Response<'_>,
     now: i64,
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     // DIFF(nginx): nginx stores a 304 that answers a condition of the client's own, and gives it to others.
     if response.status < 200 || response.status == 304 {
-        return Err(Why::Status);
+        return Err(NoStoreReason::Status);
     }
     match rules.reading {
-        Reading::Nginx => nginx::may_store(response, now, rules, terms),
-        Reading::Rfc9111 => rfc9111::may_store(request, response, now, rules, terms),
+        Ruleset::Nginx => nginx::may_store(response, now, rules, terms),
+        Ruleset::Rfc9111 => rfc9111::may_store(request, response, now, rules, terms),
     }
 }
 

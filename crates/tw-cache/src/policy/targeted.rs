@@ -39,8 +39,8 @@ enum Item<'a> {
     Other,
 }
 
-/// RFC 9213 section 2.1. A directive that comes again replaces the one before; one of another type is taken for what keeps
-/// less.
+/// RFC 9213 section 2.1. A directive that comes again replaces the one before; one of another type is taken for what
+/// keeps less.
 fn apply<'a>(all: &mut CacheControl<'a>, key: &[u8], item: &Item<'a>) {
     let time = match key {
         b"max-age" => Some(&mut all.max_age),

@@ -25,7 +25,7 @@ fn fields(lines: &[&str]) -> Fields {
 }
 
 /// Result for a response with status 200 to a GET without fields.
-fn stored(lines: &[&str], rules: &Rules, terms: &Terms) -> Result<Lifetime, Why> {
+fn stored(lines: &[&str], rules: &Rules, terms: &StoreSettings) -> Result<Lifetime, NoStoreReason> {
     stored_as(200, &[], lines, rules, terms)
 }
 
@@ -34,8 +34,8 @@ fn stored_as(
     request: &[&str],
     lines: &[&str],
     rules: &Rules,
-    terms: &Terms,
-) -> Result<Lifetime, Why> {
+    terms: &StoreSettings,
+) -> Result<Lifetime, NoStoreReason> {
     let (request, response) = (fields(request), fields(lines));
     let response = Response { status, fields: &response, request_time: NOW, is_slice: false };
     may_store(&(Method::Get, &request), &response, NOW, rules, terms)
@@ -59,23 +59,23 @@ fn validators_are_those_of_content() {
 #[test]
 fn reasons_have_distinct_words() {
     let all = [
-        Why::Method,
-        Why::Status,
-        Why::Partial,
-        Why::NotUnderstood,
-        Why::NoStore,
-        Why::RequestNoStore,
-        Why::Private,
-        Why::NoCache,
-        Why::Authorization,
-        Why::SetCookie,
-        Why::VaryStar,
-        Why::VaryTooLong,
-        Why::AccelExpires,
-        Why::MaxAge,
-        Why::BadNumber,
-        Why::Expired,
-        Why::NoValidity,
+        NoStoreReason::Method,
+        NoStoreReason::Status,
+        NoStoreReason::Partial,
+        NoStoreReason::NotUnderstood,
+        NoStoreReason::NoStore,
+        NoStoreReason::RequestNoStore,
+        NoStoreReason::Private,
+        NoStoreReason::NoCache,
+        NoStoreReason::Authorization,
+        NoStoreReason::SetCookie,
+        NoStoreReason::VaryStar,
+        NoStoreReason::VaryTooLong,
+        NoStoreReason::AccelExpires,
+        NoStoreReason::MaxAge,
+        NoStoreReason::BadNumber,
+        NoStoreReason::Expired,
+        NoStoreReason::NoValidity,
     ];
     let mut words: Vec<_> = all.iter().map(|why| why.to_string()).collect();
     words.sort();

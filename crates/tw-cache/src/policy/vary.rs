@@ -11,7 +11,7 @@
 use md5::{Digest, Md5};
 use tw_http::{Fields, Known, hop};
 
-use super::{Ignored, Reading, Request, Rules, Why};
+use super::{IgnoredFields, NoStoreReason, Request, Rules, Ruleset};
 use crate::Key;
 
 /// Bytes of `Vary` by nginx's rules: its files have room for no more (`NGX_HTTP_CACHE_VARY_LEN`).
@@ -26,10 +26,10 @@ const SORTED_MAX: usize = 32;
 /// The text of `Vary` as it is stored: all lines, joined by a comma and a space; empty if responses do not vary.
 ///
 /// # Errors
-/// [`Why::VaryStar`] and [`Why::VaryTooLong`], as [`may_store`](super::may_store) has it.
-pub fn vary(fields: &Fields, rules: &Rules, ignored: Ignored) -> Result<Vec<u8>, Why> {
+/// [`NoStoreReason::VaryStar`] and [`NoStoreReason::VaryTooLong`], as [`may_store`](super::may_store) has it.
+pub fn vary(fields: &Fields, rules: &Rules, ignored: IgnoredFields) -> Result<Vec<u8>, NoStoreReason> {
     let mut text = Vec::new();
-    if ignored.has(Ignored::VARY) {
+    if ignored.has(IgnoredFields::VARY) {
         return Ok(text);
     }
     check(fields, max(rules))?;
@@ -44,13 +44,13 @@ pub fn vary(fields: &Fields, rules: &Rules, ignored: Ignored) -> Result<Vec<u8>,
 
 pub(super) fn max(rules: &Rules) -> usize {
     match rules.reading {
-        Reading::Nginx => NGINX_VARY_MAX,
-        Reading::Rfc9111 => VARY_MAX,
+        Ruleset::Nginx => NGINX_VARY_MAX,
+        Ruleset::Rfc9111 => VARY_MAX,
     }
 }
 
 /// Checks that the `Vary` of a response can be stored.
-pub(super) fn check(fields: &Fields, max: usize) -> Result<(), Why> {
+pub(super) fn check(fields: &Fields, max: usize) -> Result<(), NoStoreReason> {
     if !fields.has(Known::Vary) {
         return Ok(());
     }
@@ -58,14 +58,15 @@ pub(super) fn check(fields: &Fields, max: usize) -> Result<(), Why> {
     for line in fields.get_all(b"Vary") {
         // DIFF(nginx): nginx sees a `*` only if it is all of a line.
         if hop::has_element(line, b"*") {
-            return Err(Why::VaryStar);
+            return Err(NoStoreReason::VaryStar);
         }
         size += line.len() + if size == 0 { 0 } else { 2 };
     }
-    if size > max { Err(Why::VaryTooLong) } else { Ok(()) }
+    if size > max { Err(NoStoreReason::VaryTooLong) } else { Ok(()) }
 }
 
-/// The key of the variant that answers this request, of all that are stored under `main`. Cost: one MD5; allocates nothing.
+/// The key of the variant that answers this request, of all that are stored under `main`. Cost: one MD5; allocates
+/// nothing.
 #[must_use]
 pub fn variant(main: Key, vary: &[u8], request: &impl Request, rules: &Rules) -> Key {
     let mut digest = Md5::new();
@@ -81,7 +82,7 @@ pub fn describe_variant(vary: &[u8], request: &impl Request, rules: &Rules, out:
 
 fn tell(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut dyn FnMut(&[u8])) {
     match rules.reading {
-        Reading::Nginx => {
+        Ruleset::Nginx => {
             for name in words(vary) {
                 lower(name, out);
                 out(b":");
@@ -89,7 +90,7 @@ fn tell(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut dyn FnMut(
                 out(b"\r\n");
             }
         }
-        Reading::Rfc9111 => sorted(hop::elements(vary), &mut |name| {
+        Ruleset::Rfc9111 => sorted(hop::elements(vary), &mut |name| {
             lower(name, out);
             values(name, request, out);
             out(b"\r\n");
@@ -291,14 +292,14 @@ mod tests {
         for (lines, expected) in [
             (&[][..], Ok("")),
             (&["A", "B, C"], Ok("A, B, C")),
-            (&["*"], Err(Why::VaryStar)),
-            (&["A, *"], Err(Why::VaryStar)),
-            (&[long.as_str()], Err(Why::VaryTooLong)),
+            (&["*"], Err(NoStoreReason::VaryStar)),
+            (&["A, *"], Err(NoStoreReason::VaryStar)),
+            (&[long.as_str()], Err(NoStoreReason::VaryTooLong)),
         ] {
             let expected = expected.map(str::to_owned);
-            assert_eq!(text(lines, &Rules::NGINX, Ignored::NONE), expected, "{lines:?}");
+            assert_eq!(text(lines, &Rules::NGINX, IgnoredFields::NONE), expected, "{lines:?}");
         }
-        assert_eq!(text(&[&long], &Rules::RFC9111, Ignored::NONE), Ok(long.clone()));
-        assert_eq!(text(&["*"], &Rules::RFC9111, Ignored::VARY), Ok(String::new()));
+        assert_eq!(text(&[&long], &Rules::RFC9111, IgnoredFields::NONE), Ok(long.clone()));
+        assert_eq!(text(&["*"], &Rules::RFC9111, IgnoredFields::VARY), Ok(String::new()));
     }
 }

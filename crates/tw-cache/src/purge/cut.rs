@@ -15,12 +15,12 @@ pub enum Purge {
 /// Repeated purges of the same subject reduce to one of these, because only the last one counts, and the maximum of
 /// both numbers never purges less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct PurgeEffect {
     pub(super) hard: u64,
     pub(super) soft: u64,
 }
 
-impl Cut {
+impl PurgeEffect {
     pub(super) const fn of(purge: Purge, sequence: u64) -> Self {
         match purge {
             Purge::Hard => Self { hard: sequence, soft: 0 },

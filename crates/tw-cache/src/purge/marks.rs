@@ -3,34 +3,35 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::cut::Cut;
+use super::cut::PurgeEffect;
 
 /// Marks whose purges are remembered one by one, of each kind: 1.6 MB.
 pub(super) const MARKS_MAX: usize = 65_536;
 /// Number of marks in one generation.
 const GENERATION: usize = MARKS_MAX / 2;
 
-/// Mark → its last purges, in two generations. When the young one is full, it becomes the old one, whose purges become one
-/// that concerns all marks: more is purged than was asked for, never less, and nothing is moved while the lock is held.
+/// Mark → its last purges, in two generations. When the young one is full, it becomes the old one, whose purges
+/// become one that concerns all marks: more is purged than was asked for, never less, and nothing is moved while the
+/// lock is held.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     young: Generation,
     /// Nothing is added to it: a copy is another handle.
     old: Arc<Generation>,
     /// Effect on every mark.
-    floor: Cut,
+    floor: PurgeEffect,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Generation {
-    cuts: HashMap<u64, Cut>,
+    cuts: HashMap<u64, PurgeEffect>,
     /// All of them together.
-    all: Cut,
+    all: PurgeEffect,
 }
 
 impl Marks {
     /// Adds a purge.
-    pub(super) fn add(&mut self, mark: u64, cut: Cut) {
+    pub(super) fn add(&mut self, mark: u64, cut: PurgeEffect) {
         if self.young.cuts.len() >= GENERATION && !self.young.cuts.contains_key(&mark) {
             self.floor = self.floor.and(self.old.all);
             self.old = Arc::new(std::mem::take(&mut self.young));
@@ -41,28 +42,28 @@ impl Marks {
     }
 
     /// Adds a purge of all marks.
-    pub(super) fn add_floor(&mut self, cut: Cut) {
+    pub(super) fn add_floor(&mut self, cut: PurgeEffect) {
         self.floor = self.floor.and(cut);
     }
 
     /// Effect on one mark.
-    pub(super) fn of(&self, mark: u64) -> Cut {
+    pub(super) fn of(&self, mark: u64) -> PurgeEffect {
         let of = |generation: &Generation| generation.cuts.get(&mark).copied().unwrap_or_default();
         self.floor.and(of(&self.young)).and(of(&self.old))
     }
 
     /// All together: an entry that this does not purge is purged by none.
-    pub(super) fn all(&self) -> Cut {
+    pub(super) fn all(&self) -> PurgeEffect {
         self.floor.and(self.young.all).and(self.old.all)
     }
 
     /// Effect on all marks.
-    pub(super) fn floor(&self) -> Cut {
+    pub(super) fn floor(&self) -> PurgeEffect {
         self.floor
     }
 
     /// Each mark with its purges, the old ones first; a mark may come twice.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Cut)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, PurgeEffect)> {
         self.old.cuts.iter().chain(&self.young.cuts).map(|(mark, cut)| (*mark, *cut))
     }
 

@@ -25,11 +25,12 @@
 //! **Sweep.** A thread that may wait visits the entries that a scan from [`Index::sweep`](crate::Index::sweep) finds
 //! with a number below the [`Purges::latest`] read before. It reads the key's text and the tags from each file and
 //! asks for the verdict. Purged entries are removed and deleted, kept ones confirmed, stale ones left as they are, or
-//! written and stored as stale. The smallest remaining [`Seen::alive_since`](crate::Seen::alive_since) of the whole
-//! scan, and no more than that `latest`, is the argument for [`Purges::forget`]: no older purge concerns anything.
-//! While files on the disk have not all been found, entries are unknown and nothing is forgotten; nor before the
-//! files are deleted of all entries that left the index until the end of the scan
-//! ([`Index::remains`](crate::Index::remains)), because a restart would find them again.
+//! written and stored as stale. The smallest remaining
+//! [`ScannedEntry::alive_since`](crate::ScannedEntry::alive_since) of the whole scan, and no more than that `latest`,
+//! is the argument for [`Purges::forget`]: no older purge concerns anything. While files on the disk have not all
+//! been found, entries are unknown and nothing is forgotten; nor before the files are deleted of all entries that
+//! left the index until the end of the scan ([`Index::removal_state`](crate::Index::removal_state)), because a
+//! restart would find them again.
 
 mod cut;
 mod marks;
@@ -46,13 +47,13 @@ use md5::{Digest, Md5};
 use tw_base::{Limit, Whole};
 
 use crate::Key;
-use cut::Cut;
+use cut::PurgeEffect;
 use marks::{MARKS_MAX, Marks};
 use prefixes::{PREFIX_SIZE_MAX, PREFIXES_MAX, Prefixes};
 
 pub use cut::Purge;
 pub use sequence::Sequence;
-pub use wire::{Damaged, PURGES_SIZE_MAX};
+pub use wire::{PURGES_SIZE_MAX, PurgeFileError};
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
@@ -153,18 +154,18 @@ impl Purges {
     /// Purges all entries whose key begins with `prefix`, and returns the number of the purge. Cost: a pass over the
     /// list of prefixes, however many entries there are.
     pub fn purge_prefix(&self, prefix: &[u8], purge: Purge) -> u64 {
-        self.purge(|lists, sequence| lists.prefixes.add(prefix, Cut::of(purge, sequence)))
+        self.purge(|lists, sequence| lists.prefixes.add(prefix, PurgeEffect::of(purge, sequence)))
     }
 
     /// Purges all entries with this tag, and returns the number of the purge.
     pub fn purge_tag(&self, tag: Tag, purge: Purge) -> u64 {
-        self.purge(|lists, sequence| lists.tags.add(tag.0, Cut::of(purge, sequence)))
+        self.purge(|lists, sequence| lists.tags.add(tag.0, PurgeEffect::of(purge, sequence)))
     }
 
     /// Purges the entry with this key and its variants, and returns the number of the purge. A hard purge needs no
     /// record if the file can be deleted before the purge is acknowledged: see [`Index::purge`](crate::Index::purge).
     pub fn purge_key(&self, key: Key, purge: Purge) -> u64 {
-        self.purge(|lists, sequence| lists.keys.add(first_half(key.0), Cut::of(purge, sequence)))
+        self.purge(|lists, sequence| lists.keys.add(first_half(key.0), PurgeEffect::of(purge, sequence)))
     }
 
     fn purge(&self, add: impl FnOnce(&mut Lists, u64)) -> u64 {
@@ -193,8 +194,8 @@ impl Purges {
         }
     }
 
-    /// The number of the last purge, also if it was forgotten: it changes with each, so that the caller knows when to write
-    /// them.
+    /// The number of the last purge, also if it was forgotten: it changes with each, so that the caller knows when to
+    /// write them.
     pub fn latest(&self) -> u64 {
         self.latest.load(SeqCst)
     }
@@ -230,7 +231,7 @@ impl Purges {
     /// # Errors
     ///
     /// The file is damaged, or was written by a newer version.
-    pub fn decode(file: &[u8], now_ms: u64) -> Result<Self, Damaged> {
+    pub fn decode(file: &[u8], now_ms: u64) -> Result<Self, PurgeFileError> {
         let (lists, last) = wire::decode(file)?;
         Ok(Self::with(Sequence::starting(now_ms, last), lists))
     }
@@ -241,7 +242,7 @@ impl Lists {
         self.prefixes.all().and(self.tags.all()).and(self.keys.all()).newest()
     }
 
-    fn of(&self, subject: &Subject<'_>) -> Cut {
+    fn of(&self, subject: &Subject<'_>) -> PurgeEffect {
         let named = self.prefixes.of(subject.text).and(self.keys.of(first_half(subject.key.0)));
         subject.tags.iter().fold(named, |all, tag| all.and(self.tags.of(tag.0)))
     }

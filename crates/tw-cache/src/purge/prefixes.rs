@@ -9,7 +9,7 @@
 //! also a prefix of the row found. So the rows that purge a text are the one found and its parents, and each row
 //! stores the effect of itself and its parents.
 
-use super::cut::Cut;
+use super::cut::PurgeEffect;
 
 /// Prefixes that are remembered one by one.
 pub(super) const PREFIXES_MAX: usize = 1024;
@@ -25,16 +25,16 @@ pub(super) struct Prefixes {
 #[derive(Clone, Debug)]
 struct Row {
     text: Box<[u8]>,
-    own: Cut,
+    own: PurgeEffect,
     /// With those of all parents.
-    all: Cut,
+    all: PurgeEffect,
     /// The row of the longest prefix of this one.
     parent: Option<usize>,
 }
 
 impl Prefixes {
     /// The list with these rows, which are sorted; `None` if one of them is, or they are not as this list has them.
-    pub(super) fn of_rows<'a>(rows: impl Iterator<Item = Option<(&'a [u8], Cut)>>) -> Option<Self> {
+    pub(super) fn of_rows<'a>(rows: impl Iterator<Item = Option<(&'a [u8], PurgeEffect)>>) -> Option<Self> {
         let mut list = Self::default();
         for row in rows {
             let (text, cut) = row?;
@@ -48,9 +48,9 @@ impl Prefixes {
         Some(list)
     }
 
-    /// Adds a purge of what begins with `text`. Too many prefixes become fewer and shorter ones, which purge more: the two
-    /// that have most in common become what they have in common. Works through the list.
-    pub(super) fn add(&mut self, text: &[u8], cut: Cut) {
+    /// Adds a purge of what begins with `text`. Too many prefixes become fewer and shorter ones, which purge more:
+    /// the two that have most in common become what they have in common. Works through the list.
+    pub(super) fn add(&mut self, text: &[u8], cut: PurgeEffect) {
         self.insert(text.get(..PREFIX_SIZE_MAX).unwrap_or(text), cut);
         while self.rows.len() > PREFIXES_MAX {
             self.join_closest();
@@ -59,27 +59,27 @@ impl Prefixes {
     }
 
     /// All that is known of a text: one binary search, and no more steps than the longest row has parents.
-    pub(super) fn of(&self, text: &[u8]) -> Cut {
+    pub(super) fn of(&self, text: &[u8]) -> PurgeEffect {
         let behind = self.rows.partition_point(|row| *row.text <= *text);
-        let Some(last) = behind.checked_sub(1) else { return Cut::default() };
-        let Some(mut row) = self.rows.get(last) else { return Cut::default() };
+        let Some(last) = behind.checked_sub(1) else { return PurgeEffect::default() };
+        let Some(mut row) = self.rows.get(last) else { return PurgeEffect::default() };
         let common = common_len(&row.text, text);
         while row.text.len() > common {
             match row.parent.and_then(|parent| self.rows.get(parent)) {
                 Some(parent) => row = parent,
-                None => return Cut::default(),
+                None => return PurgeEffect::default(),
             }
         }
         row.all
     }
 
     /// All together: an entry that this does not purge is purged by none.
-    pub(super) fn all(&self) -> Cut {
-        self.rows.iter().fold(Cut::default(), |all, row| all.and(row.own))
+    pub(super) fn all(&self) -> PurgeEffect {
+        self.rows.iter().fold(PurgeEffect::default(), |all, row| all.and(row.own))
     }
 
     /// Each with what it purges, sorted.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Cut)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], PurgeEffect)> {
         self.rows.iter().map(|row| (&*row.text, row.own))
     }
 
@@ -102,7 +102,7 @@ impl Prefixes {
     }
 
     /// Drops the rows that begin with this text and whose purges it covers.
-    fn insert(&mut self, text: &[u8], cut: Cut) {
+    fn insert(&mut self, text: &[u8], cut: PurgeEffect) {
         let at = self.rows.partition_point(|row| *row.text < *text);
         let cut = match self.rows.get_mut(at) {
             Some(row) if *row.text == *text => {
@@ -132,7 +132,7 @@ impl Prefixes {
         let closest = pairs.map(|(at, (a, b))| (common_len(&a.text, &b.text), at)).max();
         let Some((len, at)) = closest else { return };
         let cut = self.rows.drain(at..at + 2).map(|row| (row.own, row.text)).collect::<Vec<_>>();
-        let both = cut.iter().fold(Cut::default(), |both, (own, _)| both.and(*own));
+        let both = cut.iter().fold(PurgeEffect::default(), |both, (own, _)| both.and(*own));
         if let Some(text) = cut.first().and_then(|(_, text)| text.get(..len)) {
             self.insert(text, both);
         }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// A second has so many numbers, 2^24: more than a process takes, so that the next process, which begins with the number of its
-/// first millisecond, is ahead of all that this one has written.
+/// A second has so many numbers, 2^24: more than a process takes, so that the next process, which begins with the
+/// number of its first millisecond, is ahead of all that this one has written.
 const NUMBERS_PER_SECOND_BITS: u32 = 24;
 
 /// Source of sequence numbers for fills and purges of one cache: each takes one when it begins, and a purge concerns
@@ -19,8 +19,8 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The numbers of a process that begins at `now_ms`, in milliseconds of the clock on the wall, after one whose last was
-    /// `last`.
+    /// The numbers of a process that begins at `now_ms`, in milliseconds of the clock on the wall, after one whose
+    /// last was `last`.
     #[must_use]
     pub fn starting(now_ms: u64, last: u64) -> Self {
         let of = |seconds: u64| seconds << NUMBERS_PER_SECOND_BITS;
@@ -38,8 +38,8 @@ impl Sequence {
         self.last.load(SeqCst)
     }
 
-    /// The number to take for a file that was found with `written` in it. One from the future, which was written while a
-    /// clock was ahead, counts as the oldest there is: every purge that is known concerns it.
+    /// The number to take for a file that was found with `written` in it. One from the future, which was written
+    /// while a clock was ahead, counts as the oldest there is: every purge that is known concerns it.
     pub fn admit(&self, written: u64) -> u64 {
         if written > self.start { 0 } else { written }
     }

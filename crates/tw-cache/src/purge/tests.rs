@@ -59,13 +59,13 @@ fn tags_and_keys_are_purged_one_by_one() {
 /// Every purge that was given, looked through one by one.
 #[derive(Default)]
 struct Model {
-    prefixes: Vec<(Vec<u8>, Cut)>,
+    prefixes: Vec<(Vec<u8>, PurgeEffect)>,
 }
 
 impl Model {
-    fn of(&self, text: &[u8]) -> Cut {
+    fn of(&self, text: &[u8]) -> PurgeEffect {
         let those = self.prefixes.iter().filter(|(prefix, _)| text.starts_with(prefix));
-        those.fold(Cut::default(), |all, (_, cut)| all.and(*cut))
+        those.fold(PurgeEffect::default(), |all, (_, cut)| all.and(*cut))
     }
 }
 
@@ -80,7 +80,7 @@ fn prefix_search_equals_a_linear_walk() {
         let (mut list, mut model) = (Prefixes::default(), Model::default());
         for sequence in 1..400 {
             let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
-            let (prefix, cut) = (text(&mut random, 12), Cut::of(purge, sequence));
+            let (prefix, cut) = (text(&mut random, 12), PurgeEffect::of(purge, sequence));
             list.add(&prefix, cut);
             model.prefixes.push((prefix, cut));
             if random.happens(2) {
@@ -107,7 +107,7 @@ fn surplus_prefixes_merge_into_wider_ones() {
     for sequence in 1..3 * PREFIXES_MAX as u64 {
         let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
         // Not so short that one purges all others.
-        let (mut prefix, cut) = (text(&mut random, 40), Cut::of(purge, sequence));
+        let (mut prefix, cut) = (text(&mut random, 40), PurgeEffect::of(purge, sequence));
         prefix.resize(prefix.len().max(10), b'c');
         list.add(&prefix, cut);
         model.prefixes.push((prefix, cut));
@@ -121,9 +121,9 @@ fn surplus_prefixes_merge_into_wider_ones() {
     }
     // What is far from all others is not touched.
     let mut list = Prefixes::default();
-    list.add(b"far", Cut::of(Purge::Hard, 1));
+    list.add(b"far", PurgeEffect::of(Purge::Hard, 1));
     for number in 0..2 * PREFIXES_MAX as u64 {
-        list.add(format!("near/{number:06}").as_bytes(), Cut::of(Purge::Hard, 2 + number));
+        list.add(format!("near/{number:06}").as_bytes(), PurgeEffect::of(Purge::Hard, 2 + number));
     }
     assert_eq!((list.of(b"far").hard, list.of(b"fa").hard, list.of(b"near").hard), (1, 0, 0));
     let last = 2 * PREFIXES_MAX as u64 - 1;
@@ -205,7 +205,7 @@ fn many(random: &mut Random) -> Purges {
         purges.purge_key(Key::of(&text(random, 4)), purge);
         purges.sequence().next();
     }
-    purges.lists.lock().keys.add_floor(Cut { hard: 3, soft: 4 });
+    purges.lists.lock().keys.add_floor(PurgeEffect { hard: 3, soft: 4 });
     purges
 }
 
@@ -232,12 +232,12 @@ fn purges_survive_a_restart() {
 #[test]
 fn damaged_purge_file_is_an_error() {
     let file = many(&mut Random::new(4)).encode();
-    assert_eq!(Purges::decode(b"", 1).unwrap_err(), Damaged::NotOne);
-    assert_eq!(Purges::decode(b"something else", 1).unwrap_err(), Damaged::NotOne);
-    assert_eq!(Purges::decode(&vec![0; PURGES_SIZE_MAX + 1], 1).unwrap_err(), Damaged::TooLarge);
+    assert_eq!(Purges::decode(b"", 1).unwrap_err(), PurgeFileError::NotOne);
+    assert_eq!(Purges::decode(b"something else", 1).unwrap_err(), PurgeFileError::NotOne);
+    assert_eq!(Purges::decode(&vec![0; PURGES_SIZE_MAX + 1], 1).unwrap_err(), PurgeFileError::TooLarge);
     let mut newer = file.clone();
     newer[8] = 2;
-    assert_eq!(Purges::decode(&newer, 1).unwrap_err(), Damaged::Version(2));
+    assert_eq!(Purges::decode(&newer, 1).unwrap_err(), PurgeFileError::Version(2));
     for at in 0..file.len() {
         assert!(Purges::decode(&file[..at], 1).is_err(), "{at}");
         let mut broken = file.clone();
@@ -271,7 +271,7 @@ fn the_largest_file_can_be_read() {
     let purges = Purges::new(1000);
     for number in 0..MARKS_MAX as u64 {
         purges.purge_tag(Tag(number), Purge::Hard);
-        purges.lists.lock().keys.add(number, Cut::of(Purge::Soft, 1));
+        purges.lists.lock().keys.add(number, PurgeEffect::of(Purge::Soft, 1));
     }
     let end = "x".repeat(PREFIX_SIZE_MAX - 5);
     for number in 0..PREFIXES_MAX {

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use super::Lists;
-use super::cut::Cut;
+use super::cut::PurgeEffect;
 use super::marks::{MARKS_MAX, Marks};
 use super::prefixes::{PREFIX_SIZE_MAX, PREFIXES_MAX, Prefixes};
 
@@ -26,7 +26,7 @@ pub const PURGES_SIZE_MAX: usize = (8 + 4 + 8)
 
 /// Why a file of purges cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damaged {
+pub enum PurgeFileError {
     /// The first bytes are not those of a purge file.
     NotOne,
     /// A version of this number wrote it.
@@ -39,7 +39,7 @@ pub enum Damaged {
     Nonsense,
 }
 
-impl fmt::Display for Damaged {
+impl fmt::Display for PurgeFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOne => f.write_str("no file of purges"),
@@ -51,7 +51,7 @@ impl fmt::Display for Damaged {
     }
 }
 
-impl std::error::Error for Damaged {}
+impl std::error::Error for PurgeFileError {}
 
 pub(super) fn encode(lists: &Lists, last: u64) -> Vec<u8> {
     let mut file = Vec::new();
@@ -79,25 +79,25 @@ pub(super) fn encode(lists: &Lists, last: u64) -> Vec<u8> {
 }
 
 /// The lists, and the last number.
-pub(super) fn decode(file: &[u8]) -> Result<(Lists, u64), Damaged> {
+pub(super) fn decode(file: &[u8]) -> Result<(Lists, u64), PurgeFileError> {
     if file.len() > PURGES_SIZE_MAX {
-        return Err(Damaged::TooLarge);
+        return Err(PurgeFileError::TooLarge);
     }
-    let Some(versioned) = file.strip_prefix(MAGIC) else { return Err(Damaged::NotOne) };
-    let (content, checksum) = file.split_last_chunk::<CHECKSUM_SIZE>().ok_or(Damaged::NotOne)?;
+    let Some(versioned) = file.strip_prefix(MAGIC) else { return Err(PurgeFileError::NotOne) };
+    let (content, checksum) = file.split_last_chunk::<CHECKSUM_SIZE>().ok_or(PurgeFileError::NotOne)?;
     // Before the checksum: a newer version may have another one.
-    let version = Rest(versioned).number32().ok_or(Damaged::NotOne)?;
+    let version = Rest(versioned).number32().ok_or(PurgeFileError::NotOne)?;
     if version != VERSION {
-        return Err(Damaged::Version(version));
+        return Err(PurgeFileError::Version(version));
     }
     if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
-        return Err(Damaged::Checksum);
+        return Err(PurgeFileError::Checksum);
     }
     let mut rest = Rest(content);
     let read = rest.bytes(MAGIC.len() + 4).and_then(|_| rest.number()).zip(rest.lists());
     match read {
         Some((last, lists)) if rest.0.is_empty() && lists.newest() <= last => Ok((lists, last)),
-        _ => Err(Damaged::Nonsense),
+        _ => Err(PurgeFileError::Nonsense),
     }
 }
 
@@ -105,7 +105,7 @@ fn put(file: &mut Vec<u8>, number: u64) {
     file.extend_from_slice(&number.to_le_bytes());
 }
 
-fn put_cut(file: &mut Vec<u8>, cut: Cut) {
+fn put_cut(file: &mut Vec<u8>, cut: PurgeEffect) {
     put(file, cut.hard);
     put(file, cut.soft);
 }
@@ -141,8 +141,8 @@ impl<'a> Rest<'a> {
         Some(marks)
     }
 
-    fn cut(&mut self) -> Option<Cut> {
-        Some(Cut { hard: self.number()?, soft: self.number()? })
+    fn cut(&mut self) -> Option<PurgeEffect> {
+        Some(PurgeEffect { hard: self.number()?, soft: self.number()? })
     }
 
     fn number(&mut self) -> Option<u64> {

@@ -8,7 +8,7 @@ use super::*;
 
 fn fifo(entries_max: u64) -> Arc<Index> {
     let index = index(entries_max);
-    index.set_policy(Policy::S3Fifo);
+    index.set_policy(EvictionPolicy::S3Fifo);
     index
 }
 
@@ -182,7 +182,7 @@ impl Pair {
         gone
     }
 
-    fn make_room(&mut self, pushed_out: Option<Gone>) {
+    fn make_room(&mut self, pushed_out: Option<RemovedEntry>) {
         let live: u64 = self.parts.iter().map(Part::live).sum();
         let live_max = self.entries_max - self.entries_max / 9;
         let gone = match self.entries.len() as u64 <= self.entries_max && live <= live_max {
@@ -205,7 +205,7 @@ impl Pair {
         let (key, now) = (self.keys[nth], self.now);
         match self.random.below(100) {
             0..35 => {
-                let found = self.index.look(key, now);
+                let found = self.index.lookup(key, now);
                 assert_eq!(found.is_some(), self.entries.contains_key(&key));
                 if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.file.is_some()) {
                     entry.lately = 3.min(entry.lately + 1);
@@ -247,7 +247,8 @@ impl Pair {
             }
             88..98 => {
                 let (by_bytes, count) = (self.random.happens(70), 1 + self.random.below(12) as u64);
-                let excess = if by_bytes { Excess::Bytes(count) } else { Excess::Entries(count) };
+                let excess =
+                    if by_bytes { EvictionTarget::Bytes(count) } else { EvictionTarget::Entries(count) };
                 let mut gone = Vec::new();
                 self.index.evict(excess, now, &mut gone);
                 assert_eq!(keys(&gone), self.take(by_bytes, BATCH_ENTRIES, count));
@@ -260,7 +261,7 @@ impl Pair {
         assert_whole(&self.index);
         for (key, entry) in &self.entries {
             let found = self.index.peek(*key).unwrap();
-            let file = (found.holds == Holds::File).then_some((found.sequence, found.size));
+            let file = (found.holds == EntryState::File).then_some((found.sequence, found.size));
             assert_eq!((file, found.uses, found.claims), (entry.file, entry.uses, entry.claims));
         }
         let bytes = self.entries.values().filter_map(|entry| entry.file).map(|(_, size)| size).sum();
@@ -288,18 +289,18 @@ fn s3fifo_equals_the_model() {
 }
 
 /// Hit ratio for requests of some popular pages among four times as many that are requested once.
-fn answered(policy: Policy) -> f64 {
+fn answered(policy: EvictionPolicy) -> f64 {
     const PAGES: usize = 500;
     const ROOM: u64 = 1000;
     let (index, mut random, mut gone) = (index(100_000), Random::new(1), Vec::new());
     index.set_policy(policy);
     let (mut hits, mut asked, mut now) = (0, 0, 0);
     let mut ask = |key: Key, now: u32| {
-        let is_hit = index.look(key, now).is_some_and(|found| found.holds == Holds::File);
+        let is_hit = index.lookup(key, now).is_some_and(|found| found.holds == EntryState::File);
         if !is_hit {
             store(&index, key, 1, now);
             while index.bytes_on_disk() > ROOM {
-                index.evict(Excess::Bytes(index.bytes_on_disk() - ROOM), now, &mut gone);
+                index.evict(EvictionTarget::Bytes(index.bytes_on_disk() - ROOM), now, &mut gone);
             }
         }
         is_hit
@@ -321,7 +322,7 @@ fn answered(policy: Policy) -> f64 {
 
 #[test]
 fn one_time_requests_do_not_evict_popular_entries() {
-    let (lru, s3fifo) = (answered(Policy::Lru), answered(Policy::S3Fifo));
+    let (lru, s3fifo) = (answered(EvictionPolicy::Lru), answered(EvictionPolicy::S3Fifo));
     println!("lru {lru:.3}, s3fifo {s3fifo:.3}");
     assert!(s3fifo > 0.95, "{s3fifo}");
     assert!(lru < 0.5, "{lru}");
@@ -334,7 +335,7 @@ fn unused_entries_expire() {
         store(&index, key(number), 1, number / 10);
     }
     let claim = index.claim(key(0), 0);
-    index.look(key(1), 1000);
+    index.lookup(key(1), 1000);
     let mut gone = Vec::new();
     // Up to a sixteenth late, and never early.
     while index.expire(1100, 1000, &mut gone) == Progress::More {}
@@ -354,17 +355,17 @@ fn the_policy_may_change() {
     for number in 0..200 {
         store(&index, key(number), 1, number);
     }
-    index.evict(Excess::Bytes(50), 200, &mut gone);
+    index.evict(EvictionTarget::Bytes(50), 200, &mut gone);
     assert_eq!((index.bytes_on_disk(), gone.len()), (150, 50));
     assert!(index.len() > 150, "there are ghosts");
-    index.set_policy(Policy::Lru);
+    index.set_policy(EvictionPolicy::Lru);
     assert_whole(&index);
     assert_eq!((index.len(), index.bytes_on_disk()), (150, 150));
     let oldest = (0..200).map(key).find(|key| index.peek(*key).is_some()).unwrap();
     gone.clear();
-    index.evict(Excess::Bytes(1), 200, &mut gone);
+    index.evict(EvictionTarget::Bytes(1), 200, &mut gone);
     assert_eq!(keys(&gone), [oldest]);
-    index.set_policy(Policy::S3Fifo);
+    index.set_policy(EvictionPolicy::S3Fifo);
     assert_whole(&index);
 }
 
@@ -374,7 +375,7 @@ fn ghosts_are_bounded_and_take_part_of_the_zone() {
     let mut gone = Vec::new();
     for number in 0..20_000 {
         store(&index, key(number), 1, 1);
-        index.evict(Excess::Bytes(index.bytes_on_disk().saturating_sub(300)), 1, &mut gone);
+        index.evict(EvictionTarget::Bytes(index.bytes_on_disk().saturating_sub(300)), 1, &mut gone);
         let ghosts = index.ghosts.load(Relaxed);
         assert!(index.len() <= 900 && ghosts <= index.live() + SHARDS as u64, "{ghosts}");
     }

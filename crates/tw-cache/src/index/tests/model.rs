@@ -11,7 +11,7 @@ const STEPS: usize = 4000;
 
 struct Pair {
     index: Arc<Index>,
-    model: HashMap<Key, Found>,
+    model: HashMap<Key, IndexEntry>,
     claims: Vec<Claim>,
     random: Random,
     now: u32,
@@ -27,9 +27,9 @@ impl Pair {
         key(self.random.below(KEYS) as u32)
     }
 
-    fn entry(&mut self, key: Key, since: u64) -> &mut Found {
-        self.model.entry(key).or_insert(Found {
-            holds: Holds::Count,
+    fn entry(&mut self, key: Key, since: u64) -> &mut IndexEntry {
+        self.model.entry(key).or_insert(IndexEntry {
+            holds: EntryState::Count,
             sequence: 0,
             checked: 0,
             since,
@@ -45,7 +45,7 @@ impl Pair {
         let (key, now) = (self.key(), self.now);
         match self.random.below(100) {
             0..20 => {
-                let found = self.index.look(key, now);
+                let found = self.index.lookup(key, now);
                 assert_eq!(found, self.model.get(&key).copied());
                 self.model.entry(key).and_modify(|entry| entry.used = now);
             }
@@ -88,9 +88,9 @@ impl Pair {
         let size = self.random.below(9) as u64 * 512;
         let entry = self.model.get_mut(&key).unwrap();
         let expected = if sequence < entry.since {
-            Some(Refused::Purged)
-        } else if entry.holds == Holds::File && sequence < entry.sequence {
-            Some(Refused::Older)
+            Some(ClaimRefused::Purged)
+        } else if entry.holds == EntryState::File && sequence < entry.sequence {
+            Some(ClaimRefused::Older)
         } else {
             None
         };
@@ -109,7 +109,7 @@ impl Pair {
             Ok(commit) => {
                 assert_eq!(expected, None);
                 (entry.holds, entry.sequence, entry.checked, entry.size) =
-                    (Holds::File, sequence, sequence, size);
+                    (EntryState::File, sequence, sequence, size);
                 (entry.used, entry.valid_until) = (now, now + 60);
                 let pushed_out = commit.store(size, now + 60, now).unwrap();
                 self.made_room(pushed_out);
@@ -122,7 +122,7 @@ impl Pair {
     fn give_up(&mut self, key: Key) {
         let entry = self.model.get_mut(&key).unwrap();
         entry.claims -= 1;
-        if entry.claims == 0 && entry.uses == 0 && entry.holds == Holds::Count {
+        if entry.claims == 0 && entry.uses == 0 && entry.holds == EntryState::Count {
             self.model.remove(&key);
         }
     }
@@ -133,21 +133,21 @@ impl Pair {
         if entry.claims == 0 && entry.uses == 0 {
             self.model.remove(&key);
         } else {
-            (entry.holds, entry.sequence, entry.checked) = (Holds::Count, 0, 0);
+            (entry.holds, entry.sequence, entry.checked) = (EntryState::Count, 0, 0);
             (entry.size, entry.valid_until) = (0, 0);
         }
         gone
     }
 
     fn load(&mut self, key: Key) {
-        let known = Known { key, sequence: 3, since: 3, size: 1024, valid_until: 5 };
-        let is_new = self.model.get(&key).is_none_or(|entry| entry.holds == Holds::Count);
+        let known = LoadedEntry { key, sequence: 3, since: 3, size: 1024, valid_until: 5 };
+        let is_new = self.model.get(&key).is_none_or(|entry| entry.holds == EntryState::Count);
         match self.index.load(&known, self.now) {
-            Loaded::Known => assert!(!is_new),
-            Loaded::Added(pushed_out) => {
+            LoadOutcome::Known => assert!(!is_new),
+            LoadOutcome::Added(pushed_out) => {
                 assert!(is_new);
                 let entry = self.entry(key, 3);
-                (entry.holds, entry.sequence, entry.checked) = (Holds::File, 3, 3);
+                (entry.holds, entry.sequence, entry.checked) = (EntryState::File, 3, 3);
                 (entry.size, entry.valid_until) = (1024, 5);
                 self.made_room(pushed_out);
             }
@@ -157,7 +157,8 @@ impl Pair {
     fn evict(&mut self) {
         let count = self.random.below(8) as u64;
         let is_bytes = self.random.happens(50);
-        let excess = if is_bytes { Excess::Bytes(count * 512) } else { Excess::Entries(count) };
+        let excess =
+            if is_bytes { EvictionTarget::Bytes(count * 512) } else { EvictionTarget::Entries(count) };
         let mut gone = Vec::new();
         let progress = self.index.evict(excess, self.now, &mut gone);
         let taken = self.take_missing(&gone);
@@ -165,7 +166,7 @@ impl Pair {
             let sum: u64 = gone.iter().map(|gone| gone.size).sum();
             let last = gone.last().map_or(0, |gone| gone.size);
             assert!(sum - last <= count * 512);
-            let is_held = |entry: &Found| entry.claims > 0 || entry.used == self.now;
+            let is_held = |entry: &IndexEntry| entry.claims > 0 || entry.used == self.now;
             assert!(sum >= count * 512 || progress == Progress::More || self.model.values().all(is_held));
         } else {
             let could: usize = self.model.values().filter(|entry| entry.claims == 0).count();
@@ -181,17 +182,17 @@ impl Pair {
         let mut gone = Vec::new();
         while self.index.expire(self.now, inactive, &mut gone) == Progress::More {}
         self.take_missing(&gone);
-        let is_left = |entry: &Found| self.now - entry.used >= inactive;
+        let is_left = |entry: &IndexEntry| self.now - entry.used >= inactive;
         assert!(!self.model.values().any(is_left));
     }
 
-    fn made_room(&mut self, pushed_out: Option<Gone>) {
+    fn made_room(&mut self, pushed_out: Option<RemovedEntry>) {
         let gone: Vec<_> = pushed_out.into_iter().collect();
         assert!(self.take_missing(&gone) <= 1);
     }
 
     /// Removes from the model the entries that the index has evicted, if they were the oldest. Returns their number.
-    fn take_missing(&mut self, gone: &[Gone]) -> usize {
+    fn take_missing(&mut self, gone: &[RemovedEntry]) -> usize {
         let is_there = |key: &Key| self.index.peek(*key).is_some();
         let missing: Vec<Key> = self.model.keys().copied().filter(|key| !is_there(key)).collect();
         let mut youngest = 0;
@@ -224,7 +225,7 @@ impl Pair {
         for (key, entry) in &self.model {
             assert_eq!(self.index.peek(*key), Some(*entry));
         }
-        let files = self.model.values().filter(|entry| entry.holds == Holds::File);
+        let files = self.model.values().filter(|entry| entry.holds == EntryState::File);
         let (count, bytes) = files.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + entry.size));
         let counts = self.index.counts();
         assert_eq!((counts.entries, counts.files, counts.bytes), (self.model.len() as u64, count, bytes));
@@ -240,13 +241,13 @@ struct File {
 }
 
 impl File {
-    fn of(gone: &Gone) -> Self {
+    fn of(gone: &RemovedEntry) -> Self {
         Self { key: gone.key, sequence: gone.sequence, size: gone.size }
     }
 }
 
-fn file(key: Key, entry: &Found) -> Option<File> {
-    (entry.holds == Holds::File).then_some(File { key, sequence: entry.sequence, size: entry.size })
+fn file(key: Key, entry: &IndexEntry) -> Option<File> {
+    (entry.holds == EntryState::File).then_some(File { key, sequence: entry.sequence, size: entry.size })
 }
 
 #[test]

@@ -21,11 +21,11 @@ fn sums_stay_exact_under_concurrency() {
             scope.spawn(move || hammer(index, &mut Random::new(seed)));
         }
         scope.spawn(|| {
-            let (mut cursor, mut seen, mut gone) = (Cursor::default(), Vec::new(), Vec::new());
+            let (mut cursor, mut seen, mut gone) = (ScanCursor::default(), Vec::new(), Vec::new());
             for now in 0..2000 {
                 index.scan(&mut cursor, &mut seen);
                 index.expire(now, 50, &mut gone);
-                index.evict(Excess::Bytes(512), now, &mut gone);
+                index.evict(EvictionTarget::Bytes(512), now, &mut gone);
                 seen.clear();
             }
         });
@@ -40,7 +40,7 @@ fn hammer(index: &Arc<Index>, random: &mut Random) {
         let (key, now) = (key(random.below(KEYS) as u32), step as u32 / 10);
         match random.below(10) {
             0..4 => {
-                index.look(key, now);
+                index.lookup(key, now);
             }
             4 => {
                 index.count_use(key, now);
@@ -86,8 +86,8 @@ fn no_purge_is_undone() {
                     let _ = commit.map(|commit| commit.store(512, 1, 1));
                     // What a purge has said to be done is done for whoever looks after that.
                     let purged = purged.lock().unwrap().get(&number).copied().unwrap_or(0);
-                    if let Some(found) = index.look(key(number), 1) {
-                        assert!(found.holds == Holds::Count || found.sequence > purged);
+                    if let Some(found) = index.lookup(key(number), 1) {
+                        assert!(found.holds == EntryState::Count || found.sequence > purged);
                     }
                 }
             });

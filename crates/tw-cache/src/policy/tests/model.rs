@@ -5,7 +5,8 @@ use tw_testkit::Random;
 
 use super::*;
 
-/// Lower-case names and unquoted arguments of the directives, the first of each name; none is quoted with a comma here.
+/// Lower-case names and unquoted arguments of the directives, the first of each name; none is quoted with a comma
+/// here.
 fn directives(fields: &Fields) -> Vec<(String, Option<String>)> {
     let lines: Vec<String> =
         fields.get_all(b"cache-control").map(|line| String::from_utf8(line.to_vec()).unwrap()).collect();
@@ -149,10 +150,11 @@ fn freshness_equals_the_model() {
         let request_time = NOW - random.below(20) as i64;
         let model = Model::of(&all, request_time, NOW);
         let response = Response { status: 200, fields: &all, request_time, is_slice: false };
-        let stored = may_store(&(Method::Get, &nothing), &response, NOW, &Rules::RFC9111, &Terms::default());
+        let stored =
+            may_store(&(Method::Get, &nothing), &response, NOW, &Rules::RFC9111, &StoreSettings::default());
         let Ok(stored) = stored else {
             // Everything has a validator here, so only what says nothing at all is refused.
-            assert_eq!(stored, Err(Why::NoValidity), "{lines:?}");
+            assert_eq!(stored, Err(NoStoreReason::NoValidity), "{lines:?}");
             assert!(model.freshness_lifetime().is_none() && !model.has("no-cache"), "{lines:?}");
             refused += 1;
             continue;
@@ -162,14 +164,14 @@ fn freshness_equals_the_model() {
         let bounded = (1 << 31) + i128::from(now - NOW);
         assert_eq!(i128::from(current_age(&stored, now)), expected_age.min(bounded), "{lines:?}");
         match may_use(&stored, &(Method::Get, &nothing), now, &Rules::RFC9111) {
-            Use::Fresh { .. } => {
+            Reuse::Fresh { .. } => {
                 assert!(model.is_fresh(now) && !model.has("no-cache"), "{lines:?} {now}");
                 fresh += 1;
             }
-            Use::Validate { because, .. } => {
-                assert!(because == Because::NoCache && model.has("no-cache"), "{lines:?} {now}");
+            Reuse::Validate { because, .. } => {
+                assert!(because == ValidateReason::NoCache && model.has("no-cache"), "{lines:?} {now}");
             }
-            Use::Stale { if_error, .. } => {
+            Reuse::Stale { if_error, .. } => {
                 assert!(!model.is_fresh(now) && !model.has("no-cache"), "{lines:?} {now}");
                 assert_eq!(if_error == Window::Forbidden, !model.may_be_stale(), "{lines:?} {now}");
                 let lifetime = model.freshness_lifetime().unwrap_or(0);

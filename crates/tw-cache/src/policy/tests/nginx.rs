@@ -6,7 +6,7 @@ use super::*;
 const PAST: &str = "Expires: Thu, 01 Jan 1970 00:00:01 GMT";
 const FUTURE: &str = "Expires: Sun, 06 Nov 1994 08:51:17 GMT"; // in 100 seconds
 
-fn seconds(lines: &[&str], terms: &Terms) -> Result<i64, Why> {
+fn seconds(lines: &[&str], terms: &StoreSettings) -> Result<i64, NoStoreReason> {
     stored(lines, &Rules::NGINX, terms).map(|lifetime| lifetime.valid_until - NOW)
 }
 
@@ -14,7 +14,7 @@ fn seconds(lines: &[&str], terms: &Terms) -> Result<i64, Why> {
 fn targeted_fields_replace_cache_control_and_expires() {
     let names = [&b"Tailwater-Cache-Control"[..], b"CDN-Cache-Control"];
     let rules = Rules { targeted: names.map(Bytes::copy_from_slice).into(), ..Rules::NGINX };
-    let table: &[(Lines<'_>, Result<i64, Why>)] = &[
+    let table: &[(Lines<'_>, Result<i64, NoStoreReason>)] = &[
         (&["Cache-Control: no-store", "CDN-Cache-Control: max-age=60"], Ok(60)),
         (&["CDN-Cache-Control: max-age=60", "Cache-Control: no-store"], Ok(60)),
         (&["cdn-cache-control: max-age=60, s-maxage=5", PAST], Ok(5)),
@@ -22,34 +22,34 @@ fn targeted_fields_replace_cache_control_and_expires() {
         (&["CDN-Cache-Control: max-age=60", "Tailwater-Cache-Control: max-age=5,"], Ok(60)),
         (&["CDN-Cache-Control: max-age=60", "CDN-Cache-Control: s-maxage=7"], Ok(7)),
         (&["Cache-Control: max-age=7", "CDN-Cache-Control:"], Ok(7)),
-        (&["CDN-Cache-Control: max-age=0", "Cache-Control: max-age=7"], Err(Why::MaxAge)),
-        (&["CDN-Cache-Control: private=\"X\", max-age=5"], Err(Why::Private)),
-        (&["CDN-Cache-Control: no-cache", FUTURE], Err(Why::NoCache)),
+        (&["CDN-Cache-Control: max-age=0", "Cache-Control: max-age=7"], Err(NoStoreReason::MaxAge)),
+        (&["CDN-Cache-Control: private=\"X\", max-age=5"], Err(NoStoreReason::Private)),
+        (&["CDN-Cache-Control: no-cache", FUTURE], Err(NoStoreReason::NoCache)),
         (&["CDN-Cache-Control: no-store", "X-Accel-Expires: 60"], Ok(60)),
         (&["X-Accel-Expires: 60", "CDN-Cache-Control: no-store"], Ok(60)),
-        (&["CDN-Cache-Control: public", FUTURE], Err(Why::NoValidity)),
-        (&["CDN-Cache-Control: max-age=60", "Set-Cookie: a=b"], Err(Why::SetCookie)),
+        (&["CDN-Cache-Control: public", FUTURE], Err(NoStoreReason::NoValidity)),
+        (&["CDN-Cache-Control: max-age=60", "Set-Cookie: a=b"], Err(NoStoreReason::SetCookie)),
     ];
     for (lines, expected) in table {
-        let got = stored(lines, &rules, &Terms::default()).map(|lifetime| lifetime.valid_until - NOW);
+        let got = stored(lines, &rules, &StoreSettings::default()).map(|lifetime| lifetime.valid_until - NOW);
         assert_eq!(got, *expected, "{lines:?}");
     }
-    let ignored = Terms { valid_s: Some(9), ignored: Ignored::CACHE_CONTROL };
+    let ignored = StoreSettings { valid_s: Some(9), ignored: IgnoredFields::CACHE_CONTROL };
     let got = stored(&["CDN-Cache-Control: no-store"], &rules, &ignored);
     assert_eq!(got.map(|lifetime| lifetime.valid_until - NOW), Ok(9));
     let lines = ["CDN-Cache-Control: max-age=60, stale-while-revalidate=3"];
-    let lifetime = stored(&lines, &rules, &Terms::default()).unwrap();
+    let lifetime = stored(&lines, &rules, &StoreSettings::default()).unwrap();
     assert_eq!((lifetime.stale_while_revalidate_s, lifetime.stale_if_error_s), (3, 3));
 }
 
 #[test]
 fn lifetimes() {
-    let table: &[(Lines<'_>, Result<i64, Why>)] = &[
-        (&[], Err(Why::NoValidity)),
+    let table: &[(Lines<'_>, Result<i64, NoStoreReason>)] = &[
+        (&[], Err(NoStoreReason::NoValidity)),
         (&[FUTURE], Ok(100)),
         (&["Expires: Sun, 06 Nov 1994 08:49:37 GMT"], Ok(0)),
-        (&[PAST], Err(Why::Expired)),
-        (&["Expires: 0"], Err(Why::Expired)),
+        (&[PAST], Err(NoStoreReason::Expired)),
+        (&["Expires: 0"], Err(NoStoreReason::Expired)),
         (&[FUTURE, PAST], Ok(100)),
         (&["Cache-Control: max-age=60"], Ok(60)),
         (&["Cache-Control: MAX-AGE=60"], Ok(60)),
@@ -58,11 +58,11 @@ fn lifetimes() {
         (&["Cache-Control: max-age=5", "Cache-Control: max-age=60"], Ok(60)),
         (&["Cache-Control: max-age=5;x"], Ok(5)),
         (&["Cache-Control: x-max-age=5"], Ok(5)),
-        (&["Cache-Control: max-age="], Err(Why::MaxAge)),
-        (&["Cache-Control: max-age"], Err(Why::NoValidity)),
-        (&["Cache-Control: max-age=\"5\""], Err(Why::BadNumber)),
-        (&["Cache-Control: max-age=-5"], Err(Why::BadNumber)),
-        (&["Cache-Control: max-age=0"], Err(Why::MaxAge)),
+        (&["Cache-Control: max-age="], Err(NoStoreReason::MaxAge)),
+        (&["Cache-Control: max-age"], Err(NoStoreReason::NoValidity)),
+        (&["Cache-Control: max-age=\"5\""], Err(NoStoreReason::BadNumber)),
+        (&["Cache-Control: max-age=-5"], Err(NoStoreReason::BadNumber)),
+        (&["Cache-Control: max-age=0"], Err(NoStoreReason::MaxAge)),
         (&["Cache-Control: max-age=9223372036854775808"], Ok(i64::MAX - NOW)),
         (&["Cache-Control: max-age=9223372036854775808x"], Ok(i64::MAX - NOW)),
         // Cache-Control before and after Expires
@@ -70,13 +70,13 @@ fn lifetimes() {
         (&[PAST, "Cache-Control: max-age=60"], Ok(60)),
         (&["Cache-Control: max-age=60", FUTURE], Ok(60)),
         (&[FUTURE, "Cache-Control: max-age=60"], Ok(60)),
-        (&["Cache-Control: no-cache", FUTURE], Err(Why::NoCache)),
-        (&[FUTURE, "Cache-Control: no-cache"], Err(Why::NoCache)),
-        (&["Cache-Control: no-cache, max-age=60"], Err(Why::NoCache)),
-        (&["Cache-Control: no-cache", "Cache-Control: max-age=60"], Err(Why::NoCache)),
-        (&["Cache-Control: no-cache=\"X\", max-age=60"], Err(Why::NoCache)),
-        (&["Cache-Control: No-Store"], Err(Why::NoStore)),
-        (&["Cache-Control: private"], Err(Why::Private)),
+        (&["Cache-Control: no-cache", FUTURE], Err(NoStoreReason::NoCache)),
+        (&[FUTURE, "Cache-Control: no-cache"], Err(NoStoreReason::NoCache)),
+        (&["Cache-Control: no-cache, max-age=60"], Err(NoStoreReason::NoCache)),
+        (&["Cache-Control: no-cache", "Cache-Control: max-age=60"], Err(NoStoreReason::NoCache)),
+        (&["Cache-Control: no-cache=\"X\", max-age=60"], Err(NoStoreReason::NoCache)),
+        (&["Cache-Control: No-Store"], Err(NoStoreReason::NoStore)),
+        (&["Cache-Control: private"], Err(NoStoreReason::Private)),
         (&["Cache-Control: public", FUTURE], Ok(100)),
         // X-Accel-Expires before all others
         (&["X-Accel-Expires: 60"], Ok(60)),
@@ -85,47 +85,51 @@ fn lifetimes() {
         (&["X-Accel-Expires: 60", "X-Accel-Expires: 0"], Ok(60)),
         (&["X-Accel-Expires: 60", PAST, "Cache-Control: no-cache"], Ok(60)),
         (&[PAST, "Cache-Control: no-cache", "X-Accel-Expires: 60"], Ok(60)),
-        (&["X-Accel-Expires: 0", "Cache-Control: max-age=60", FUTURE], Err(Why::AccelExpires)),
-        (&["Cache-Control: max-age=60", FUTURE, "X-Accel-Expires: 0"], Err(Why::AccelExpires)),
+        (&["X-Accel-Expires: 0", "Cache-Control: max-age=60", FUTURE], Err(NoStoreReason::AccelExpires)),
+        (&["Cache-Control: max-age=60", FUTURE, "X-Accel-Expires: 0"], Err(NoStoreReason::AccelExpires)),
         (&["Cache-Control: max-age=60", "X-Accel-Expires: x"], Ok(60)),
         (&["Cache-Control: max-age=60", "X-Accel-Expires: -1"], Ok(60)),
         (&["Cache-Control: max-age=60", "X-Accel-Expires:"], Ok(60)),
         (&["Cache-Control: max-age=60", "X-Accel-Expires: @"], Ok(60)),
-        (&["Cache-Control: max-age=60", "X-Accel-Expires: @0"], Err(Why::NoValidity)),
+        (&["Cache-Control: max-age=60", "X-Accel-Expires: @0"], Err(NoStoreReason::NoValidity)),
         (&["X-Accel-Expires: @0", "Cache-Control: max-age=60"], Ok(60)),
-        (&["Cache-Control: max-age=x", "X-Accel-Expires: 60"], Err(Why::BadNumber)),
+        (&["Cache-Control: max-age=x", "X-Accel-Expires: 60"], Err(NoStoreReason::BadNumber)),
         // what refuses for good
-        (&["Set-Cookie: a", PAST, "Cache-Control: max-age=60"], Err(Why::SetCookie)),
-        (&["X-Accel-Expires: 60", "Set-Cookie: a"], Err(Why::SetCookie)),
-        (&["X-Accel-Expires: 60", "Vary: *"], Err(Why::VaryStar)),
+        (&["Set-Cookie: a", PAST, "Cache-Control: max-age=60"], Err(NoStoreReason::SetCookie)),
+        (&["X-Accel-Expires: 60", "Set-Cookie: a"], Err(NoStoreReason::SetCookie)),
+        (&["X-Accel-Expires: 60", "Vary: *"], Err(NoStoreReason::VaryStar)),
         (&["X-Accel-Expires: 60", "Vary: Cookie"], Ok(60)),
     ];
     for (lines, expected) in table {
-        assert_eq!(seconds(lines, &Terms::default()), *expected, "{lines:?}");
+        assert_eq!(seconds(lines, &StoreSettings::default()), *expected, "{lines:?}");
     }
 }
 
 #[test]
 fn cache_valid_applies_without_response_fields() {
-    let terms = |valid_s, ignored| Terms { valid_s, ignored };
-    let all = Ignored::CACHE_CONTROL | Ignored::EXPIRES | Ignored::X_ACCEL_EXPIRES;
+    let terms = |valid_s, ignored| StoreSettings { valid_s, ignored };
+    let all = IgnoredFields::CACHE_CONTROL | IgnoredFields::EXPIRES | IgnoredFields::X_ACCEL_EXPIRES;
     let lines = [FUTURE, "Cache-Control: max-age=60", "X-Accel-Expires: 30"];
-    let table: &[(Lines<'_>, Terms, Result<i64, Why>)] = &[
-        (&[], terms(Some(7), Ignored::NONE), Ok(7)),
-        (&[], terms(Some(0), Ignored::NONE), Err(Why::NoValidity)),
-        (&lines, terms(Some(7), Ignored::NONE), Ok(30)),
+    let table: &[(Lines<'_>, StoreSettings, Result<i64, NoStoreReason>)] = &[
+        (&[], terms(Some(7), IgnoredFields::NONE), Ok(7)),
+        (&[], terms(Some(0), IgnoredFields::NONE), Err(NoStoreReason::NoValidity)),
+        (&lines, terms(Some(7), IgnoredFields::NONE), Ok(30)),
         (&lines, terms(Some(7), all), Ok(7)),
-        (&lines, terms(None, all), Err(Why::NoValidity)),
+        (&lines, terms(None, all), Err(NoStoreReason::NoValidity)),
         // A field that is ignored keeps Cache-Control from being read once Expires has been.
-        (&lines, terms(None, Ignored::X_ACCEL_EXPIRES), Ok(60)),
+        (&lines, terms(None, IgnoredFields::X_ACCEL_EXPIRES), Ok(60)),
         (
             &["X-Accel-Expires: 1", FUTURE, "Cache-Control: max-age=60"],
-            terms(None, Ignored::X_ACCEL_EXPIRES),
+            terms(None, IgnoredFields::X_ACCEL_EXPIRES),
             Ok(100),
         ),
-        (&["Cache-Control: no-cache"], terms(Some(7), Ignored::CACHE_CONTROL), Ok(7)),
-        (&["Cache-Control: no-cache"], terms(Some(7), Ignored::EXPIRES), Err(Why::NoCache)),
-        (&["Set-Cookie: a", "Vary: *"], terms(Some(7), Ignored::SET_COOKIE | Ignored::VARY), Ok(7)),
+        (&["Cache-Control: no-cache"], terms(Some(7), IgnoredFields::CACHE_CONTROL), Ok(7)),
+        (&["Cache-Control: no-cache"], terms(Some(7), IgnoredFields::EXPIRES), Err(NoStoreReason::NoCache)),
+        (
+            &["Set-Cookie: a", "Vary: *"],
+            terms(Some(7), IgnoredFields::SET_COOKIE | IgnoredFields::VARY),
+            Ok(7),
+        ),
     ];
     for (lines, terms, expected) in table {
         assert_eq!(seconds(lines, terms), *expected, "{lines:?} {terms:?}");
@@ -134,14 +138,14 @@ fn cache_valid_applies_without_response_fields() {
 
 #[test]
 fn statuses_and_requests() {
-    let terms = Terms { valid_s: Some(1), ..Terms::default() };
+    let terms = StoreSettings { valid_s: Some(1), ..StoreSettings::default() };
     for (status, expected) in [
         (200, None),
         (206, None),
         (404, None),
         (502, None),
-        (304, Some(Why::Status)),
-        (101, Some(Why::Status)),
+        (304, Some(NoStoreReason::Status)),
+        (101, Some(NoStoreReason::Status)),
     ] {
         let got =
             stored_as(status, &["Authorization: x", "Cache-Control: no-store"], &[], &Rules::NGINX, &terms);
@@ -151,13 +155,13 @@ fn statuses_and_requests() {
 
 #[test]
 fn windows() {
-    type Windows = Result<(u32, u32), Why>;
+    type Windows = Result<(u32, u32), NoStoreReason>;
     let table: &[(Lines<'_>, Windows)] = &[
         (&["Cache-Control: max-age=1"], Ok((0, 0))),
         (&["Cache-Control: max-age=1, stale-while-revalidate=5"], Ok((5, 5))),
         (&["Cache-Control: max-age=1, stale-if-error=7, stale-while-revalidate=5"], Ok((5, 7))),
         (&["Cache-Control: max-age=1, stale-if-error=7"], Ok((0, 7))),
-        (&["Cache-Control: max-age=1, stale-if-error=x"], Err(Why::BadNumber)),
+        (&["Cache-Control: max-age=1, stale-if-error=x"], Err(NoStoreReason::BadNumber)),
         (
             &["Cache-Control: max-age=1, stale-while-revalidate=99999999999999999999"],
             Ok((u32::MAX, u32::MAX)),
@@ -167,7 +171,7 @@ fn windows() {
         (&["Cache-Control: no-cache, stale-while-revalidate=5", "X-Accel-Expires: @1"], Ok((0, 0))),
     ];
     for (lines, expected) in table {
-        let got = stored(lines, &Rules::NGINX, &Terms::default());
+        let got = stored(lines, &Rules::NGINX, &StoreSettings::default());
         let got = got.map(|lifetime| (lifetime.stale_while_revalidate_s, lifetime.stale_if_error_s));
         assert_eq!(got, *expected, "{lines:?}");
     }
@@ -184,10 +188,10 @@ fn uses() {
         duties: Duties::NONE,
     };
     let request = fields(&["Cache-Control: no-cache, max-age=0, only-if-cached", "Pragma: no-cache"]);
-    let stale = |age, while_revalidate, if_error| Use::Stale { age, while_revalidate, if_error };
+    let stale = |age, while_revalidate, if_error| Reuse::Stale { age, while_revalidate, if_error };
     for (at, expected) in [
-        (0, Use::Fresh { age: 0 }),
-        (10, Use::Fresh { age: 10 }),
+        (0, Reuse::Fresh { age: 0 }),
+        (10, Reuse::Fresh { age: 10 }),
         (11, stale(11, Window::Open, Window::Open)),
         (15, stale(15, Window::Open, Window::Open)),
         (16, stale(16, Window::Closed, Window::Open)),
@@ -207,7 +211,7 @@ fn a_304_changes_the_lifetime_and_no_field() {
         merge(&mut stored, &update, &Rules::NGINX);
         assert!(stored.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).eq(before));
         let stored = Response { status: 200, fields: &stored, request_time: NOW, is_slice: false };
-        let terms = Terms { valid_s, ..Terms::default() };
+        let terms = StoreSettings { valid_s, ..StoreSettings::default() };
         freshen(&(Method::Get, &nothing), &stored, &update, NOW, &Rules::NGINX, &terms).map(|lifetime| {
             (lifetime.valid_until - NOW, lifetime.stale_while_revalidate_s, lifetime.stale_if_error_s)
         })
@@ -220,7 +224,7 @@ fn a_304_changes_the_lifetime_and_no_field() {
         (&["Set-Cookie: a", "X-Accel-Expires: 0"], &["X-Accel-Expires: 4"], None, Ok((4, 0, 0))),
         (&[swr], &["X-Accel-Expires: 4"], None, Ok((4, 3, 3))),
         (&[], &[PAST], Some(8), Ok((8, 0, 0))),
-        (&[], &[PAST], None, Err(Why::NoValidity)),
+        (&[], &[PAST], None, Err(NoStoreReason::NoValidity)),
     ] {
         assert_eq!(valid(update, stored, valid_s), expected, "{update:?} {stored:?}");
     }

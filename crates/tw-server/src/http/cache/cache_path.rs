@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use tw_cache::{Key, Policy};
+use tw_cache::{EvictionPolicy, Key};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
 /// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
@@ -43,7 +43,7 @@ pub struct CachePath {
     /// What becomes of files that nginx has written.
     pub of_nginx: OfNginx,
     /// Which entry goes when there is no room.
-    pub policy: Policy,
+    pub policy: EvictionPolicy,
     /// The pool whose threads wait for its disk; none is `default`.
     pub pool: Option<Box<[u8]>>,
 }
@@ -101,7 +101,7 @@ impl RawCachePath {
             manager: Steps::USUAL,
             loader: Steps::USUAL,
             of_nginx: OfNginx::Left,
-            policy: Policy::Lru,
+            policy: EvictionPolicy::Lru,
             pool: None,
         };
         let (mut name, mut pool_at) = (None, node.span);
@@ -144,8 +144,8 @@ impl RawCachePath {
                 // DIFF(nginx): what is asked for only once need not push out what is asked for again.
                 b"policy" => {
                     place.policy = match value {
-                        b"lru" => Policy::Lru,
-                        b"s3fifo" => Policy::S3Fifo,
+                        b"lru" => EvictionPolicy::Lru,
+                        b"s3fifo" => EvictionPolicy::S3Fifo,
                         _ => {
                             let shown = tw_log::Text(value);
                             return Err(fail(format!(
@@ -279,7 +279,7 @@ mod tests {
             manager: Steps::USUAL,
             loader: Steps::USUAL,
             of_nginx: OfNginx::Left,
-            policy: Policy::Lru,
+            policy: EvictionPolicy::Lru,
             pool: None,
         }
     }

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use bytes::Bytes;
 use tw_base::WholeCell;
-use tw_cache::format::Damage;
+use tw_cache::format::FormatError;
 use tw_cache::format::Meta;
-use tw_cache::policy::{self, Rules, Use, Window};
-use tw_cache::{Gone, Holds, Key, Known, Purge, Subject, Tag, Verdict};
+use tw_cache::policy::{self, Reuse, Rules, Window};
+use tw_cache::{EntryState, Key, LoadedEntry, Purge, RemovedEntry, Subject, Tag, Verdict};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Open, Source};
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
@@ -54,10 +54,10 @@ pub(super) struct Stood {
 
 impl Stood {
     /// What the entry may be used for.
-    pub(super) fn of(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Use {
+    pub(super) fn of(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Reuse {
         match policy::may_use(&meta.lifetime, &r.head, now, rules) {
-            Use::Fresh { age } | Use::Accepted { age } if self.is_stale => {
-                Use::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
+            Reuse::Fresh { age } | Reuse::Accepted { age } if self.is_stale => {
+                Reuse::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
             }
             found => found,
         }
@@ -110,7 +110,7 @@ pub(super) struct Search<'a> {
 pub(super) struct Found {
     pub(super) entry: Option<(Rc<Entry>, Stood)>,
     /// What has left the index: its files are to be removed.
-    pub(super) gone: Vec<Gone>,
+    pub(super) gone: Vec<RemovedEntry>,
     /// What it has cost, if the disk was asked.
     by: Option<Account>,
 }
@@ -122,7 +122,7 @@ impl Search<'_> {
         let zone = &cache.zone;
         let Some(Held { index, purges }) = zone.held() else { return };
         let now = super::seconds(tw_rt::clock::unix().secs);
-        let found = index.look(key, now).filter(|found| found.holds == Holds::File);
+        let found = index.lookup(key, now).filter(|found| found.holds == EntryState::File);
         let entry = match found {
             Some(found) => {
                 let hot = self.hot.borrow_mut().get(zone.id, key, found.sequence);
@@ -139,7 +139,7 @@ impl Search<'_> {
                 let removals = zone.removals.load(SeqCst);
                 let Some(disk) = (self.disk)() else { return };
                 let Some(entry) = self.open(wanted, None, out).await else { return };
-                let known = Known {
+                let known = LoadedEntry {
                     key,
                     sequence: entry.sequence,
                     since: entry.sequence,
@@ -214,7 +214,8 @@ impl Search<'_> {
         let path = cache.place.path(key);
         let by = out.by.insert(Account::new(Class::Hit, Source::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
-        if let Ok(Read::Nothing(NoEntry::Damaged(Damage::Checksum | Damage::StateChecksum))) = found {
+        if let Ok(Read::Nothing(NoEntry::Damaged(FormatError::Checksum | FormatError::StateChecksum))) = found
+        {
             // It may just be written over, because it is still valid.
             found = self.read(disk, wanted, by, &path).await;
         }
@@ -240,7 +241,7 @@ impl Search<'_> {
             }
             Err(error) if error.errno() == Some(Errno::NOENT) => {
                 if let Some(sequence) = sequence {
-                    held.index.missing(key, sequence);
+                    held.index.remove_missing(key, sequence);
                 }
                 None
             }

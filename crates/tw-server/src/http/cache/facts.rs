@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_cache::policy::Forward;
+use tw_cache::policy::ForwardReason;
 use tw_http::range::ByteRange;
 
 use super::fill::Continuation;
@@ -74,7 +74,7 @@ pub struct CacheInfo {
     /// How old the response is, in seconds.
     pub age: Option<u32>,
     /// Why the upstream server was asked; `None` if it was not.
-    pub(super) forward: Option<Forward>,
+    pub(super) forward: Option<ForwardReason>,
     /// Whether another request's answer of the upstream server is this one's, too.
     pub(super) is_collapsed: bool,
     /// Whether the response is one that another request had asked for.

@@ -1,7 +1,7 @@
 //! The head of a file in a cache, whoever has written it.
 
 use bytes::Bytes;
-use tw_cache::format::{self, Damage, Meta, nginx};
+use tw_cache::format::{self, FormatError, Meta, nginx};
 
 use super::cache_path::OfNginx;
 
@@ -11,7 +11,7 @@ pub(super) enum NoEntry {
     /// nginx has written it, and nobody here reads that: it is left as it is.
     OfNginx,
     /// It is none, or not all of one.
-    Damaged(Damage),
+    Damaged(FormatError),
 }
 
 /// How many bytes from the start of a file [`decode`] needs, of which `first` are known.
@@ -36,7 +36,7 @@ pub(super) fn decode(of_nginx: OfNginx, head: &Bytes, file_size: u64) -> Result<
         OfNginx::Left => Err(NoEntry::OfNginx),
         OfNginx::TakenOver => nginx::decode(head, file_size).map_err(|why| match why {
             // It came by another protocol than HTTP, and is as good for nginx as it was.
-            Damage::Head => NoEntry::OfNginx,
+            FormatError::Head => NoEntry::OfNginx,
             why => NoEntry::Damaged(why),
         }),
     }
@@ -76,11 +76,11 @@ mod tests {
         damaged[48] ^= 1;
         let damaged = Bytes::from(damaged);
         assert_eq!(of(OfNginx::Left, &damaged), Err(NoEntry::OfNginx));
-        assert_eq!(of(OfNginx::TakenOver, &damaged), Err(NoEntry::Damaged(Damage::KeyText)));
+        assert_eq!(of(OfNginx::TakenOver, &damaged), Err(NoEntry::Damaged(FormatError::KeyText)));
         for how in [OfNginx::Left, OfNginx::TakenOver] {
             let strange = Bytes::from_static(b"strange things, and many of them");
-            assert_eq!(needed(how, &strange), Err(NoEntry::Damaged(Damage::Magic)));
-            assert_eq!(decode(how, &strange, 32).err(), Some(NoEntry::Damaged(Damage::Magic)));
+            assert_eq!(needed(how, &strange), Err(NoEntry::Damaged(FormatError::Magic)));
+            assert_eq!(decode(how, &strange, 32).err(), Some(NoEntry::Damaged(FormatError::Magic)));
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tw_cache::policy::{self, Forward, Site};
+use tw_cache::policy::{self, ForwardReason, UriOrigin};
 use tw_cache::{Key, Purge};
 use tw_core::session::Session as _;
 use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
@@ -35,7 +35,7 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
         let _ = cache.held(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
     }
     let facts = &mut r.facts.upstream.cache;
-    (facts.cache, facts.forward) = (Some(cache), Some(Forward::Method));
+    (facts.cache, facts.forward) = (Some(cache), Some(ForwardReason::Method));
     LookupResult::None
 }
 
@@ -77,8 +77,11 @@ fn keys(r: &mut Request, proxy: &ProxySettings, rewrite: &dyn RewriteFields) -> 
         Some(target) => target.to_vec(),
         None => current(r),
     };
-    let site =
-        Site { is_https: r.client().scheme().is_secure(), host: &r.route.host, port: r.head.host_port() };
+    let site = UriOrigin {
+        is_https: r.client().scheme().is_secure(),
+        host: &r.route.host,
+        port: r.head.host_port(),
+    };
     let mut urls = Vec::new();
     let see = &mut |url: &[u8]| urls.push(url.to_vec());
     policy::invalidated(r.method(), answer.status, &site, &target, &fields, &proxy.cache.rules, see);
@@ -156,7 +159,7 @@ fn forget(r: &Request, cache: &Arc<Cache>, held: &Held, key: Key) {
     if !cache.zone.is_loaded.load(Relaxed) {
         // It may be on the disk all the same, and be found there before it is removed.
         let sequence = held.purges.purge_key(key, Purge::Hard);
-        gone = gone.or_else(|| Some(held.index.unknown(key, sequence)));
+        gone = gone.or_else(|| Some(held.index.remove_unknown(key, sequence)));
     }
     cache.push_out(r, gone);
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_cache::format::Meta;
-use tw_cache::policy::{self, Because, Forward, Reading, Rules, Use, Why, Window};
-use tw_cache::{Claim, Holds, Key};
+use tw_cache::policy::{self, ForwardReason, NoStoreReason, Reuse, Rules, Ruleset, ValidateReason, Window};
+use tw_cache::{Claim, EntryState, Key};
 use tw_http::range::ByteRange;
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
@@ -172,7 +172,7 @@ impl Lookup {
             return LookupResult::Ask(Box::new(lookup));
         }
         if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
-            lookup.asks(r, Status::Bypass, Forward::Bypass);
+            lookup.asks(r, Status::Bypass, ForwardReason::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
                 return lookup.unsatisfiable(r);
             }
@@ -213,39 +213,39 @@ impl Lookup {
             let now = tw_rt::clock::unix().secs;
             match found {
                 Some((entry, stood)) => match stood.of(&entry.meta, r, now, rules) {
-                    Use::Fresh { age } => {
+                    Reuse::Fresh { age } => {
                         self.answers(r, Status::Hit);
                         r.facts.upstream.cache.hit = Some(hit);
                         return LookupResult::Ready(serve(r, entry, age));
                     }
-                    Use::Accepted { age } => {
+                    Reuse::Accepted { age } => {
                         self.answers(r, Status::Stale);
                         return LookupResult::Ready(serve(r, entry, age));
                     }
-                    Use::Stale { age, while_revalidate, .. } => {
+                    Reuse::Stale { age, while_revalidate, .. } => {
                         if let Some(ready) = self.meanwhile(r, settings, &entry, age, while_revalidate) {
                             return LookupResult::Ready(ready);
                         }
-                        self.asks(r, Status::Expired, Forward::Stale);
+                        self.asks(r, Status::Expired, ForwardReason::Stale);
                         self.remember(r, entry);
                     }
-                    Use::Validate { because, .. } => {
+                    Reuse::Validate { because, .. } => {
                         let forward = match because {
-                            Because::NoCache => Forward::Stale,
-                            _ if now >= entry.meta.lifetime.valid_until => Forward::Stale,
-                            _ => Forward::Request,
+                            ValidateReason::NoCache => ForwardReason::Stale,
+                            _ if now >= entry.meta.lifetime.valid_until => ForwardReason::Stale,
+                            _ => ForwardReason::Request,
                         };
                         self.asks(r, Status::Expired, forward);
                         self.remember(r, entry);
                     }
-                    Use::Unsatisfiable => {
-                        self.asks(r, Status::Expired, Forward::Stale);
+                    Reuse::Unsatisfiable => {
+                        self.asks(r, Status::Expired, ForwardReason::Stale);
                         return self.unsatisfiable(r);
                     }
                 },
                 None => {
                     let is_variant = self.other.is_some();
-                    let forward = if is_variant { Forward::VaryMiss } else { Forward::UriMiss };
+                    let forward = if is_variant { ForwardReason::VaryMiss } else { ForwardReason::UriMiss };
                     self.asks(r, Status::Miss, forward);
                     if only_stored {
                         return self.unsatisfiable(r);
@@ -285,12 +285,12 @@ impl Lookup {
                 Followed::Ready(ready) => return LookupResult::Ready(ready),
                 // What others were refused for this, it may be, too: they would wait for each other.
                 Followed::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
-                    r.facts.upstream.cache.why = Some(Why::Authorization.into());
+                    r.facts.upstream.cache.why = Some(NoStoreReason::Authorization.into());
                     return LookupResult::Ask(Box::new(self));
                 }
                 Followed::Again => {}
                 Followed::Alone => {
-                    r.facts.upstream.cache.why = Some(Why::Private.into());
+                    r.facts.upstream.cache.why = Some(NoStoreReason::Private.into());
                     return LookupResult::Ask(Box::new(self));
                 }
                 Followed::Late if tw_rt::clock::now() < until => {}
@@ -326,7 +326,7 @@ impl Lookup {
     /// The number of the entry that was last sought, if it is there.
     fn stored(&self) -> Option<u64> {
         let found = self.cache.index()?.peek(self.sought)?;
-        (found.holds == Holds::File).then_some(found.sequence)
+        (found.holds == EntryState::File).then_some(found.sequence)
     }
 
     /// A response that is complete and not yet stored: it answers, or is waited for, a moment, until it has its place.
@@ -336,7 +336,7 @@ impl Lookup {
         let Some(begun) = fill.whole() else { return JustCame::Nothing };
         let now = tw_rt::clock::unix().secs;
         let used = policy::may_use(&begun.meta.lifetime, &r.head, now, rules);
-        if matches!(used, Use::Fresh { .. } | Use::Accepted { .. })
+        if matches!(used, Reuse::Fresh { .. } | Reuse::Accepted { .. })
             && let Some(ready) = self.join(r, rules, &fill, begun)
         {
             return JustCame::Ready(ready);
@@ -354,8 +354,8 @@ impl Lookup {
             return true;
         }
         let why = match () {
-            () if self.method(r, settings) != Method::Get => Why::Method,
-            () if policy::wants_nothing_stored(&r.head, &settings.rules) => Why::RequestNoStore,
+            () if self.method(r, settings) != Method::Get => NoStoreReason::Method,
+            () if policy::wants_nothing_stored(&r.head, &settings.rules) => NoStoreReason::RequestNoStore,
             () => return true,
         };
         r.facts.upstream.cache.why = Some(why.into());
@@ -459,7 +459,7 @@ impl Lookup {
         }
         let now = tw_rt::clock::unix().secs;
         let may = policy::may_use(&meta.lifetime, &r.head, now, rules);
-        if rules.reading == Reading::Rfc9111 && !matches!(may, Use::Fresh { .. } | Use::Accepted { .. }) {
+        if rules.reading == Ruleset::Rfc9111 && !matches!(may, Reuse::Fresh { .. } | Reuse::Accepted { .. }) {
             return None;
         }
         let disk = r.disk()?.clone();
@@ -482,7 +482,7 @@ impl Lookup {
     }
 
     /// The upstream server is asked, or would be.
-    pub(super) fn asks(&self, r: &mut Request, status: Status, forward: Forward) {
+    pub(super) fn asks(&self, r: &mut Request, status: Status, forward: ForwardReason) {
         self.say(r, status);
         r.facts.upstream.cache.forward = Some(forward);
     }

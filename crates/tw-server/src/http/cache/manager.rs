@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 use tw_cache::{
-    Excess, Gone, Holds, Key, Known, Progress, Purge, Remains, Seen, Subject, Tag, Verdict, format,
+    EntryState, EvictionTarget, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry, ScannedEntry,
+    Subject, Tag, Verdict, format,
 };
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Kind, LIST_MAX, Open, Source};
 use tw_log::{Level, Text};
@@ -181,7 +182,7 @@ impl Manager {
 
     /// What a file's name tells; the rest is in its head, for who needs it.
     async fn add(&self, held: &Held, key: Key, size: u64, removals: u64) {
-        let known = Known { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+        let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
         match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
                 self.cache.zone.counts.evicted.add(1);
@@ -236,8 +237,8 @@ impl Manager {
             let too_many = index.len().saturating_sub(entries.entries_max);
             let what = match (excess, too_many) {
                 (0, 0) => break,
-                (0, entries) => Excess::Entries(entries),
-                (bytes, _) => Excess::Bytes(bytes),
+                (0, entries) => EvictionTarget::Entries(entries),
+                (bytes, _) => EvictionTarget::Bytes(bytes),
             };
             let progress = index.evict(what, now(), &mut gone);
             lacking = lacking.saturating_sub(gone.iter().map(|gone| gone.size).sum());
@@ -262,7 +263,7 @@ impl Manager {
             let progress = held.index.scan(&mut cursor, &mut seen);
             for seen in seen.drain(..) {
                 let alive = match seen.found.holds {
-                    Holds::File if seen.found.checked < latest => {
+                    EntryState::File if seen.found.checked < latest => {
                         pace.count().await;
                         self.judge(held, &seen, latest).await
                     }
@@ -275,11 +276,11 @@ impl Manager {
             }
         }
         // What has left the index was not seen, and a server that ends now would find its file again.
-        let departures = held.index.departures();
-        while held.index.remains(departures) == Remains::Files {
+        let departures = held.index.removals();
+        while held.index.removal_state(departures) == RemovalState::Files {
             tokio::time::sleep(REMAINS_LOOK).await;
         }
-        if held.index.remains(departures) == Remains::Strays {
+        if held.index.removal_state(departures) == RemovalState::Strays {
             return latest;
         }
         let before = held.purges.counts();
@@ -293,14 +294,14 @@ impl Manager {
     }
 
     /// Looks whether an entry was purged. What the oldest purge is that may still concern it.
-    async fn judge(&self, held: &Held, seen: &Seen, latest: u64) -> Option<u64> {
+    async fn judge(&self, held: &Held, seen: &ScannedEntry, latest: u64) -> Option<u64> {
         let path = self.cache.place.path(seen.key);
         let mut by = Account::new(Class::Scan, Source::NONE);
         let opened = self.disk.open_and_read(&mut by, &path, &Open::READ, HEAD_READ).await;
         let (file, first) = match opened {
             Ok(opened) => opened,
             Err(error) if error.errno() == Some(Errno::NOENT) => {
-                held.index.missing(seen.key, seen.found.sequence);
+                held.index.remove_missing(seen.key, seen.found.sequence);
                 return seen.claimed_since;
             }
             Err(error) => {
@@ -344,14 +345,14 @@ impl Manager {
         }
     }
 
-    async fn delete(&self, gone: &mut Vec<Gone>, pace: &mut Pace) {
+    async fn delete(&self, gone: &mut Vec<RemovedEntry>, pace: &mut Pace) {
         for gone in gone.drain(..) {
             self.remove(gone).await;
             pace.count().await;
         }
     }
 
-    async fn remove(&self, gone: Gone) {
+    async fn remove(&self, gone: RemovedEntry) {
         if let Err(error) = self.cache.remove(&self.disk, gone).await {
             self.tell(&error);
         }

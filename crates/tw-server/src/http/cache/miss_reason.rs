@@ -1,15 +1,15 @@
 //! `$cache_why`: why a response was not kept, or not taken from the cache, in a word.
 
-use tw_cache::format::Unfit;
-use tw_cache::policy::Why;
+use tw_cache::format::EncodeError;
+use tw_cache::policy::NoStoreReason;
 
 /// Why a response was not kept, or not taken from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// What it says of itself, or what the request says.
-    Policy(Why),
+    Policy(NoStoreReason),
     /// No file can have it.
-    Unfit(Unfit),
+    Unfit(EncodeError),
     /// `no_cache`
     NoCacheSet,
     /// `cache_min_uses`
@@ -47,9 +47,9 @@ impl Reason {
             Self::AnotherVary,
             Self::NoThreadPool,
         ];
-        let policy = Why::ALL.into_iter().map(Self::Policy);
+        let policy = NoStoreReason::ALL.into_iter().map(Self::Policy);
         // What has no room gets a new file, and two may have one word.
-        let unfit = [Unfit::TooLong, Unfit::Fields].map(Self::Unfit);
+        let unfit = [EncodeError::TooLong, EncodeError::Fields].map(Self::Unfit);
         policy.chain(unfit).chain(own).map(Self::word)
     }
 
@@ -72,14 +72,14 @@ impl Reason {
     }
 }
 
-impl From<Why> for Reason {
-    fn from(why: Why) -> Self {
+impl From<NoStoreReason> for Reason {
+    fn from(why: NoStoreReason) -> Self {
         Self::Policy(why)
     }
 }
 
-impl From<Unfit> for Reason {
-    fn from(why: Unfit) -> Self {
+impl From<EncodeError> for Reason {
+    fn from(why: EncodeError) -> Self {
         Self::Unfit(why)
     }
 }

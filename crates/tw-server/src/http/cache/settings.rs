@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_cache::policy::{Ignored, Reading, Rules, Terms};
+use tw_cache::policy::{IgnoredFields, Rules, Ruleset, StoreSettings};
 use tw_conf::{ConfError, Node, Setting, Word, units};
 use tw_core::reach::Reach;
 use tw_http::Method;
@@ -299,7 +299,7 @@ impl CacheSettings {
 
     /// Whether responses are kept and used by the rules of RFC 9111.
     pub(crate) fn is_rfc9111(&self) -> bool {
-        self.rules.reading == Reading::Rfc9111
+        self.rules.reading == Ruleset::Rfc9111
     }
 
     /// Whether responses to this method are kept.
@@ -314,10 +314,10 @@ impl CacheSettings {
     }
 
     /// What is said here of a response with this status, besides the fields that have no meaning.
-    pub(super) fn terms(&self, status: u16, ignored: Ignored) -> Terms {
+    pub(super) fn terms(&self, status: u16, ignored: IgnoredFields) -> StoreSettings {
         let valid = self.valid.iter().find(|valid| valid.status == status || valid.status == ANY);
         let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
-        Terms { valid_s: valid.map(|valid| seconds(valid.span)), ignored }
+        StoreSettings { valid_s: valid.map(|valid| seconds(valid.span)), ignored }
     }
 
     /// Whether `r` is not to be answered from the cache.
@@ -362,7 +362,7 @@ fn rules(rfc9111: Setting<bool>, targeted: Setting<Vec<Bytes>>, outer: Option<&A
     if let (None, None, Some(outer)) = (rfc9111, &targeted, outer) {
         return outer.clone();
     }
-    let is_rfc9111 = rfc9111.unwrap_or_else(|| outer.is_some_and(|o| o.reading == Reading::Rfc9111));
+    let is_rfc9111 = rfc9111.unwrap_or_else(|| outer.is_some_and(|o| o.reading == Ruleset::Rfc9111));
     let usual = if is_rfc9111 { Rules::RFC9111 } else { Rules::NGINX };
     let targeted = targeted.or(outer.map(|o| o.targeted.clone())).unwrap_or_default();
     Arc::new(Rules { targeted, ..usual })

@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
-use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, NotCommitted, Purge};
+use tw_cache::format::{self, EncodeError, Meta, WrittenBy as MadeBy};
+use tw_cache::{
+    Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Purge, RemovedEntry,
+};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Meta as FileMeta, Open, Source};
 
 use super::temp_file::FillFile;
@@ -83,7 +85,7 @@ impl Cache {
         mut meta: Meta,
         claim: Claim,
         tail: Tail,
-    ) -> Result<Option<Gone>, DiskError> {
+    ) -> Result<Option<RemovedEntry>, DiskError> {
         let Tail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
@@ -122,12 +124,12 @@ impl Cache {
         mut meta: Meta,
         was: Was<'_>,
         claim: Claim,
-    ) -> Result<Option<Gone>, DiskError> {
+    ) -> Result<Option<RemovedEntry>, DiskError> {
         meta.sequence = claim.sequence();
         let mut head = Vec::new();
         match format::encode(&meta, &mut head) {
             Ok(()) => {}
-            Err(Unfit::NoRoom) => return self.copy(disk, meta, was, claim).await,
+            Err(EncodeError::NoRoom) => return self.copy(disk, meta, was, claim).await,
             // No file has room for it: the next request asks once more.
             Err(_) => return Ok(None),
         }
@@ -160,8 +162,8 @@ impl Cache {
             placed.as_mut().enable();
             claim = match claim.try_commit() {
                 Ok(commit) => return Some(commit),
-                Err(NotCommitted::Refused(_)) => return None,
-                Err(NotCommitted::Busy(claim)) => claim,
+                Err(CommitRefused::Refused(_)) => return None,
+                Err(CommitRefused::Busy(claim)) => claim,
             };
             placed.await;
         }
@@ -172,7 +174,7 @@ impl Cache {
         let key = claim.key();
         let commit = claim.commit().ok()?;
         let found = self.index()?.peek(key)?;
-        (found.holds == Holds::File && found.sequence == was.sequence).then_some(commit)
+        (found.holds == EntryState::File && found.sequence == was.sequence).then_some(commit)
     }
 
     /// Gives the entry a new file: the head has no room in the one it has, or nginx has written that.
@@ -182,7 +184,7 @@ impl Cache {
         mut meta: Meta,
         was: Was<'_>,
         claim: Claim,
-    ) -> Result<Option<Gone>, DiskError> {
+    ) -> Result<Option<RemovedEntry>, DiskError> {
         let Ok(header_size) = format::place(&meta) else { return Ok(None) };
         let before = u64::from(meta.header_size);
         (meta.header_size, meta.body_len, meta.writer) = (header_size, Some(was.len), MadeBy::Tailwater);
@@ -221,7 +223,7 @@ impl Cache {
         path: &CStr,
         meta: &Meta,
         len: u64,
-    ) -> Result<Option<Option<Gone>>, DiskError> {
+    ) -> Result<Option<Option<RemovedEntry>>, DiskError> {
         let size = on_disk(u64::from(meta.header_size) + len);
         let now = super::seconds(tw_rt::clock::unix().secs);
         match commit.store(size, valid_until(meta), now) {
@@ -243,7 +245,7 @@ impl Cache {
         disk: &Disk,
         by: &mut Account,
         key: Key,
-        mut gone: Option<Gone>,
+        mut gone: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
         loop {
             // Before it is gone: who finds it until then looks whether it still is there.
@@ -267,7 +269,7 @@ impl Cache {
     }
 
     /// Removes what has left the index.
-    pub(super) async fn remove(&self, disk: &Disk, gone: Gone) -> Result<(), DiskError> {
+    pub(super) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
         let mut by = Account::new(Class::Evict, Source::NONE);
         self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }
@@ -278,12 +280,12 @@ impl Cache {
         &self,
         disk: &Disk,
         index: &Index,
-        known: &Known,
+        known: &LoadedEntry,
         file: Option<&File>,
         removals: u64,
-    ) -> Result<Option<Gone>, DiskError> {
+    ) -> Result<Option<RemovedEntry>, DiskError> {
         let now = super::seconds(tw_rt::clock::unix().secs);
-        let Loaded::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
+        let LoadOutcome::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
         if self.zone.removals.load(SeqCst) != removals {
             let mut by = Account::new(Class::Scan, Source::NONE);
             let is_there = match disk.stat(&mut by, &self.place.path(known.key)).await {
@@ -292,7 +294,7 @@ impl Cache {
                 Err(error) => return Err(error),
             };
             if !is_there {
-                index.missing(known.key, known.sequence);
+                index.remove_missing(known.key, known.sequence);
             }
         }
         Ok(pushed_out)

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_cache::Claim;
-use tw_cache::format::{self, Meta, Tags, Writer as MadeBy};
-use tw_cache::policy::{self, Ignored, Reading, Response, Rules, Use, Why, Window};
+use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
+use tw_cache::policy::{self, IgnoredFields, NoStoreReason, Response, Reuse, Rules, Ruleset, Window};
 use tw_disk::Disk;
 use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
@@ -95,9 +95,9 @@ impl Lookup {
         let now = tw_rt::clock::unix().secs;
         let rules = &*settings.rules;
         let (age, window) = match policy::may_use(&entry.meta.lifetime, &r.head, now, rules) {
-            Use::Stale { age, if_error, .. } | Use::Validate { age, if_error, .. } => (age, if_error),
-            Use::Fresh { age } | Use::Accepted { age } => (age, Window::Closed),
-            Use::Unsatisfiable => return None,
+            Reuse::Stale { age, if_error, .. } | Reuse::Validate { age, if_error, .. } => (age, if_error),
+            Reuse::Fresh { age } | Reuse::Accepted { age } => (age, Window::Closed),
+            Reuse::Unsatisfiable => return None,
         };
         let may = match window {
             // RFC 5861 section 4 means failures, not each status that may be named here.
@@ -118,7 +118,7 @@ impl Lookup {
         &self,
         r: &mut Request,
         settings: &CacheSettings,
-        ignored: Ignored,
+        ignored: IgnoredFields,
         stale: Rc<Entry>,
         leading: FillLeader,
     ) -> Ready {
@@ -152,7 +152,7 @@ impl Lookup {
             Err(why) => {
                 r.facts.upstream.cache.why = Some(why);
                 // What may not be kept any more goes; what may only not be kept because of this client stays.
-                if settings.is_rfc9111() && why != Why::Authorization.into() {
+                if settings.is_rfc9111() && why != NoStoreReason::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
                     let gone = self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
                     self.cache.push_out(r, gone);
@@ -201,7 +201,7 @@ impl Lookup {
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
                 // Another request may be answered with what can be stored.
-                let is_of_request = why == Why::Authorization.into();
+                let is_of_request = why == NoStoreReason::Authorization.into();
                 leading.lead.give_up(if is_of_request { Over::Abandoned } else { Over::Private });
                 None
             }
@@ -228,7 +228,7 @@ impl Lookup {
             is_slice: self.part.is_some(),
         };
         if answer.status == 206 && self.part.is_some_and(|part| !is_of(&answer.fields, part)) {
-            return Err((leading, Why::Partial.into()));
+            return Err((leading, NoStoreReason::Partial.into()));
         }
         let terms = settings.terms(answer.status, ignored);
         let rules = &*settings.rules;
@@ -372,23 +372,23 @@ impl policy::Request for Asked<'_> {
 
 /// A response without `Date` is as old as it is here (RFC 9110 section 6.6.1).
 fn date_it(fields: &mut Fields, now: i64, rules: &Rules) {
-    if rules.reading == Reading::Rfc9111 && !fields.has(Known::Date) {
+    if rules.reading == Ruleset::Rfc9111 && !fields.has(Known::Date) {
         fields.append_copy(Known::Date, &date::format(now));
     }
 }
 
 /// The fields that have no meaning here, as the policy has them.
-fn ignored(these: retry_conditions::IgnoredHeaders) -> Ignored {
+fn ignored(these: retry_conditions::IgnoredHeaders) -> IgnoredFields {
     [
-        (retry_conditions::IgnoredHeaders::EXPIRES_HERE, Ignored::X_ACCEL_EXPIRES),
-        (retry_conditions::IgnoredHeaders::EXPIRES, Ignored::EXPIRES),
-        (retry_conditions::IgnoredHeaders::CACHE_CONTROL, Ignored::CACHE_CONTROL),
-        (retry_conditions::IgnoredHeaders::SET_COOKIE, Ignored::SET_COOKIE),
-        (retry_conditions::IgnoredHeaders::VARY, Ignored::VARY),
+        (retry_conditions::IgnoredHeaders::EXPIRES_HERE, IgnoredFields::X_ACCEL_EXPIRES),
+        (retry_conditions::IgnoredHeaders::EXPIRES, IgnoredFields::EXPIRES),
+        (retry_conditions::IgnoredHeaders::CACHE_CONTROL, IgnoredFields::CACHE_CONTROL),
+        (retry_conditions::IgnoredHeaders::SET_COOKIE, IgnoredFields::SET_COOKIE),
+        (retry_conditions::IgnoredHeaders::VARY, IgnoredFields::VARY),
     ]
     .into_iter()
     .filter(|(here, _)| these.has(*here))
-    .fold(Ignored::NONE, |all, (_, one)| all | one)
+    .fold(IgnoredFields::NONE, |all, (_, one)| all | one)
 }
 
 /// Whether a response of these fields is this part of the content.

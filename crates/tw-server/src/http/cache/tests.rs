@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_base::WholeCell;
-use tw_cache::format::{self, Meta, Tags, Writer as MadeBy};
+use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
-use tw_cache::{Claim, Holds, Key, Policy, Purge};
+use tw_cache::{Claim, EntryState, EvictionPolicy, Key, Purge};
 use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{Account, Aio, Class, Disk, Pool, Source};
 use tw_http::Fields;
@@ -132,7 +132,7 @@ impl Process {
     async fn start(disk: Disk, now_ms: u64) -> Self {
         let now = (now_ms / 1000) as u32;
         // Every other second by another one.
-        let policy = if now.is_multiple_of(2) { Policy::Lru } else { Policy::S3Fifo };
+        let policy = if now.is_multiple_of(2) { EvictionPolicy::Lru } else { EvictionPolicy::S3Fifo };
         let steps = Steps { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
         let place = CachePath {
             dir: c"/cache".to_owned(),
@@ -335,7 +335,7 @@ impl Process {
                 continue;
             }
             let key = Key::from_hex(name).ok_or_else(|| format!("{path:?} stays"))?;
-            let found = index.peek(key).filter(|found| found.holds == Holds::File);
+            let found = index.peek(key).filter(|found| found.holds == EntryState::File);
             let found = found.ok_or_else(|| format!("{path:?} has no entry"))?;
             let size = on_disk(sim.content(&path).map_or(0, |content| content.len() as u64));
             if found.size != size {

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
 use tw_base::{Counter, Whole};
 use tw_cache::format::Meta;
-use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
+use tw_cache::{Claim, Index, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{Disks, Mode};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
@@ -336,7 +336,7 @@ impl Cache {
     }
 
     /// Deletes the file of an entry that has left the index, beside everything else.
-    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<Gone>) {
+    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<RemovedEntry>) {
         let Some(gone) = gone else { return };
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
@@ -347,7 +347,7 @@ impl Cache {
     }
 
     /// The same for a request.
-    pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
+    pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<RemovedEntry>) {
         if gone.is_some()
             && let Some(disk) = self.disk_of(r)
         {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_cache::policy::{self, Continues, Missing};
+use tw_cache::policy::{self, MissingRange, Resumption};
 use tw_http::Fields;
 
 use super::{Begun, Ended, Fill, Over, Report, Stage, State};
@@ -112,8 +112,9 @@ impl Continuation {
     pub(in super::super) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
         let mut state = self.fill.state.lock();
         let Stage::Begun(begun) = &state.stage else { return None };
-        let missing = Missing { from: self.from, length: begun.len };
-        let Continues { begins_at, length } = policy::continues(&begun.meta.fields, missing, status, fields)?;
+        let missing = MissingRange { from: self.from, length: begun.len };
+        let Resumption { begins_at, length } =
+            policy::continues(&begun.meta.fields, missing, status, fields)?;
         if state.end.is_some() || state.supply.next != Next::Asked(self.number) {
             return None;
         }
