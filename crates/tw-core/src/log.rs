@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use tw_conf::{ConfError, Cx, Node, Word, units};
 use tw_log::{
-    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, NotOpened, OpenError, Opener,
+    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, OpenError, OpenFailure, Opener,
     RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
 };
 
@@ -103,7 +103,7 @@ pub const OPENER: Opener = Opener(|path, links| {
         tw_log::Links::Refuse(from) => tw_disk::Links::Refuse { from },
         tw_log::Links::SameOwner(from) => tw_disk::Links::SameOwner { from },
     };
-    tw_disk::open_log(path, links).map_err(|errno| NotOpened {
+    tw_disk::open_log(path, links).map_err(|errno| OpenFailure {
         errno: errno.into(),
         addition: tw_disk::denial(tw_disk::Op::Create, errno, path),
     })

@@ -35,7 +35,7 @@ pub struct ErrorTarget {
 
 /// Targets that get a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whom {
+enum LineTargets {
     /// Every target whose level admits it.
     Admitting,
     /// Every target.
@@ -76,20 +76,26 @@ impl ErrorLog {
     /// waits; allocates only for syslog. Use the macros ([`crate::error!`] and its sisters), which ask [`ErrorLog::enabled`] first.
     pub fn write(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
         if self.enabled(level) {
-            self.write_to(Whom::Admitting, level, connection, message);
+            self.write_to(LineTargets::Admitting, level, connection, message);
         }
     }
 
     /// Writes a line to every target, whatever its level: for `debug_connection`.
     pub fn write_to_all(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
-        self.write_to(Whom::All, level, connection, message);
+        self.write_to(LineTargets::All, level, connection, message);
     }
 
-    fn write_to(&self, whom: Whom, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
+    fn write_to(
+        &self,
+        whom: LineTargets,
+        level: Level,
+        connection: Option<u64>,
+        message: fmt::Arguments<'_>,
+    ) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let unix_s = now.as_secs().cast_signed();
         let line = Line::new(unix_s, level, connection, message);
-        for target in self.targets.iter().filter(|target| whom == Whom::All || level <= target.level) {
+        for target in self.targets.iter().filter(|target| whom == LineTargets::All || level <= target.level) {
             // A dropped line is counted by its sink; there is nobody else to tell.
             let _ = match &target.syslog {
                 None => target.sink.push_urgent(&[line.bytes()]),

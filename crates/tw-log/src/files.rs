@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Stat, fstat, stat};
 use rustix::io::{Errno, writev};
 
 use crate::frame;
-use crate::target::{CacheConfig, Links, NamedFiles, NotOpened, Opener};
+use crate::target::{CacheConfig, Links, NamedFiles, OpenFailure, Opener};
 
 /// Parts of one `writev`: the kernel's `IOV_MAX`.
 const PARTS_MAX: usize = 1024;
@@ -68,17 +68,17 @@ fn line(message: &[u8]) -> Option<Line<'_>> {
 
 /// Lines that could not be written.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostLines {
     pub(crate) lines: u64,
-    pub(crate) why: Why,
+    pub(crate) why: FailedOperation,
     /// The file or directory.
     pub(crate) path: Vec<u8>,
-    pub(crate) failure: NotOpened,
+    pub(crate) failure: OpenFailure,
 }
 
 /// Failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum FailedOperation {
     /// The root directory of the request is not there.
     Root,
     Open,
@@ -98,14 +98,14 @@ impl Opened {
     }
 
     /// Writes a batch of messages; `lost` learns what could not be written. Returns the bytes written.
-    pub(crate) fn write(&mut self, messages: &[u8], mut lost: impl FnMut(Lost)) -> u64 {
+    pub(crate) fn write(&mut self, messages: &[u8], mut lost: impl FnMut(LostLines)) -> u64 {
         let mut roots: HashMap<&[u8], Result<(), Errno>> = HashMap::new();
         let mut written = 0;
         for (first, texts) in by_file(messages) {
             let lines = texts.len() as u64;
             let is_there = *roots.entry(first.root).or_insert_with(|| test_directory(first.root));
             let (why, path, failure) = match is_there {
-                Err(errno) => (Why::Root, first.root, errno.into()),
+                Err(errno) => (FailedOperation::Root, first.root, errno.into()),
                 Ok(()) => match self.write_file(&first, &texts) {
                     Ok(bytes) => {
                         written += bytes;
@@ -114,14 +114,19 @@ impl Opened {
                     Err((why, failure)) => (why, first.path, failure),
                 },
             };
-            lost(Lost { lines, why, path: path.to_vec(), failure });
+            lost(LostLines { lines, why, path: path.to_vec(), failure });
         }
         written
     }
 
-    fn write_file(&mut self, first: &Line<'_>, texts: &[&[u8]]) -> Result<u64, (Why, NotOpened)> {
-        let open = |opener: Opener| open(opener, first).map_err(|failure| (Why::Open, failure));
-        let write = |file: &OwnedFd| write_all(file, texts).map_err(|errno| (Why::Write, errno.into()));
+    fn write_file(
+        &mut self,
+        first: &Line<'_>,
+        texts: &[&[u8]],
+    ) -> Result<u64, (FailedOperation, OpenFailure)> {
+        let open = |opener: Opener| open(opener, first).map_err(|failure| (FailedOperation::Open, failure));
+        let write =
+            |file: &OwnedFd| write_all(file, texts).map_err(|errno| (FailedOperation::Write, errno.into()));
         match &mut self.cache {
             None => write(&open(self.opener)?),
             Some(cache) => {
@@ -171,7 +176,7 @@ fn test_directory(path: &[u8]) -> Result<(), Errno> {
     if FileType::from_raw_mode(found.st_mode) == FileType::Directory { Ok(()) } else { Err(Errno::NOTDIR) }
 }
 
-fn open(opener: Opener, line: &Line<'_>) -> Result<OwnedFd, NotOpened> {
+fn open(opener: Opener, line: &Line<'_>) -> Result<OwnedFd, OpenFailure> {
     // Whoever pushed the line has refused names with a NUL.
     let path = CString::new(line.path).map_err(|_| Errno::INVAL)?;
     (opener.0)(&path, line.links)
@@ -368,7 +373,7 @@ mod tests {
             if path.to_bytes() == b"/full" {
                 Ok(File::options().write(true).open("/dev/full")?.into())
             } else {
-                Err(NotOpened { addition: ", denied".into(), ..Errno::ACCESS.into() })
+                Err(OpenFailure { addition: ", denied".into(), ..Errno::ACCESS.into() })
             }
         });
         let mut files = Opened::new(&NamedFiles { name: "n".into(), cache: None, opener });
@@ -385,10 +390,14 @@ mod tests {
         assert_eq!(
             lost,
             [
-                (Why::Write, Errno::NOSPC.into(), 1),
-                (Why::Open, NotOpened { addition: ", denied".into(), ..Errno::ACCESS.into() }, 1),
-                (Why::Root, Errno::NOENT.into(), 1),
-                (Why::Root, Errno::NOTDIR.into(), 1)
+                (FailedOperation::Write, Errno::NOSPC.into(), 1),
+                (
+                    FailedOperation::Open,
+                    OpenFailure { addition: ", denied".into(), ..Errno::ACCESS.into() },
+                    1
+                ),
+                (FailedOperation::Root, Errno::NOENT.into(), 1),
+                (FailedOperation::Root, Errno::NOTDIR.into(), 1)
             ]
         );
     }

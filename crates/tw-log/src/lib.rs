@@ -23,6 +23,7 @@
 //! # Ok::<(), tw_log::OpenError>(())
 //! ```
 
+mod commands;
 mod error_log;
 pub mod escape;
 mod files;
@@ -31,7 +32,6 @@ mod gzip;
 mod level;
 mod memory;
 mod open_error;
-mod orders;
 mod output;
 mod ring;
 mod sink;
@@ -44,13 +44,13 @@ mod writer;
 /// The limits kept here, for documents.
 pub const LIMITS: &[&[tw_base::Limit]] = &[ring::LIMITS, error_log::LIMITS];
 
+pub use commands::CloseResult;
 pub use error_log::{ErrorLog, ErrorTarget, LINE_MAX, Text};
 pub use level::Level;
 pub use memory::SIZE_MIN as MEMORY_SIZE_MIN;
 pub use open_error::OpenError;
-pub use orders::Closed;
-pub use ring::{Pushed, RING_SIZE_DEFAULT, RING_SIZE_MIN};
+pub use ring::{PushResult, RING_SIZE_DEFAULT, RING_SIZE_MIN};
 pub use sink::{Batch, Counts, Sink, SinkConfig, open_log};
 pub use sinks::Sinks;
 pub use syslog::{Facility, SyslogHead};
-pub use target::{CacheConfig, Links, Memory, NamedFiles, NotOpened, Opener, SyslogServer, Target};
+pub use target::{CacheConfig, Links, Memory, NamedFiles, OpenFailure, Opener, SyslogServer, Target};

@@ -50,7 +50,7 @@ const SPINS: usize = 64;
 /// Result of logging a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Pushed {
+pub enum PushResult {
     /// Queued: the line will be written.
     Queued,
     /// The ring is full, or the log closed; the line is gone and counted.
@@ -59,7 +59,7 @@ pub enum Pushed {
 
 /// Result of a push, with the reason to wake the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Push {
+pub(crate) enum PushEffect {
     /// The line is in a chunk that was already in use.
     Appended,
     /// The line needed a new chunk: look whether enough are in use to wake the writer early.
@@ -162,7 +162,7 @@ pub(crate) struct Ring {
 
 /// Chunks that the writer took out of a ring.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenLines {
     /// In the order in which each thread appended.
     pub(crate) chunks: Vec<Chunk>,
     /// Number of lines in them.
@@ -176,7 +176,7 @@ impl Ring {
     }
 
     /// Appends one line, or several at once that stay together: `head`, then `parts`. Copies, never waits.
-    pub(crate) fn push(&self, head: &[u8], parts: &[&[u8]]) -> Push {
+    pub(crate) fn push(&self, head: &[u8], parts: &[&[u8]]) -> PushEffect {
         let home = shard_of_thread();
         for index in (home..SHARDS).chain(0..home) {
             let shard = &self.shards[index];
@@ -187,17 +187,17 @@ impl Ring {
                 };
                 let push = self.append(&mut side, head, parts);
                 drop(side);
-                if push != Push::Full {
-                    // SeqCst, as in `Orders::rest`: either the writer sees this before it sleeps, or we see it asleep.
+                if push != PushEffect::Full {
+                    // SeqCst, as in `WriterCommands::rest`: either the writer sees this before it sleeps, or we see it asleep.
                     shard.pending.store(true, SeqCst);
                 }
                 return push;
             }
         }
-        Push::Full
+        PushEffect::Full
     }
 
-    fn append(&self, side: &mut Side, head: &[u8], parts: &[&[u8]]) -> Push {
+    fn append(&self, side: &mut Side, head: &[u8], parts: &[&[u8]]) -> PushEffect {
         let size = self.pool.chunk_size;
         let last = side.chunks.len();
         let room = side.chunks.last().map_or(0, |chunk| size - chunk.bytes.len());
@@ -206,7 +206,7 @@ impl Ring {
         for _ in 0..wanted {
             let Some(chunk) = self.pool.take() else {
                 side.chunks.drain(last..).for_each(|chunk| self.pool.put(chunk));
-                return Push::Full;
+                return PushEffect::Full;
             };
             side.chunks.push(chunk);
         }
@@ -223,7 +223,7 @@ impl Ring {
             }
         }
         side.lines += 1;
-        if wanted == 0 { Push::Appended } else { Push::Grew }
+        if wanted == 0 { PushEffect::Appended } else { PushEffect::Grew }
     }
 
     /// Returns `true` if anything was appended since the last [`Ring::take`].
@@ -232,7 +232,7 @@ impl Ring {
     }
 
     /// Moves all that was appended to the end of `taken`. One thread only: the writer.
-    pub(crate) fn take(&self, taken: &mut Taken) {
+    pub(crate) fn take(&self, taken: &mut TakenLines) {
         for shard in self.shards.iter().filter(|shard| shard.pending.swap(false, SeqCst)) {
             let old = shard.active.load(Relaxed);
             // From here on, producers go to the other side; one that is still in this one is waited for, one copy long.
@@ -245,7 +245,7 @@ impl Ring {
     }
 
     /// Gives back the memory of what was taken.
-    pub(crate) fn give_back(&self, taken: &mut Taken) {
+    pub(crate) fn give_back(&self, taken: &mut TakenLines) {
         taken.lines = 0;
         taken.chunks.drain(..).for_each(|chunk| self.pool.put(chunk));
     }
@@ -291,12 +291,12 @@ mod tests {
 
     use super::*;
 
-    fn push(ring: &Ring, line: &[u8]) -> Push {
+    fn push(ring: &Ring, line: &[u8]) -> PushEffect {
         ring.push(b"", &[line])
     }
 
     fn taken(ring: &Ring) -> (Vec<u8>, u64) {
-        let mut taken = Taken::default();
+        let mut taken = TakenLines::default();
         ring.take(&mut taken);
         let bytes = taken.chunks.iter().flat_map(Chunk::bytes).copied().collect();
         let lines = taken.lines;
@@ -323,12 +323,12 @@ mod tests {
     fn pushed_lines_are_taken_once() {
         let ring = Ring::new(0);
         assert!(!ring.is_pending());
-        assert_eq!(push(&ring, b"one\n"), Push::Grew);
-        assert_eq!(push(&ring, b"two\n"), Push::Appended);
+        assert_eq!(push(&ring, b"one\n"), PushEffect::Grew);
+        assert_eq!(push(&ring, b"two\n"), PushEffect::Appended);
         assert!(ring.is_pending());
         assert_eq!(taken(&ring), (b"one\ntwo\n".to_vec(), 2));
         assert!(!ring.is_pending());
-        assert_eq!(push(&ring, b"three\n"), Push::Grew);
+        assert_eq!(push(&ring, b"three\n"), PushEffect::Grew);
         assert_eq!(taken(&ring), (b"three\n".to_vec(), 1));
         assert_eq!(taken(&ring), (vec![], 0));
         assert_eq!(ring.used_size(), 0);
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn parts_are_one_line() {
         let ring = Ring::new(0);
-        assert_eq!(ring.push(b"head ", &[&[b'a'; 5000], b"", b" tail\n"]), Push::Grew);
+        assert_eq!(ring.push(b"head ", &[&[b'a'; 5000], b"", b" tail\n"]), PushEffect::Grew);
         assert_eq!(taken(&ring), ([b"head ", &[b'a'; 5000][..], b" tail\n"].concat(), 1));
     }
 
@@ -349,7 +349,7 @@ mod tests {
             .map(|len| vec![b'a' + (len % 26) as u8; len])
             .collect();
         for line in &lines {
-            assert_ne!(push(&ring, line), Push::Full);
+            assert_ne!(push(&ring, line), PushEffect::Full);
         }
         assert_eq!(taken(&ring), (lines.concat(), 6));
     }
@@ -358,14 +358,15 @@ mod tests {
     fn full_ring_refuses_lines_and_recovers() {
         let ring = Ring::new(0);
         let line = [b'x'; 1000];
-        let fit = iter::repeat_with(|| push(&ring, &line)).take_while(|push| *push != Push::Full).count();
+        let fit =
+            iter::repeat_with(|| push(&ring, &line)).take_while(|push| *push != PushEffect::Full).count();
         assert_eq!(fit, RING_SIZE_MIN / 1000);
-        assert_eq!(push(&ring, &line), Push::Full);
+        assert_eq!(push(&ring, &line), PushEffect::Full);
         // A line that needs more chunks than there are leaves those it got.
         assert_eq!(taken(&ring).1, fit as u64);
-        assert_eq!(push(&ring, &vec![0; RING_SIZE_MIN + 1]), Push::Full);
+        assert_eq!(push(&ring, &vec![0; RING_SIZE_MIN + 1]), PushEffect::Full);
         assert_eq!(ring.used_size(), 0);
-        assert_eq!(push(&ring, &vec![0; RING_SIZE_MIN]), Push::Grew);
+        assert_eq!(push(&ring, &vec![0; RING_SIZE_MIN]), PushEffect::Grew);
     }
 
     #[test]
@@ -373,7 +374,7 @@ mod tests {
         let ring = Ring::new(0);
         let home = &ring.shards[shard_of_thread()];
         let occupied = home.sides[home.active.load(SeqCst)].lock_if_whole();
-        assert_eq!(push(&ring, b"line\n"), Push::Grew);
+        assert_eq!(push(&ring, b"line\n"), PushEffect::Grew);
         drop(occupied);
         assert!(!home.pending.load(SeqCst));
         assert_eq!(taken(&ring), (b"line\n".to_vec(), 1));
@@ -390,7 +391,7 @@ mod tests {
             for id in 0..THREADS {
                 scope.spawn(move || {
                     for n in 0..LINES {
-                        while push(ring, format!("{id} {n}\n").as_bytes()) == Push::Full {
+                        while push(ring, format!("{id} {n}\n").as_bytes()) == PushEffect::Full {
                             thread::yield_now();
                         }
                     }

@@ -16,11 +16,11 @@ use tw_base::Counter;
 
 use tw_base::Errno;
 
+use crate::commands::{CloseResult, ReopenFile, WriterCommands};
 use crate::files::{self, Opened};
 use crate::memory::Cyclic;
-use crate::orders::{Closed, NewFile, Orders};
 use crate::output::Output;
-use crate::ring::{Push, Pushed, RING_SIZE_DEFAULT, Ring, lock};
+use crate::ring::{PushEffect, PushResult, RING_SIZE_DEFAULT, Ring, lock};
 use crate::syslog::Datagrams;
 use crate::target::{Links, Target};
 use crate::writer::Writer;
@@ -80,7 +80,7 @@ pub(crate) struct Shared {
     pub(crate) config: SinkConfig,
     pub(crate) ring: Ring,
     pub(crate) counts: Counts,
-    pub(crate) orders: Orders,
+    pub(crate) commands: WriterCommands,
     /// Lines came that shall not wait for a batch to fill.
     pub(crate) urgent: AtomicBool,
     /// Log for failures of the writer; weak, because an error log holds sinks.
@@ -127,19 +127,20 @@ impl Sink {
         // The first use of the zone reads files; this is the last moment when that disturbs nobody.
         crate::time::zone();
         let ring = Ring::new(config.ring_size);
-        let (counts, orders, urgent) = (Counts::default(), Orders::new(output), AtomicBool::new(false));
-        let shared = Shared { target, config, ring, counts, orders, urgent, reports };
+        let (counts, commands, urgent) =
+            (Counts::default(), WriterCommands::new(output), AtomicBool::new(false));
+        let shared = Shared { target, config, ring, counts, commands, urgent, reports };
         Self(Arc::new(Handle(Arc::new(shared))))
     }
 
     /// Copies one line, with its line feed, into the ring; one message without it, if the sink is a syslog server. Never
     /// waits, whatever the log does; any thread.
-    pub fn push(&self, line: &[u8]) -> Pushed {
+    pub fn push(&self, line: &[u8]) -> PushResult {
         self.push_parts(&[line])
     }
 
     /// Logs a line given in parts.
-    pub fn push_parts(&self, parts: &[&[u8]]) -> Pushed {
+    pub fn push_parts(&self, parts: &[&[u8]]) -> PushResult {
         let shared = &self.0.0;
         if shared.target.is_framed() {
             let head = frame::head(parts.iter().map(|part| part.len()).sum());
@@ -150,18 +151,18 @@ impl Sink {
     }
 
     /// A line that does not wait for a batch to fill: of an error log that shares the file of an access log.
-    pub(crate) fn push_urgent(&self, parts: &[&[u8]]) -> Pushed {
+    pub(crate) fn push_urgent(&self, parts: &[&[u8]]) -> PushResult {
         let pushed = self.push_parts(parts);
-        if self.0.0.config.batch.is_some() && pushed == Pushed::Queued {
+        if self.0.0.config.batch.is_some() && pushed == PushResult::Queued {
             self.0.0.urgent.store(true, SeqCst);
-            return self.0.0.orders.lines_came(true);
+            return self.0.0.commands.lines_added(true);
         }
         pushed
     }
 
     /// A line for the file at `path`, if the sink is one of [`Target::Files`]. It is written only if the directory `root`
     /// exists, and what may be on the way to it is what `links` says. `path` has no NUL.
-    pub fn push_to(&self, path: &[u8], root: &[u8], links: Links, line: &[u8]) -> Pushed {
+    pub fn push_to(&self, path: &[u8], root: &[u8], links: Links, line: &[u8]) -> PushResult {
         self.push_parts(&[&files::head(path, root, links), path, root, line])
     }
 
@@ -172,24 +173,24 @@ impl Sink {
 
     /// Lets the writer thread open its files again after what is queued (log rotation). Does not wait.
     pub fn reopen(&self) {
-        self.0.0.orders.reopen(NewFile::Again);
+        self.0.0.commands.reopen(ReopenFile::Again);
     }
 
     /// Continues in `file`, which a process with more privileges has opened. Does not wait.
     pub fn reopen_with(&self, file: OwnedFd) {
-        self.0.0.orders.reopen(NewFile::Open(file));
+        self.0.0.commands.reopen(ReopenFile::Open(file));
     }
 
     /// Writes what is queued and ends the writer, but waits at most until `deadline`; later lines are dropped.
     ///
     /// Returns whether all was written. Waits for the disk: not on a loop thread.
-    pub fn flush_and_close(&self, deadline: Instant) -> Closed {
+    pub fn flush_and_close(&self, deadline: Instant) -> CloseResult {
         // A log that was never started, as in a test of the configuration, still gets its lines.
         if self.0.0.ring.is_pending() && self.start().is_err() {
-            return Closed::Late;
+            return CloseResult::Late;
         }
-        self.0.0.orders.close();
-        self.0.0.orders.wait_closed(deadline)
+        self.0.0.commands.close();
+        self.0.0.commands.wait_closed(deadline)
     }
 
     /// Counters of the sink.
@@ -240,14 +241,14 @@ impl WeakSink {
     }
 
     /// Waits until the writer of an unused sink has ended, at most until `deadline`.
-    pub(crate) fn wait_closed(&self, deadline: Instant) -> Closed {
-        self.shared.upgrade().map_or(Closed::Written, |shared| shared.orders.wait_closed(deadline))
+    pub(crate) fn wait_closed(&self, deadline: Instant) -> CloseResult {
+        self.shared.upgrade().map_or(CloseResult::Written, |shared| shared.commands.wait_closed(deadline))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.orders.close();
+        self.0.commands.close();
     }
 }
 
@@ -256,13 +257,13 @@ impl Shared {
         self.target.name()
     }
 
-    fn push(&self, head: &[u8], parts: &[&[u8]]) -> Pushed {
+    fn push(&self, head: &[u8], parts: &[&[u8]]) -> PushResult {
         let pushed = match self.ring.push(head, parts) {
-            Push::Appended => self.orders.lines_came(false),
-            Push::Grew => self.orders.lines_came(self.is_batch_full()),
-            Push::Full => Pushed::Dropped,
+            PushEffect::Appended => self.commands.lines_added(false),
+            PushEffect::Grew => self.commands.lines_added(self.is_batch_full()),
+            PushEffect::Full => PushResult::Dropped,
         };
-        if pushed == Pushed::Dropped {
+        if pushed == PushResult::Dropped {
             self.counts.dropped.add(1);
         }
         pushed

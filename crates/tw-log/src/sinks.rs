@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tw_base::Errno;
 
-use crate::orders::Closed;
+use crate::commands::CloseResult;
 use crate::ring::lock;
 use crate::sink::{Sink, SinkConfig, WeakSink};
 use crate::target::Target;
@@ -110,14 +110,14 @@ impl Sinks {
 
     /// Writes all queued lines and ends the writers, including those of unused sinks, waiting at most until
     /// `deadline` for all of them together.
-    pub fn flush_and_close(&self, deadline: Instant) -> Closed {
+    pub fn flush_and_close(&self, deadline: Instant) -> CloseResult {
         let used = self.all();
         let ended = used.iter().map(|sink| sink.flush_and_close(deadline)).collect::<Vec<_>>();
         let leaving = self.lock().forget_unused();
         let left = leaving.iter().map(|sink| sink.wait_closed(deadline)).collect::<Vec<_>>();
         self.lock().leaving = leaving;
-        let is_late = ended.into_iter().chain(left).any(|closed| closed == Closed::Late);
-        if is_late { Closed::Late } else { Closed::Written }
+        let is_late = ended.into_iter().chain(left).any(|closed| closed == CloseResult::Late);
+        if is_late { CloseResult::Late } else { CloseResult::Written }
     }
 
     /// Every sink in use, in no order: for metrics and for handing descriptors over.

@@ -106,7 +106,7 @@ impl SendError {
 
 /// Result of sending a message.
 #[derive(Debug)]
-pub(crate) enum Sent {
+pub(crate) enum SendResult {
     /// Sent.
     Yes,
     /// Sent over a new socket. The failure may be about an earlier message: the absence of a UDP server shows only
@@ -124,19 +124,19 @@ impl Datagrams {
     }
 
     /// Sends one message. If a socket fails, another one is tried.
-    pub(crate) fn send(&mut self, message: &[u8]) -> Sent {
+    pub(crate) fn send(&mut self, message: &[u8]) -> SendResult {
         let is_busy = |failed: &SendError| failed.error.kind() == ErrorKind::WouldBlock;
         let had_socket = self.socket.is_some();
         let first = match self.send_once(message) {
-            Ok(()) => return Sent::Yes,
-            Err(failed) if is_busy(&failed) => return Sent::Busy,
+            Ok(()) => return SendResult::Yes,
+            Err(failed) if is_busy(&failed) => return SendResult::Busy,
             Err(failed) if had_socket => failed,
-            Err(failed) => return Sent::No(failed),
+            Err(failed) => return SendResult::No(failed),
         };
         match self.send_once(message) {
-            Ok(()) => Sent::Anew(first),
-            Err(failed) if is_busy(&failed) => Sent::Busy,
-            Err(failed) => Sent::No(failed),
+            Ok(()) => SendResult::Anew(first),
+            Err(failed) if is_busy(&failed) => SendResult::Busy,
+            Err(failed) => SendResult::No(failed),
         }
     }
 

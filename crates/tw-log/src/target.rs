@@ -80,24 +80,24 @@ pub enum Links {
 
 /// Opens a file for appending and creates it (0644). May wait: called by writer threads only.
 #[derive(Clone, Copy)]
-pub struct Opener(pub fn(&CStr, Links) -> Result<OwnedFd, NotOpened>);
+pub struct Opener(pub fn(&CStr, Links) -> Result<OwnedFd, OpenFailure>);
 
 /// Why a file was not opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotOpened {
+pub struct OpenFailure {
     /// Error of the system.
     pub errno: Errno,
     /// Addition to the message: nothing, or `, denied by …`.
     pub addition: String,
 }
 
-impl From<std::io::Error> for NotOpened {
+impl From<std::io::Error> for OpenFailure {
     fn from(error: std::io::Error) -> Self {
         Self { errno: Errno::from(&error), addition: String::new() }
     }
 }
 
-impl From<rustix::io::Errno> for NotOpened {
+impl From<rustix::io::Errno> for OpenFailure {
     fn from(errno: rustix::io::Errno) -> Self {
         Self { errno: errno.into(), addition: String::new() }
     }

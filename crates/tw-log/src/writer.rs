@@ -22,13 +22,13 @@ use std::{fmt, mem, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, writev};
 
-use crate::files::{Lost, Why};
-use crate::orders::{Closed, NewFile, Rest};
+use crate::commands::{CloseResult, ReopenFile, SleepState};
+use crate::files::{FailedOperation, LostLines};
 use crate::output::Output;
-use crate::ring::{Chunk, Taken};
+use crate::ring::{Chunk, TakenLines};
 use crate::sink::{Shared, open_log};
-use crate::syslog::{SendError, Sent};
-use crate::target::{NotOpened, Target};
+use crate::syslog::{SendError, SendResult};
+use crate::target::{OpenFailure, Target};
 use crate::{Level, error_log, frame, gzip};
 
 // DIFF(nginx): the loop does not write lines itself.
@@ -52,7 +52,7 @@ const REPORT_FILES_EVERY: Duration = Duration::from_secs(1);
 /// Dropped lines are reported at most this often.
 const REPORT_DROPPED_EVERY: Duration = Duration::from_secs(1);
 
-/// The longest wait for a descriptor that is not ready, before orders are looked at again.
+/// The longest wait for a descriptor that is not ready, before commands are checked again.
 const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Parts of one `writev`: the kernel's `IOV_MAX`.
@@ -68,7 +68,7 @@ const FLAT_KEEP: usize = 64 * 1024;
 enum Wrote {
     /// Nothing of it is left.
     All,
-    /// The log failed, or it is not ready and there are orders.
+    /// The log failed, or it is not ready and a command is pending.
     Part,
 }
 
@@ -76,7 +76,7 @@ enum Wrote {
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     output: Output,
-    batch: Taken,
+    batch: TakenLines,
     /// The batch in another form: compressed, or in one piece.
     flat: Vec<u8>,
     /// Bytes of `flat`, or else of `batch`, that are already written.
@@ -97,20 +97,20 @@ pub(crate) struct Writer {
 impl Writer {
     /// Starts the thread of `shared`, once.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
-        if !shared.orders.begin() {
+        if !shared.commands.mark_started() {
             return Ok(());
         }
         let name = format!("log:{}", shared.name().rsplit('/').next().unwrap_or_default());
         let this = Arc::clone(shared);
         let life = move || {
-            if let Some(output) = this.orders.started() {
+            if let Some(output) = this.commands.started() {
                 Self::new(this, output).run();
             }
         };
         match thread::Builder::new().name(name).stack_size(STACK_SIZE).spawn(life) {
             Ok(_) => Ok(()),
             Err(error) => {
-                shared.orders.not_begun();
+                shared.commands.mark_not_started();
                 Err(error)
             }
         }
@@ -120,7 +120,7 @@ impl Writer {
         Self {
             shared,
             output,
-            batch: Taken::default(),
+            batch: TakenLines::default(),
             flat: Vec::new(),
             written: 0,
             done: 0,
@@ -139,36 +139,36 @@ impl Writer {
         let mut idle = true;
         let closed = loop {
             self.rest(idle);
-            // Orders are looked up before the ring: lines pushed before an order are then certainly taken below.
-            let order = shared.orders.take();
+            // Commands are taken before the ring: lines pushed before a command are then certainly taken below.
+            let pending = shared.commands.take_pending();
             // What a failing log left comes first; meanwhile lines fill their chunks better in the ring.
             if self.batch.chunks.is_empty() {
                 shared.ring.take(&mut self.batch);
             }
             idle = self.batch.chunks.is_empty();
             let wrote = self.write_batch();
-            let reopened = order.reopen.map(|file| self.go_on_in(file)).is_some();
+            let reopened = pending.reopen.map(|file| self.go_on_in(file)).is_some();
             self.report_dropped();
             match wrote {
-                Wrote::Part if order.close => break Closed::Late,
+                Wrote::Part if pending.close => break CloseResult::Late,
                 Wrote::Part if reopened => {}
-                Wrote::Part => shared.orders.pause(RETRY),
-                Wrote::All if order.close && idle => break Closed::Written,
+                Wrote::Part => shared.commands.pause(RETRY),
+                Wrote::All if pending.close && idle => break CloseResult::Written,
                 Wrote::All => {}
             }
         };
-        shared.orders.refuse();
+        shared.commands.set_closed();
         // What came too late for the last batch.
         shared.ring.take(&mut self.batch);
         shared.counts.written.add(self.done - self.lost);
         shared.counts.dropped.add(self.batch.lines - self.done + self.lost);
-        shared.orders.closed(closed);
+        shared.commands.report_closed(closed);
     }
 
-    /// Waits for the next batch, or an order.
+    /// Waits for the next batch, or a command.
     fn rest(&mut self, idle: bool) {
         let shared = Arc::clone(&self.shared);
-        let Shared { orders, ring, config, .. } = &*shared;
+        let Shared { commands, ring, config, .. } = &*shared;
         if !self.batch.chunks.is_empty() {
             // The pause after the failure was the rest.
             return;
@@ -180,19 +180,19 @@ impl Writer {
             // A wake-up may be left over from an earlier line, so that what was waited for is looked at again.
             while ring.is_pending()
                 && !self.shared.is_batch_full()
-                && !orders.any()
+                && !commands.has_pending()
                 && left() != Some(Duration::ZERO)
                 && !shared.urgent.swap(false, SeqCst)
             {
                 let is_due = || shared.is_batch_full() || shared.urgent.load(SeqCst);
-                orders.rest(Rest::Linger, left(), is_due);
+                commands.sleep(SleepState::Linger, left(), is_due);
             }
         } else if idle || self.burst < BURST || self.is_prompt() {
             let since = Instant::now();
             self.sleep();
             self.burst = if since.elapsed() < LINGER { self.burst.saturating_add(1) } else { 0 };
         } else {
-            orders.rest(Rest::Linger, Some(LINGER), || self.shared.is_batch_full());
+            commands.sleep(SleepState::Linger, Some(LINGER), || self.shared.is_batch_full());
         }
     }
 
@@ -210,7 +210,7 @@ impl Writer {
             Output::Stream(_) | Output::Syslog(_) | Output::Memory(_) => None,
         };
         let span = report.into_iter().chain(sweep).min();
-        self.shared.orders.rest(Rest::Sleep, span, || self.shared.ring.is_pending());
+        self.shared.commands.sleep(SleepState::Sleep, span, || self.shared.ring.is_pending());
     }
 
     /// Writes what was taken. What a stream does not take stays in the batch.
@@ -269,7 +269,7 @@ impl Writer {
                 Err(Errno::INTR) => {}
                 // Somebody made the description non-blocking: a terminal or a pipe we share.
                 Err(Errno::AGAIN) => {
-                    if !is_writable(file.as_fd()) && self.shared.orders.any() {
+                    if !is_writable(file.as_fd()) && self.shared.commands.has_pending() {
                         return Wrote::Part;
                     }
                 }
@@ -316,18 +316,18 @@ impl Writer {
             let Output::Syslog(server) = &mut self.output else { break };
             let len = message.len();
             match server.send(message) {
-                Sent::Busy => {
-                    if !server.fd().is_some_and(is_writable) && self.shared.orders.any() {
+                SendResult::Busy => {
+                    if !server.fd().is_some_and(is_writable) && self.shared.commands.has_pending() {
                         return Wrote::Part;
                     }
                     continue;
                 }
-                Sent::Yes => self.shared.counts.written_bytes.add(len as u64),
-                Sent::Anew(error) => {
+                SendResult::Yes => self.shared.counts.written_bytes.add(len as u64),
+                SendResult::Anew(error) => {
                     self.shared.counts.written_bytes.add(len as u64);
                     self.report_failed_send(&error);
                 }
-                Sent::No(error) => {
+                SendResult::No(error) => {
                     self.lost += 1;
                     self.report_failed_send(&error);
                 }
@@ -379,21 +379,22 @@ impl Writer {
         self.finish()
     }
 
-    fn report_lost(&mut self, lost: &Lost) {
-        let NotOpened { errno, addition } = &lost.failure;
+    fn report_lost(&mut self, lost: &LostLines) {
+        let OpenFailure { errno, addition } = &lost.failure;
         let path = crate::Text(&lost.path);
         match lost.why {
-            Why::Write => {
+            FailedOperation::Write => {
                 if is_due(&mut self.failure_reported, REPORT_EVERY) {
                     self.report_failure(Level::Alert, format_args!("write() to \"{path}\" failed ({errno})"));
                 }
             }
-            Why::Root | Why::Open if !is_due(&mut self.files_reported, REPORT_FILES_EVERY) => {}
-            Why::Root => {
+            FailedOperation::Root | FailedOperation::Open
+                if !is_due(&mut self.files_reported, REPORT_FILES_EVERY) => {}
+            FailedOperation::Root => {
                 let message = format_args!("testing \"{path}\" existence failed ({errno})");
                 self.report_failure(Level::Error, message);
             }
-            Why::Open => {
+            FailedOperation::Open => {
                 self.report_failure(
                     Level::Crit,
                     format_args!("open() \"{path}\" failed ({errno}){addition}"),
@@ -402,13 +403,13 @@ impl Writer {
         }
     }
 
-    fn go_on_in(&mut self, file: NewFile) {
+    fn go_on_in(&mut self, file: ReopenFile) {
         let opened = match (file, &self.shared.target, &mut self.output) {
-            (NewFile::Open(file), ..) => Ok(file),
-            (NewFile::Again, Target::File(path), _) => open_log(path),
-            (NewFile::Again, _, Output::Files(files)) => return files.close(),
-            (NewFile::Again, _, Output::Syslog(server)) => return server.close(),
-            (NewFile::Again, _, Output::Stream(_) | Output::Memory(_)) => return,
+            (ReopenFile::Open(file), ..) => Ok(file),
+            (ReopenFile::Again, Target::File(path), _) => open_log(path),
+            (ReopenFile::Again, _, Output::Files(files)) => return files.close(),
+            (ReopenFile::Again, _, Output::Syslog(server)) => return server.close(),
+            (ReopenFile::Again, _, Output::Stream(_) | Output::Memory(_)) => return,
         };
         match opened {
             Ok(file) => {

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::pipe::fcntl_setpipe_size;
 use tw_log::{
-    Batch, CacheConfig, Closed, ErrorLog, ErrorTarget, Facility, Level, Links, Memory, NamedFiles, Opener,
-    Pushed, RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug, error, warn,
+    Batch, CacheConfig, CloseResult, ErrorLog, ErrorTarget, Facility, Level, Links, Memory, NamedFiles,
+    Opener, PushResult, RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug,
+    error, warn,
 };
 use tw_testkit::wait::{PATIENCE, until};
 use tw_testkit::{Lacks, TempDir, leave_out};
@@ -64,7 +65,7 @@ fn stalled(dir: &TempDir) -> (PathBuf, File) {
 
 /// Pushes numbered lines until one is dropped; returns how many were queued.
 fn fill(sink: &Sink) -> u64 {
-    (0..).find(|n| sink.push(format!("line {n}\n").as_bytes()) == Pushed::Dropped).unwrap()
+    (0..).find(|n| sink.push(format!("line {n}\n").as_bytes()) == PushResult::Dropped).unwrap()
 }
 
 /// Reads what is in the pipe, without waiting.
@@ -81,7 +82,7 @@ fn lines_reach_the_file_in_order() {
     let mut expected = String::from("before\n");
     for n in 0..2000 {
         let line = format!("{n}\n");
-        assert_eq!(sink.push(line.as_bytes()), Pushed::Queued);
+        assert_eq!(sink.push(line.as_bytes()), PushResult::Queued);
         expected += &line;
     }
     expect_text(&path, &expected);
@@ -97,19 +98,19 @@ fn shutdown_waits_for_unused_logs() {
     let sink = sinks.open(&path, SinkConfig::default()).unwrap();
     // More than the pipe takes.
     let line = [b'x'; 3 * 4096];
-    assert_eq!(sink.push(&line), Pushed::Queued);
+    assert_eq!(sink.push(&line), PushResult::Queued);
     drop(sink);
-    assert_eq!(sinks.flush_and_close(Instant::now()), Closed::Late);
+    assert_eq!(sinks.flush_and_close(Instant::now()), CloseResult::Late);
     // Also when another log was opened since.
     let other = sinks.open(&dir.join("other.log"), SinkConfig::default()).unwrap();
     drop(other);
-    assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(50)), Closed::Late);
+    assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(50)), CloseResult::Late);
     let mut read = Vec::new();
     assert!(until(PATIENCE, || {
         read_some(&mut reader, &mut read);
         read.len() == line.len()
     }));
-    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    assert_eq!(sinks.flush_and_close(soon()), CloseResult::Written);
 }
 
 #[test]
@@ -122,12 +123,12 @@ fn lines_of_many_threads_all_arrive_each_thread_in_order() {
             let sink = &sink;
             scope.spawn(move || {
                 for n in 0..1000 {
-                    assert_eq!(sink.push(format!("{id} {n}\n").as_bytes()), Pushed::Queued);
+                    assert_eq!(sink.push(format!("{id} {n}\n").as_bytes()), PushResult::Queued);
                 }
             });
         }
     });
-    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    assert_eq!(sinks.flush_and_close(soon()), CloseResult::Written);
     let text = text(&path);
     assert_eq!(text.lines().count(), 8000);
     for id in 0..8 {
@@ -144,7 +145,7 @@ fn every_line_of_a_quiet_log_wakes_the_writer() {
     let sink = sinks.open(&dir.join("access.log"), SMALL).unwrap();
     for n in 1..=500 {
         let deadline = soon();
-        assert_eq!(sink.push(b"line\n"), Pushed::Queued);
+        assert_eq!(sink.push(b"line\n"), PushResult::Queued);
         while sink.counts().written.value() < n {
             assert!(Instant::now() < deadline, "line {n} waits");
             thread::yield_now();
@@ -172,7 +173,7 @@ fn path_has_one_sink_while_in_use() {
     let second = sinks.open(&path, SMALL).unwrap();
     assert_eq!(sinks.all().len(), 1);
     drop(first);
-    assert_eq!(second.push(b"one\n"), Pushed::Queued);
+    assert_eq!(second.push(b"one\n"), PushResult::Queued);
     drop(second);
     assert!(sinks.all().is_empty());
     // The writer of a dropped sink still writes what was queued.
@@ -185,7 +186,7 @@ fn lines_before_the_start_are_queued_and_written_without_a_start() {
     let sinks = Sinks::new();
     let (early, never) = (dir.join("early.log"), dir.join("never.log"));
     let early_sink = sinks.open(&early, SMALL).unwrap();
-    assert_eq!(early_sink.push(b"before\n"), Pushed::Queued);
+    assert_eq!(early_sink.push(b"before\n"), PushResult::Queued);
     assert_eq!(text(&early), "");
     sinks.start().unwrap();
     sinks.start().unwrap();
@@ -193,10 +194,10 @@ fn lines_before_the_start_are_queued_and_written_without_a_start() {
 
     let sinks = Sinks::new();
     let sink = sinks.open(&never, SMALL).unwrap();
-    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    assert_eq!(sinks.flush_and_close(soon()), CloseResult::Written);
     let other = Sinks::new().open(&never, SMALL).unwrap();
-    assert_eq!(other.push(b"test\n"), Pushed::Queued);
-    assert_eq!(other.flush_and_close(soon()), Closed::Written);
+    assert_eq!(other.push(b"test\n"), PushResult::Queued);
+    assert_eq!(other.flush_and_close(soon()), CloseResult::Written);
     assert_eq!(text(&never), "test\n");
     drop(sink);
 }
@@ -206,11 +207,11 @@ fn after_closing_lines_are_dropped() {
     let (sinks, dir) = setup();
     let path = dir.join("access.log");
     let sink = sinks.open(&path, SMALL).unwrap();
-    assert_eq!(sink.push(b"last\n"), Pushed::Queued);
-    assert_eq!(sink.flush_and_close(soon()), Closed::Written);
-    assert_eq!(sink.flush_and_close(soon()), Closed::Written);
+    assert_eq!(sink.push(b"last\n"), PushResult::Queued);
+    assert_eq!(sink.flush_and_close(soon()), CloseResult::Written);
+    assert_eq!(sink.flush_and_close(soon()), CloseResult::Written);
     assert_eq!(text(&path), "last\n");
-    assert_eq!(sink.push(b"late\n"), Pushed::Dropped);
+    assert_eq!(sink.push(b"late\n"), PushResult::Dropped);
     assert_eq!(sink.counts().dropped.value(), 1);
 }
 
@@ -219,7 +220,7 @@ fn reopening_goes_on_in_a_new_file() {
     let (sinks, dir) = setup();
     let (path, rotated) = (dir.join("access.log"), dir.join("access.log.1"));
     let sink = sinks.open(&path, SMALL).unwrap();
-    assert_eq!(sink.push(b"old\n"), Pushed::Queued);
+    assert_eq!(sink.push(b"old\n"), PushResult::Queued);
     fs::rename(&path, &rotated).unwrap();
     sinks.reopen();
     assert!(until(PATIENCE, || path.exists()));
@@ -242,7 +243,7 @@ fn a_failed_reopen_keeps_the_old_file_and_is_reported() {
     sink.reopen();
     let report = format!("open() \"{}\" failed (2: No such file or directory)\n", path.display());
     assert!(until(PATIENCE, || text(&errors).ends_with(&report)));
-    assert_eq!(sink.push(b"line\n"), Pushed::Queued);
+    assert_eq!(sink.push(b"line\n"), PushResult::Queued);
     expect_text(&rotated, "line\n");
 }
 
@@ -266,7 +267,7 @@ fn a_stalled_log_drops_counts_and_reports_once_it_flows_again() {
     let report = format!(": 1 lines dropped, log \"{}\" could not keep up\n", path.display());
     assert!(until(PATIENCE, || text(&errors).ends_with(&report)), "{}", text(&errors));
     assert!(text(&errors).contains("[crit]"));
-    assert_eq!(sink.push(b"again\n"), Pushed::Queued);
+    assert_eq!(sink.push(b"again\n"), PushResult::Queued);
 }
 
 #[test]
@@ -275,10 +276,10 @@ fn stalled_log_does_not_delay_the_shutdown() {
     let (path, reader) = stalled(&dir);
     let sink = sinks.open(&path, SMALL).unwrap();
     let _ = fill(&sink);
-    assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(20)), Closed::Late);
+    assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(20)), CloseResult::Late);
     // Lets the writer go: its next write fails, and it has been told to close.
     drop(reader);
-    assert_eq!(sink.flush_and_close(soon()), Closed::Late);
+    assert_eq!(sink.flush_and_close(soon()), CloseResult::Late);
     assert!(sink.counts().dropped.value() > 1);
 }
 
@@ -297,7 +298,7 @@ fn descriptor_that_is_not_ready_is_polled() {
     }));
     assert_eq!(sink.counts().failed.value(), 0);
     let _ = fill(&sink);
-    assert_eq!(sink.flush_and_close(soon()), Closed::Late);
+    assert_eq!(sink.flush_and_close(soon()), CloseResult::Late);
 }
 
 #[test]
@@ -305,12 +306,12 @@ fn a_full_disk_is_reported_and_loses_nothing_that_is_queued() {
     let (sinks, dir) = setup();
     let (_log, errors) = error_log(&sinks, &dir);
     let sink = sinks.open(Path::new("/dev/full"), SMALL).unwrap();
-    assert_eq!(sink.push(b"one\n"), Pushed::Queued);
+    assert_eq!(sink.push(b"one\n"), PushResult::Queued);
     let report = "[alert] ";
     let words = ": write() to \"/dev/full\" failed (28: No space left on device)\n";
     assert!(until(PATIENCE, || text(&errors).ends_with(words)));
     assert!(text(&errors).contains(report));
-    assert_eq!(sink.push(b"two\n"), Pushed::Queued);
+    assert_eq!(sink.push(b"two\n"), PushResult::Queued);
     let path = dir.write("room.log", "").unwrap();
     sink.reopen_with(OwnedFd::from(OpenOptions::new().append(true).open(&path).unwrap()));
     expect_text(&path, "one\ntwo\n");
@@ -323,8 +324,8 @@ fn a_full_disk_is_reported_and_loses_nothing_that_is_queued() {
 fn full_disk_does_not_delay_the_shutdown() {
     let (sinks, _dir) = setup();
     let sink = sinks.open(Path::new("/dev/full"), SMALL).unwrap();
-    assert_eq!(sink.push(b"one\n"), Pushed::Queued);
-    assert_eq!(sinks.flush_and_close(soon()), Closed::Late);
+    assert_eq!(sink.push(b"one\n"), PushResult::Queued);
+    assert_eq!(sinks.flush_and_close(soon()), CloseResult::Late);
     assert_eq!(sink.counts().dropped.value(), 1);
 }
 
@@ -341,7 +342,7 @@ fn a_batch_waits_for_its_size_the_flush_a_reopen_or_the_end() {
     let (by_end, end_path) = open("end.log", Batch { size: 64 << 10, flush: None, gzip: None });
     let (by_reopen, reopen_path) = open("reopen.log", Batch { size: 64 << 10, flush: None, gzip: None });
     for sink in [&by_flush, &by_end, &by_reopen] {
-        assert_eq!(sink.push(b"line\n"), Pushed::Queued);
+        assert_eq!(sink.push(b"line\n"), PushResult::Queued);
     }
     expect_text(&flush_path, "line\n");
     by_reopen.reopen();
@@ -349,12 +350,12 @@ fn a_batch_waits_for_its_size_the_flush_a_reopen_or_the_end() {
 
     let line = [b'x'; 1024];
     for _ in 0..17 {
-        assert_eq!(by_size.push(&line), Pushed::Queued);
+        assert_eq!(by_size.push(&line), PushResult::Queued);
     }
     assert!(until(PATIENCE, || text(&size_path).len() >= 16 << 10));
 
     assert_eq!(text(&end_path), "");
-    assert_eq!(by_end.flush_and_close(soon()), Closed::Written);
+    assert_eq!(by_end.flush_and_close(soon()), CloseResult::Written);
     assert_eq!(text(&end_path), "line\n");
 }
 
@@ -370,7 +371,7 @@ fn an_error_log_writes_to_every_target_that_admits_the_level() {
     warn!(log, *5, "upstream {} is slow", "a");
     error!(log, "two\nlines");
     debug!(log, "{}", panic_if_formatted());
-    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    assert_eq!(sinks.flush_and_close(soon()), CloseResult::Written);
     let messages = |path| -> Vec<String> {
         text(path).lines().map(|line| line.split_once(": ").unwrap().1.to_owned()).collect()
     };
@@ -404,8 +405,8 @@ fn other_settings_are_another_sink_on_the_same_file() {
     let old = sinks.open(&path, SMALL).unwrap();
     let batch = Some(Batch { size: 4096, flush: None, gzip: None });
     let new = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
-    assert_eq!(new.push(b"new\n"), Pushed::Queued);
-    assert_eq!(old.push(b"old\n"), Pushed::Queued);
+    assert_eq!(new.push(b"new\n"), PushResult::Queued);
+    assert_eq!(old.push(b"old\n"), PushResult::Queued);
     expect_text(&path, "old\n");
     drop(new);
     expect_text(&path, "old\nnew\n");
@@ -417,7 +418,7 @@ fn errors_do_not_wait_for_the_buffer_of_an_access_log() {
     let path = dir.join("both.log");
     let batch = Some(Batch { size: 4096, flush: None, gzip: None });
     let sink = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
-    assert_eq!(sink.push(b"request\n"), Pushed::Queued);
+    assert_eq!(sink.push(b"request\n"), PushResult::Queued);
     let log = ErrorLog::new(vec![(sink.clone(), Level::Error)]);
     error!(log, "first");
     assert!(until(PATIENCE, || text(&path).ends_with(": first\n")));
@@ -434,13 +435,13 @@ fn syslog_server_gets_one_datagram_per_message_and_may_return() {
     let path = dir.join("syslog");
     let target = Target::Syslog(SyslogServer::Unix(path.clone()));
     let sink = sinks.get(&target, SMALL).unwrap();
-    assert_eq!(sink.push(b"lost"), Pushed::Queued);
+    assert_eq!(sink.push(b"lost"), PushResult::Queued);
     let report = format!(
         "connect() failed (2: No such file or directory) while logging to syslog, server: unix:{}\n",
         path.display()
     );
     assert!(until(PATIENCE, || text(&errors).ends_with(&report)), "{}", text(&errors));
-    assert_eq!(sink.push(b"lost, too"), Pushed::Queued);
+    assert_eq!(sink.push(b"lost, too"), PushResult::Queued);
     assert!(until(PATIENCE, || sink.counts().dropped.value() == 2));
     assert_eq!(text(&errors).matches("connect()").count(), 1);
 
@@ -452,8 +453,8 @@ fn syslog_server_gets_one_datagram_per_message_and_may_return() {
     for _ in 0..2 {
         let server = UnixDatagram::bind(&path).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert_eq!(sink.push_parts(&[b"head ", b"text"]), Pushed::Queued);
-        assert_eq!(sink.push(&[b'x'; 8000]), Pushed::Queued);
+        assert_eq!(sink.push_parts(&[b"head ", b"text"]), PushResult::Queued);
+        assert_eq!(sink.push(&[b'x'; 8000]), PushResult::Queued);
         assert_eq!(receive(&server), b"head text");
         assert_eq!(receive(&server), [b'x'; 8000]);
         drop(server);
@@ -496,7 +497,7 @@ fn hanging_syslog_server_blocks_no_logging() {
     let server = UnixDatagram::bind(&path).unwrap();
     let sink = sinks.get(&Target::Syslog(SyslogServer::Unix(path)), SMALL).unwrap();
     let _ = fill(&sink);
-    assert_eq!(sinks.flush_and_close(Instant::now() + PATIENCE), Closed::Late);
+    assert_eq!(sinks.flush_and_close(Instant::now() + PATIENCE), CloseResult::Late);
     let counts = sink.counts();
     assert!(counts.written.value() > 0 && counts.dropped.value() > 0);
     drop(server);
@@ -527,7 +528,7 @@ fn compressed_batches_are_one_text() {
     let batch = Some(Batch { size: 4096, flush: Some(Duration::from_millis(1)), gzip: Some(1) });
     let sink = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
     for n in 0..3 {
-        assert_eq!(sink.push(format!("line {n}\n").as_bytes()), Pushed::Queued);
+        assert_eq!(sink.push(format!("line {n}\n").as_bytes()), PushResult::Queued);
         assert!(until(PATIENCE, || sink.counts().written.value() == n + 1));
     }
     let (file, mut unpacked, mut rest) = (fs::read(&path).unwrap(), Vec::new(), 0);
@@ -565,7 +566,7 @@ fn lines_go_to_the_files_they_name() {
             sink.push_to(path.as_os_str().as_bytes(), root.as_os_str().as_bytes(), Links::Follow, line)
         };
         for (file, line) in [("a", "1\n"), ("b", "2\n"), ("a", "3\n")] {
-            assert_eq!(push(file, line.as_bytes()), Pushed::Queued);
+            assert_eq!(push(file, line.as_bytes()), PushResult::Queued);
         }
         assert!(until(PATIENCE, || sink.counts().written.value() == 3));
         expect_text(&dir.join(format!("{name}-b")), "2\n");
@@ -577,7 +578,7 @@ fn lines_go_to_the_files_they_name() {
             let _ = push("a", b"4\n");
             dir.join(format!("{name}-a")).exists()
         }));
-        assert_eq!(push("no/such", b"5\n"), Pushed::Queued);
+        assert_eq!(push("no/such", b"5\n"), PushResult::Queued);
         assert!(until(PATIENCE, || sink.counts().dropped.value() == 1));
     }
     let report = format!("open() \"{}\" failed (2: No such", dir.join("plain-no/such").display());

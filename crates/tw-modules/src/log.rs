@@ -28,7 +28,7 @@ use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_core::vars::{Template, Value};
 use tw_log::escape::Escape;
-use tw_log::{CacheConfig, Level, NamedFiles, Pushed, Sink, SyslogHead, Target};
+use tw_log::{CacheConfig, Level, NamedFiles, PushResult, Sink, SyslogHead, Target};
 
 use self::path::VarPath;
 use self::written::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
@@ -206,7 +206,7 @@ impl<S: Logged> Log<S> {
     }
 
     /// Makes the line of `s` in `line` and queues it.
-    fn push(&self, sink: &Sink, s: &S, line: &mut Vec<u8>) -> Option<Pushed> {
+    fn push(&self, sink: &Sink, s: &S, line: &mut Vec<u8>) -> Option<PushResult> {
         line.clear();
         if let Place::Syslog(head, severity) = &self.place {
             head.push(line, *severity, tw_rt::clock::unix().secs);

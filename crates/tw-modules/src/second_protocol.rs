@@ -22,7 +22,7 @@ use tw_core::pools::Ring;
 use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_core::vars::{Bindings, Slots, Template, Value, VarDef, VarTable};
-use tw_log::{Level, Pushed, Sink};
+use tw_log::{Level, PushResult, Sink};
 use tw_net::Addr;
 
 /// The modules it has.
@@ -98,7 +98,7 @@ impl Logged for Visit {
     const FORMAT: Option<(&'static str, &'static str)> = None;
     const FILE: Option<&'static str> = None;
 
-    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> Pushed {
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> PushResult {
         sink.push_to(path.to_bytes(), b"/", tw_log::Links::Follow, line)
     }
 }

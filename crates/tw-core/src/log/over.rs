@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use tw_log::{Pushed, Sink};
+use tw_log::{PushResult, Sink};
 
 use crate::session::Session;
 
@@ -28,5 +28,5 @@ pub trait Logged: Session {
 
     /// Queues a line for the file at `path`, which variables of the session named: `sink` is one of
     /// [`Target::Files`](tw_log::Target::Files). Whether the file is written depends on what the session may reach.
-    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> Pushed;
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> PushResult;
 }

@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 
 use tw_core::log::Logged;
-use tw_log::{Pushed, Sink};
+use tw_log::{PushResult, Sink};
 
 use super::request::Request;
 
@@ -18,7 +18,7 @@ impl Logged for Request {
 
     /// The line will be written if the root directory of the request exists, and links on the way are what
     /// `disable_symlinks` allows.
-    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> Pushed {
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> PushResult {
         let links = match super::files::links(self, path) {
             tw_disk::Links::Follow => tw_log::Links::Follow,
             tw_disk::Links::Refuse { from } => tw_log::Links::Refuse(from),

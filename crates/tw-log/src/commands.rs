@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::output::Output;
-use crate::ring::{Pushed, lock};
+use crate::ring::{PushResult, lock};
 
 /// The writer will look into the ring before it rests.
 const AWAKE: u8 = 0;
@@ -23,7 +23,7 @@ const CLOSED: u8 = 3;
 /// Result of closing a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Closed {
+pub enum CloseResult {
     /// Every queued line was written.
     Written,
     /// The log could not take them in time; what is missing is lost when the process ends.
@@ -32,52 +32,53 @@ pub enum Closed {
 
 /// File to continue in after a rotation.
 #[derive(Debug)]
-pub(crate) enum NewFile {
+pub(crate) enum ReopenFile {
     /// Open what the target names.
     Again,
     /// Use this.
     Open(OwnedFd),
 }
 
-/// The orders to one writer, and its state.
+/// Commands to one writer, and its state.
 #[derive(Debug)]
-pub(crate) struct Orders {
+pub(crate) struct WriterCommands {
     state: AtomicU8,
     writer: OnceLock<Thread>,
-    desk: Mutex<Desk>,
+    pending: Mutex<Pending>,
     closed: Condvar,
 }
 
 /// State shared with the writer. Locked when a command is given or looked up, never for a line.
 #[derive(Debug)]
-struct Desk {
+struct Pending {
     /// Output, until the writer starts.
     output: Option<Output>,
     begun: bool,
-    reopen: Option<NewFile>,
+    reopen: Option<ReopenFile>,
     close: bool,
-    closed: Option<Closed>,
+    closed: Option<CloseResult>,
 }
 
-impl Orders {
+impl WriterCommands {
     /// For a writer that is not yet running and will write to `output`.
     pub(crate) fn new(output: Output) -> Self {
-        let desk = Desk { output: Some(output), begun: false, reopen: None, close: false, closed: None };
+        let pending =
+            Pending { output: Some(output), begun: false, reopen: None, close: false, closed: None };
         Self {
             state: AtomicU8::new(AWAKE),
             writer: OnceLock::new(),
-            desk: Mutex::new(desk),
+            pending: Mutex::new(pending),
             closed: Condvar::new(),
         }
     }
 
-    // ---- for those who log: lock-free ----
+    // ---- for logging threads: lock-free ----
 
-    /// Lines are in the ring. Wakes a sleeping writer, and a lingering one if `full`.
-    pub(crate) fn lines_came(&self, full: bool) -> Pushed {
+    /// Wakes a sleeping writer, and a lingering one if `full`.
+    pub(crate) fn lines_added(&self, full: bool) -> PushResult {
         let seen = self.state.load(SeqCst);
         match seen {
-            CLOSED => return Pushed::Dropped,
+            CLOSED => return PushResult::Dropped,
             AWAKE => {}
             LINGERING if !full => {}
             // One of many threads wins the exchange and pays for the wake-up.
@@ -87,45 +88,45 @@ impl Orders {
                 }
             }
         }
-        Pushed::Queued
+        PushResult::Queued
     }
 
     // ---- for the main thread ----
 
     /// Returns `true` if the caller has to start the writer now; it is started once.
-    pub(crate) fn begin(&self) -> bool {
-        !mem::replace(&mut self.desk().begun, true)
+    pub(crate) fn mark_started(&self) -> bool {
+        !mem::replace(&mut self.pending().begun, true)
     }
 
-    /// Takes that back: the thread did not start.
-    pub(crate) fn not_begun(&self) {
-        self.desk().begun = false;
+    /// Reverts [`mark_started`](Self::mark_started): the thread did not start.
+    pub(crate) fn mark_not_started(&self) {
+        self.pending().begun = false;
     }
 
-    /// Orders to go on in another file; a later order replaces one that was not yet followed.
-    pub(crate) fn reopen(&self, file: NewFile) {
-        self.desk().reopen = Some(file);
+    /// Makes the writer continue in another file; a later command replaces a pending one.
+    pub(crate) fn reopen(&self, file: ReopenFile) {
+        self.pending().reopen = Some(file);
         self.unpark();
     }
 
-    /// Orders to write what is queued and end.
+    /// Makes the writer write all queued lines and end.
     pub(crate) fn close(&self) {
-        self.desk().close = true;
+        self.pending().close = true;
         self.unpark();
     }
 
     /// Waits until the writer has ended, at most until `deadline`.
-    pub(crate) fn wait_closed(&self, deadline: Instant) -> Closed {
-        let mut desk = self.desk();
+    pub(crate) fn wait_closed(&self, deadline: Instant) -> CloseResult {
+        let mut pending = self.pending();
         // Nothing was ever written by a writer that never began.
-        while desk.closed.is_none() && desk.begun {
+        while pending.closed.is_none() && pending.begun {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Closed::Late;
+                return CloseResult::Late;
             }
-            desk = self.closed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner).0;
+            pending = self.closed.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        desk.closed.unwrap_or(Closed::Written)
+        pending.closed.unwrap_or(CloseResult::Written)
     }
 
     // ---- for the writer ----
@@ -133,27 +134,27 @@ impl Orders {
     /// Registers the writer's thread, which is woken from now on. Returns its output.
     pub(crate) fn started(&self) -> Option<Output> {
         let _ = self.writer.set(thread::current());
-        self.desk().output.take()
+        self.pending().output.take()
     }
 
     /// Takes the pending commands. A reopen is taken once, a close stays.
-    pub(crate) fn take(&self) -> Order {
-        let mut desk = self.desk();
-        Order { reopen: desk.reopen.take(), close: desk.close }
+    pub(crate) fn take_pending(&self) -> PendingCommands {
+        let mut pending = self.pending();
+        PendingCommands { reopen: pending.reopen.take(), close: pending.close }
     }
 
     /// Returns `true` if a command is pending.
-    pub(crate) fn any(&self) -> bool {
-        let desk = self.desk();
-        desk.close || desk.reopen.is_some()
+    pub(crate) fn has_pending(&self) -> bool {
+        let pending = self.pending();
+        pending.close || pending.reopen.is_some()
     }
 
-    /// Rests at most `span` (`None`: for ever) unless `is_due` says that there is work already. Returns after an order,
+    /// Rests at most `span` (`None`: for ever) unless `is_due` says that there is work already. Returns after a command,
     /// a wake-up, the span, or for no reason.
-    pub(crate) fn rest(&self, rest: Rest, span: Option<Duration>, is_due: impl FnOnce() -> bool) {
+    pub(crate) fn sleep(&self, rest: SleepState, span: Option<Duration>, is_due: impl FnOnce() -> bool) {
         // SeqCst: whoever adds a line after `is_due` has looked sees this state and wakes us.
         self.state.store(rest as u8, SeqCst);
-        if !is_due() && !self.any() {
+        if !is_due() && !self.has_pending() {
             match span {
                 Some(span) => thread::park_timeout(span),
                 None => thread::park(),
@@ -162,10 +163,10 @@ impl Orders {
         self.state.store(AWAKE, SeqCst);
     }
 
-    /// Waits `span`, whatever lines come; an order ends it early.
+    /// Waits `span`, whatever lines are added; a command ends it early.
     pub(crate) fn pause(&self, span: Duration) {
         let end = Instant::now() + span;
-        while !self.any() {
+        while !self.has_pending() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -175,13 +176,13 @@ impl Orders {
     }
 
     /// Makes every later push of a line fail, because the writer has ended.
-    pub(crate) fn refuse(&self) {
+    pub(crate) fn set_closed(&self) {
         self.state.store(CLOSED, SeqCst);
     }
 
-    /// The last word of the writer.
-    pub(crate) fn closed(&self, closed: Closed) {
-        self.desk().closed = Some(closed);
+    /// Reports the end of the writer.
+    pub(crate) fn report_closed(&self, closed: CloseResult) {
+        self.pending().closed = Some(closed);
         self.closed.notify_all();
     }
 
@@ -191,16 +192,16 @@ impl Orders {
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        lock(&self.desk)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        lock(&self.pending)
     }
 }
 
 /// Commands for the writer, to carry out after it has written the queued lines.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct PendingCommands {
     /// Go on in another file.
-    pub(crate) reopen: Option<NewFile>,
+    pub(crate) reopen: Option<ReopenFile>,
     /// End.
     pub(crate) close: bool,
 }
@@ -208,7 +209,7 @@ pub(crate) struct Order {
 /// Sleep state of the writer.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
-pub(crate) enum Rest {
+pub(crate) enum SleepState {
     /// Lines need not wake it unless they fill the batch.
     Linger = LINGERING,
     /// The next line wakes it.
