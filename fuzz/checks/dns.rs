@@ -4,7 +4,7 @@
 //! The bytes are taken as they are, and once more as what follows a header and a question that fit, with the flags and
 //! the counts of the bytes: so that most of them get past the first checks.
 
-use tw_dns::wire::{Carrier, Case, Kind, Query, Question, RANDOM_SIZE, Records, Reply, Verdict};
+use tw_dns::wire::{Case, Kind, Query, Question, RANDOM_SIZE, Records, Reply, Transport, Verdict};
 use tw_dns::{Name, ResolveError};
 
 /// The question that everything is compared with.
@@ -32,7 +32,7 @@ pub(crate) fn check(data: &[u8]) {
 }
 
 fn judge(query: &Query, kind: Kind, message: &[u8]) {
-    for carrier in [Carrier::Udp, Carrier::Tcp] {
+    for carrier in [Transport::Udp, Transport::Tcp] {
         let verdict = query.judge(message, carrier);
         assert_eq!(verdict, query.judge(message, carrier));
         let Verdict::Reply(reply) = verdict else { continue };

@@ -61,7 +61,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Cached answer: records, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Answer {
     /// There is something.
     Found(Records),
     /// There is nothing.
@@ -70,38 +70,36 @@ pub(crate) enum Outcome {
 
 /// Cached answer with the end of its lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settled {
-    pub(crate) outcome: Outcome,
+pub(crate) struct CachedAnswer {
+    pub(crate) outcome: Answer,
     pub(crate) expires: Instant,
 }
 
 /// Result of a cache lookup.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum CacheLookup {
     /// A valid answer.
-    Fresh(Settled),
+    Fresh(CachedAnswer),
     /// An expired answer. `retry` is true if it is time to query again.
-    Stale { old: Settled, retry: bool },
+    Stale { old: CachedAnswer, retry: bool },
     /// No answer.
     Absent,
 }
 
 /// Lifetime of an answer with this `ttl`. `valid` overrides that of answers, but not of negative ones.
-pub(crate) fn holds(outcome: &Outcome, ttl: Option<u32>, valid: Option<Duration>) -> Option<Duration> {
+pub(crate) fn lifetime(outcome: &Answer, ttl: Option<u32>, valid: Option<Duration>) -> Option<Duration> {
     let said = ttl.map(|secs| Duration::from_secs(secs.into()));
     match outcome {
-        Outcome::Found(_) => Some(valid.unwrap_or_else(|| said.unwrap_or_default().clamp(TTL_MIN, TTL_MAX))),
+        Answer::Found(_) => Some(valid.unwrap_or_else(|| said.unwrap_or_default().clamp(TTL_MIN, TTL_MAX))),
         // RFC 2308, section 5: without an SOA it is not kept.
-        Outcome::Missing => {
-            said.map(|said| said.min(valid.unwrap_or(NEGATIVE_TTL_MAX)).min(NEGATIVE_TTL_MAX))
-        }
+        Answer::Missing => said.map(|said| said.min(valid.unwrap_or(NEGATIVE_TTL_MAX)).min(NEGATIVE_TTL_MAX)),
     }
 }
 
 #[derive(Debug)]
 struct Entry {
     question: Question,
-    settled: Settled,
+    settled: CachedAnswer,
     /// Until then an old answer is used at once.
     retry_at: Instant,
     is_used: bool,
@@ -123,23 +121,23 @@ impl Cache {
     }
 
     /// Looks up a question at `now`.
-    pub(crate) fn look(&mut self, question: &Question, now: Instant) -> Look {
+    pub(crate) fn lookup(&mut self, question: &Question, now: Instant) -> CacheLookup {
         let found = self.index.get(question).and_then(|at| self.entries.get_mut(*at));
-        let Some(entry) = found else { return Look::Absent };
+        let Some(entry) = found else { return CacheLookup::Absent };
         let Entry { settled, retry_at, is_used, .. } = entry;
         if now < settled.expires {
             *is_used = true;
-            return Look::Fresh(settled.clone());
+            return CacheLookup::Fresh(settled.clone());
         }
-        if settled.outcome == Outcome::Missing || now >= settled.expires + STALE_MAX {
-            return Look::Absent;
+        if settled.outcome == Answer::Missing || now >= settled.expires + STALE_MAX {
+            return CacheLookup::Absent;
         }
         *is_used = true;
-        Look::Stale { old: settled.clone(), retry: now >= *retry_at }
+        CacheLookup::Stale { old: settled.clone(), retry: now >= *retry_at }
     }
 
     /// Keeps an answer.
-    pub(crate) fn store(&mut self, question: &Question, settled: Settled) {
+    pub(crate) fn store(&mut self, question: &Question, settled: CachedAnswer) {
         let retry_at = settled.expires;
         let known = self.index.get(question).copied();
         let entry = Entry { question: question.clone(), settled, retry_at, is_used: known.is_some() };
@@ -165,7 +163,7 @@ impl Cache {
     }
 
     /// No server has answered: an old answer is good for a while.
-    pub(crate) fn put_off(&mut self, question: &Question, now: Instant) {
+    pub(crate) fn delay_retry(&mut self, question: &Question, now: Instant) {
         if let Some(entry) = self.index.get(question).and_then(|at| self.entries.get_mut(*at)) {
             entry.retry_at = now + RETRY_AFTER;
         }
@@ -197,8 +195,8 @@ mod tests {
         Question { name: Name::parse(name.as_bytes()).unwrap(), kind: Kind::A }
     }
 
-    fn found() -> Outcome {
-        Outcome::Found(Records::Addresses([[192, 0, 2, 1].into()].into()))
+    fn found() -> Answer {
+        Answer::Found(Records::Addresses([[192, 0, 2, 1].into()].into()))
     }
 
     #[test]
@@ -210,15 +208,15 @@ mod tests {
             (found(), Some(u32::MAX), None, Some(86_400)),
             (found(), Some(300), Some(5), Some(5)),
             (found(), Some(1), Some(200_000), Some(200_000)),
-            (Outcome::Missing, None, None, None),
-            (Outcome::Missing, None, Some(5), None),
-            (Outcome::Missing, Some(0), None, Some(0)),
-            (Outcome::Missing, Some(7), None, Some(7)),
-            (Outcome::Missing, Some(900), None, Some(30)),
-            (Outcome::Missing, Some(900), Some(5), Some(5)),
-            (Outcome::Missing, Some(900), Some(600), Some(30)),
+            (Answer::Missing, None, None, None),
+            (Answer::Missing, None, Some(5), None),
+            (Answer::Missing, Some(0), None, Some(0)),
+            (Answer::Missing, Some(7), None, Some(7)),
+            (Answer::Missing, Some(900), None, Some(30)),
+            (Answer::Missing, Some(900), Some(5), Some(5)),
+            (Answer::Missing, Some(900), Some(600), Some(30)),
         ] {
-            let span = holds(&outcome, ttl, valid.map(secs));
+            let span = lifetime(&outcome, ttl, valid.map(secs));
             assert_eq!(span, expected.map(secs), "{outcome:?} {ttl:?} {valid:?}");
         }
     }
@@ -227,44 +225,44 @@ mod tests {
     fn an_answer_is_fresh_then_stale_then_gone() {
         let now = Instant::now();
         let mut cache = Cache::new(10);
-        let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
-        assert_eq!(cache.look(&question("a"), now), Look::Absent);
+        let settled = CachedAnswer { outcome: found(), expires: now + 60 * SECOND };
+        assert_eq!(cache.lookup(&question("a"), now), CacheLookup::Absent);
         cache.store(&question("a"), settled.clone());
-        assert_eq!(cache.look(&question("b"), now), Look::Absent);
-        let fresh = Look::Fresh(settled.clone());
-        let stale = |retry| Look::Stale { old: settled.clone(), retry };
-        assert_eq!(cache.look(&question("a"), now), fresh);
-        assert_eq!(cache.look(&question("a"), now + 59 * SECOND), fresh);
-        assert_eq!(cache.look(&question("a"), now + 60 * SECOND), stale(true));
-        cache.put_off(&question("a"), now + 70 * SECOND);
-        assert_eq!(cache.look(&question("a"), now + 71 * SECOND), stale(false));
-        assert_eq!(cache.look(&question("a"), now + 70 * SECOND + RETRY_AFTER), stale(true));
-        assert_eq!(cache.look(&question("a"), now + 60 * SECOND + STALE_MAX), Look::Absent);
+        assert_eq!(cache.lookup(&question("b"), now), CacheLookup::Absent);
+        let fresh = CacheLookup::Fresh(settled.clone());
+        let stale = |retry| CacheLookup::Stale { old: settled.clone(), retry };
+        assert_eq!(cache.lookup(&question("a"), now), fresh);
+        assert_eq!(cache.lookup(&question("a"), now + 59 * SECOND), fresh);
+        assert_eq!(cache.lookup(&question("a"), now + 60 * SECOND), stale(true));
+        cache.delay_retry(&question("a"), now + 70 * SECOND);
+        assert_eq!(cache.lookup(&question("a"), now + 71 * SECOND), stale(false));
+        assert_eq!(cache.lookup(&question("a"), now + 70 * SECOND + RETRY_AFTER), stale(true));
+        assert_eq!(cache.lookup(&question("a"), now + 60 * SECOND + STALE_MAX), CacheLookup::Absent);
         // A new answer is a new beginning.
-        let settled = Settled { outcome: found(), expires: now + 900 * SECOND };
+        let settled = CachedAnswer { outcome: found(), expires: now + 900 * SECOND };
         cache.store(&question("a"), settled.clone());
-        assert_eq!(cache.look(&question("a"), now + 100 * SECOND), Look::Fresh(settled));
+        assert_eq!(cache.lookup(&question("a"), now + 100 * SECOND), CacheLookup::Fresh(settled));
     }
 
     #[test]
     fn negative_answer_is_never_stale() {
         let now = Instant::now();
         let mut cache = Cache::new(10);
-        let settled = Settled { outcome: Outcome::Missing, expires: now + SECOND };
+        let settled = CachedAnswer { outcome: Answer::Missing, expires: now + SECOND };
         cache.store(&question("a"), settled.clone());
-        assert_eq!(cache.look(&question("a"), now), Look::Fresh(settled));
-        assert_eq!(cache.look(&question("a"), now + SECOND), Look::Absent);
-        cache.put_off(&question("nobody"), now);
+        assert_eq!(cache.lookup(&question("a"), now), CacheLookup::Fresh(settled));
+        assert_eq!(cache.lookup(&question("a"), now + SECOND), CacheLookup::Absent);
+        cache.delay_retry(&question("nobody"), now);
     }
 
     #[test]
     fn full_cache_keeps_used_answers() {
         let now = Instant::now();
         let mut cache = Cache::new(8);
-        let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
+        let settled = CachedAnswer { outcome: found(), expires: now + 60 * SECOND };
         cache.store(&question("popular"), settled.clone());
         for n in 0..1000 {
-            assert_ne!(cache.look(&question("popular"), now), Look::Absent, "{n}");
+            assert_ne!(cache.lookup(&question("popular"), now), CacheLookup::Absent, "{n}");
             cache.store(&question(&format!("random{n}")), settled.clone());
             assert!(cache.index.contains_key(&question(&format!("random{n}"))));
             assert!(cache.index.len() <= 8 && cache.entries.len() == cache.index.len());
@@ -275,11 +273,11 @@ mod tests {
     fn cache_of_used_answers_takes_new_ones() {
         let now = Instant::now();
         let mut cache = Cache::new(2 * HAND_STEPS_MAX);
-        let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
+        let settled = CachedAnswer { outcome: found(), expires: now + 60 * SECOND };
         for n in 0..10 * HAND_STEPS_MAX {
             cache.store(&question(&format!("n{n}")), settled.clone());
             for used in 0..=n {
-                cache.look(&question(&format!("n{used}")), now);
+                cache.lookup(&question(&format!("n{used}")), now);
             }
         }
         assert_eq!(cache.index.len(), 2 * HAND_STEPS_MAX);

@@ -45,7 +45,7 @@ impl ResolveError {
     }
 
     /// Returns `true` if no server has answered: then a stale answer is better than none.
-    pub(crate) fn is_silence(self) -> bool {
+    pub(crate) fn is_timeout(self) -> bool {
         matches!(self, Self::TimedOut | Self::System(_))
     }
 }
@@ -70,14 +70,14 @@ impl std::error::Error for ResolveError {}
 
 /// A name and why it has no addresses, as nginx logs it: `www.example.com could not be resolved (3: Host not found)`.
 #[derive(Debug, Clone, Copy)]
-pub struct NotResolved<'a> {
+pub struct ResolveFailure<'a> {
     /// The name as it was asked for.
     pub name: &'a [u8],
     /// Why.
     pub error: ResolveError,
 }
 
-impl fmt::Display for NotResolved<'_> {
+impl fmt::Display for ResolveFailure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} could not be resolved ({})", self.name.escape_ascii(), self.error)
     }
@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(error.to_string(), expected);
             assert!(expected.starts_with(&format!("{}:", error.code())));
         }
-        let line = NotResolved { name: b"a.example", error: ResolveError::NotFound };
+        let line = ResolveFailure { name: b"a.example", error: ResolveError::NotFound };
         assert_eq!(line.to_string(), "a.example could not be resolved (3: Host not found)");
     }
 }

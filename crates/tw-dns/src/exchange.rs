@@ -21,9 +21,9 @@ use tw_base::{Errno, Limit};
 
 use crate::answer::{Question, Reply};
 use crate::error::ResolveError;
-use crate::servers::{Letters, Server};
+use crate::servers::{CaseHandling, Server};
 use crate::stats::Stats;
-use crate::wire::{Carrier, Case, Query, RANDOM_SIZE, Verdict};
+use crate::wire::{Case, Query, RANDOM_SIZE, Transport, Verdict};
 
 /// Limit of datagrams that do not match the query. With more, someone is guessing, and the query goes over TCP, which
 /// is hard to forge.
@@ -48,27 +48,32 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 
 /// Result of an exchange: an answer, or the reason why the server cannot be reached.
-pub(crate) type Exchanged = Result<Reply, ResolveError>;
+pub(crate) type ExchangeResult = Result<Reply, ResolveError>;
 
 /// Queries `server`. Ends only with an answer or an error of the system; the timeout is the caller's.
-pub(crate) async fn ask(server: &Server, question: &Question, again: bool, stats: &Stats) -> Exchanged {
+pub(crate) async fn query(
+    server: &Server,
+    question: &Question,
+    again: bool,
+    stats: &Stats,
+) -> ExchangeResult {
     let case = server.case(again);
     let (query, answer) = over_udp(server.addr, question, case, stats).await.map_err(system)?;
     let answer = match answer {
         Datagram::Reply(reply @ Reply::Missing { .. })
-            if query.is_mixed() && server.letters() == Letters::Unknown =>
+            if query.is_mixed() && server.case_handling() == CaseHandling::Unknown =>
         {
             // There is nothing of that name, or only for a server that takes letters for what they are.
             stats.count(&reply);
             let (_, answer) = over_udp(server.addr, question, Case::Lower, stats).await.map_err(system)?;
             if let Datagram::Reply(Reply::Found { .. } | Reply::Alias { .. }) = answer {
-                server.set_letters(Letters::Confused);
+                server.set_case_handling(CaseHandling::Confused);
             }
             answer
         }
         Datagram::Reply(reply @ (Reply::Found { .. } | Reply::Alias { .. })) => {
             if query.is_mixed() {
-                server.set_letters(Letters::Kept);
+                server.set_case_handling(CaseHandling::Kept);
             }
             Datagram::Reply(reply)
         }
@@ -81,7 +86,7 @@ pub(crate) async fn ask(server: &Server, question: &Question, again: bool, stats
             Err(error) => {
                 if why == Useless::WrongCase {
                     // Without TCP there is only its way to write names.
-                    server.set_letters(Letters::Confused);
+                    server.set_case_handling(CaseHandling::Confused);
                 }
                 return Err(system(error));
             }
@@ -92,7 +97,7 @@ pub(crate) async fn ask(server: &Server, question: &Question, again: bool, stats
 }
 
 /// Asks `server` over TCP only (`options use-vc`).
-pub(crate) async fn ask_over_tcp(server: &Server, question: &Question, stats: &Stats) -> Exchanged {
+pub(crate) async fn query_over_tcp(server: &Server, question: &Question, stats: &Stats) -> ExchangeResult {
     let reply = over_tcp(server.addr, question).await.map_err(system)?;
     stats.count(&reply);
     Ok(reply)
@@ -142,7 +147,7 @@ async fn over_udp(
             Err(error) => return Err(error),
         };
         let message = datagram.get(..size).unwrap_or_default();
-        match query.judge(message, Carrier::Udp) {
+        match query.judge(message, Transport::Udp) {
             // What fills the buffer was cut off.
             Verdict::Reply(_) if size == DATAGRAM_SIZE => break Useless::Truncated,
             Verdict::Reply(reply) => return Ok((query, Datagram::Reply(reply))),
@@ -186,7 +191,7 @@ async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Reply> 
     fill(&stream, &mut length).await?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
     fill(&stream, &mut answer).await?;
-    Ok(match query.judge(&answer, Carrier::Tcp) {
+    Ok(match query.judge(&answer, Transport::Tcp) {
         Verdict::Reply(reply) => reply,
         // On a connection of its own a question gets its answer or none.
         _ => Reply::Failed(ResolveError::Format),

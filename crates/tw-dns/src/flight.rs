@@ -17,9 +17,9 @@ use tw_base::Limit;
 use tw_rt::{Subject, clock, spawn_local};
 
 use crate::answer::{CHAIN_MAX, Question, Reply};
-use crate::cache::{self, Cache, Look, Outcome, Settled};
+use crate::cache::{self, Answer, Cache, CacheLookup, CachedAnswer};
 use crate::error::ResolveError;
-use crate::exchange::{self, Exchanged};
+use crate::exchange::{self, ExchangeResult};
 use crate::resolver::Resolver;
 use crate::servers::Step;
 
@@ -50,14 +50,14 @@ pub(crate) const LIMITS: &[Limit] = &[
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) cache: Cache,
-    pub(crate) flights: HashMap<Question, Arc<Flight>>,
+    pub(crate) flights: HashMap<Question, Arc<QueryInFlight>>,
 }
 
-type Landed = Option<Result<Settled, ResolveError>>;
+type Landed = Option<Result<CachedAnswer, ResolveError>>;
 
 /// A question on its way.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct QueryInFlight {
     landed: watch::Sender<Landed>,
     /// True if the query continues without waiters.
     goes_on: AtomicBool,
@@ -66,11 +66,11 @@ pub(crate) struct Flight {
 /// A question that may have its answer already.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    Known(Known),
+    Known(CurrentAnswer),
     Flying {
-        flight: Arc<Flight>,
+        flight: Arc<QueryInFlight>,
         landed: watch::Receiver<Landed>,
-        old: Option<Settled>,
+        old: Option<CachedAnswer>,
     },
     /// There are too many.
     Busy,
@@ -78,25 +78,29 @@ pub(crate) enum Lookup {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
-    pub(crate) settled: Settled,
+pub(crate) struct CurrentAnswer {
+    pub(crate) settled: CachedAnswer,
     /// True for an expired answer, used because no server has answered.
     pub(crate) is_stale: bool,
 }
 
-impl Known {
-    fn new(settled: Settled) -> Self {
+impl CurrentAnswer {
+    fn new(settled: CachedAnswer) -> Self {
         Self { settled, is_stale: false }
     }
 
-    fn stale(settled: Settled) -> Self {
+    fn stale(settled: CachedAnswer) -> Self {
         Self { settled, is_stale: true }
     }
 }
 
 impl Lookup {
     /// Waits for the answer, at most until `deadline`.
-    pub(crate) async fn finish(self, resolver: &Resolver, deadline: Instant) -> Result<Known, ResolveError> {
+    pub(crate) async fn finish(
+        self,
+        resolver: &Resolver,
+        deadline: Instant,
+    ) -> Result<CurrentAnswer, ResolveError> {
         let (flight, mut landed, old) = match self {
             Self::Known(known) => return Ok(known),
             Self::Busy => return Err(ResolveError::BUSY),
@@ -109,7 +113,7 @@ impl Lookup {
         let waited = timeout_at(until.into(), landed.wait_for(Option::is_some)).await;
         let error = match waited {
             Ok(Ok(landed)) => match &*landed {
-                Some(Ok(settled)) => return Ok(Known::new(settled.clone())),
+                Some(Ok(settled)) => return Ok(CurrentAnswer::new(settled.clone())),
                 Some(Err(error)) => *error,
                 None => ResolveError::TimedOut,
             },
@@ -121,9 +125,9 @@ impl Lookup {
             }
         };
         match old {
-            Some(old) if error.is_silence() => {
+            Some(old) if error.is_timeout() => {
                 resolver.stats.stale.add(1);
-                Ok(Known::stale(old))
+                Ok(CurrentAnswer::stale(old))
             }
             _ => Err(error),
         }
@@ -134,7 +138,7 @@ impl Lookup {
 struct Landing<'a> {
     resolver: &'a Resolver,
     question: &'a Question,
-    flight: &'a Arc<Flight>,
+    flight: &'a Arc<QueryInFlight>,
 }
 
 impl Drop for Landing<'_> {
@@ -144,7 +148,7 @@ impl Drop for Landing<'_> {
 }
 
 impl Shared {
-    fn remove(&mut self, question: &Question, flight: &Arc<Flight>) {
+    fn remove(&mut self, question: &Question, flight: &Arc<QueryInFlight>) {
         // There may be a new one.
         if self.flights.get(question).is_some_and(|other| Arc::ptr_eq(other, flight)) {
             self.flights.remove(question);
@@ -156,26 +160,26 @@ impl Resolver {
     /// Looks for an answer, and asks for it if need be. Never waits; has to be called on a loop.
     pub(crate) fn begin(self: &Arc<Self>, question: Question) -> Lookup {
         let mut shared = self.shared.lock();
-        let old = match shared.cache.look(&question, clock::now()) {
-            Look::Fresh(settled) => {
+        let old = match shared.cache.lookup(&question, clock::now()) {
+            CacheLookup::Fresh(settled) => {
                 self.stats.cached.add(1);
-                return Lookup::Known(Known::new(settled));
+                return Lookup::Known(CurrentAnswer::new(settled));
             }
-            Look::Stale { old, retry: false } => {
+            CacheLookup::Stale { old, retry: false } => {
                 self.stats.stale.add(1);
-                return Lookup::Known(Known::stale(old));
+                return Lookup::Known(CurrentAnswer::stale(old));
             }
-            Look::Stale { old, retry: true } => Some(old),
-            Look::Absent => None,
+            CacheLookup::Stale { old, retry: true } => Some(old),
+            CacheLookup::Absent => None,
         };
         if let Some(flight) = shared.flights.get(&question) {
             return Lookup::Flying { flight: Arc::clone(flight), landed: flight.landed.subscribe(), old };
         }
         if shared.flights.len() >= FLIGHTS_MAX {
-            return old.map_or(Lookup::Busy, |old| Lookup::Known(Known::stale(old)));
+            return old.map_or(Lookup::Busy, |old| Lookup::Known(CurrentAnswer::stale(old)));
         }
         let (sender, landed) = watch::channel(None);
-        let flight = Arc::new(Flight { landed: sender, goes_on: AtomicBool::new(false) });
+        let flight = Arc::new(QueryInFlight { landed: sender, goes_on: AtomicBool::new(false) });
         shared.flights.insert(question.clone(), Arc::clone(&flight));
         drop(shared);
 
@@ -187,7 +191,7 @@ impl Resolver {
     }
 
     /// Brings a question to its end.
-    async fn fly(self: Arc<Self>, question: Question, flight: Arc<Flight>) {
+    async fn fly(self: Arc<Self>, question: Question, flight: Arc<QueryInFlight>) {
         let _landing = Landing { resolver: &self, question: &question, flight: &flight };
         let mut finding = pin!(self.find(&question));
         let found = loop {
@@ -214,7 +218,7 @@ impl Resolver {
             // What holds until now is for those who wait.
             Ok(settled) if settled.expires > clock::now() => shared.cache.store(&question, settled.clone()),
             Ok(_) => {}
-            Err(error) if error.is_silence() => shared.cache.put_off(&question, clock::now()),
+            Err(error) if error.is_timeout() => shared.cache.delay_retry(&question, clock::now()),
             Err(_) => {}
         }
         shared.remove(&question, &flight);
@@ -223,40 +227,40 @@ impl Resolver {
     }
 
     /// Asks, and follows aliases.
-    async fn find(&self, asked: &Question) -> Result<Settled, ResolveError> {
+    async fn find(&self, asked: &Question) -> Result<CachedAnswer, ResolveError> {
         let mut question = asked.clone();
         let mut ttl = u32::MAX;
         for _ in 0..=CHAIN_MAX {
-            let (outcome, said) = match self.ask(&question).await? {
-                Reply::Found { records, ttl } => (Outcome::Found(records), Some(ttl)),
-                Reply::Missing { ttl, .. } => (Outcome::Missing, ttl),
+            let (outcome, said) = match self.query(&question).await? {
+                Reply::Found { records, ttl } => (Answer::Found(records), Some(ttl)),
+                Reply::Missing { ttl, .. } => (Answer::Missing, ttl),
                 Reply::Failed(error) => return Err(error),
                 Reply::Alias { to, ttl: alias_ttl } => {
                     question.name = to;
                     ttl = ttl.min(alias_ttl);
-                    let known = self.shared.lock().cache.look(&question, clock::now());
+                    let known = self.shared.lock().cache.lookup(&question, clock::now());
                     match known {
-                        Look::Fresh(settled) => {
+                        CacheLookup::Fresh(settled) => {
                             self.stats.cached.add(1);
                             let own = self.settle(settled.outcome.clone(), Some(ttl));
-                            return Ok(Settled { expires: own.expires.min(settled.expires), ..settled });
+                            return Ok(CachedAnswer { expires: own.expires.min(settled.expires), ..settled });
                         }
-                        Look::Stale { .. } | Look::Absent => continue,
+                        CacheLookup::Stale { .. } | CacheLookup::Absent => continue,
                     }
                 }
             };
             return Ok(self.settle(outcome, said.map(|said| said.min(ttl))));
         }
-        Ok(self.settle(Outcome::Missing, None))
+        Ok(self.settle(Answer::Missing, None))
     }
 
-    fn settle(&self, outcome: Outcome, ttl: Option<u32>) -> Settled {
-        let span = cache::holds(&outcome, ttl, self.settings.valid).unwrap_or_default();
-        Settled { outcome, expires: clock::now() + span }
+    fn settle(&self, outcome: Answer, ttl: Option<u32>) -> CachedAnswer {
+        let span = cache::lifetime(&outcome, ttl, self.settings.valid).unwrap_or_default();
+        CachedAnswer { outcome, expires: clock::now() + span }
     }
 
     /// Asks one server after the other, until one has an answer.
-    async fn ask(&self, question: &Question) -> Exchanged {
+    async fn query(&self, question: &Question) -> ExchangeResult {
         let mut tries = self.servers.tries(self.settings.attempts, clock::now());
         let mut open: Vec<Open<'_>> = Vec::new();
         let mut timer = pin!(sleep_until(clock::now().into()));
@@ -264,17 +268,17 @@ impl Resolver {
             match tries.next() {
                 Step::GiveUp(error) => return Err(error),
                 Step::Wait => {}
-                Step::Ask { server: index, again } => {
+                Step::Query { server: index, again } => {
                     timer.as_mut().reset((clock::now() + self.settings.attempt_timeout).into());
                     if open.len() == OPEN_MAX {
                         open.remove(0);
                     }
                     if let Some(server) = self.servers.at(index) {
-                        let exchange: Pin<Box<dyn Future<Output = Exchanged>>> = match self.settings.tcp_only
-                        {
-                            true => Box::pin(exchange::ask_over_tcp(server, question, &self.stats)),
-                            false => Box::pin(exchange::ask(server, question, again, &self.stats)),
-                        };
+                        let exchange: Pin<Box<dyn Future<Output = ExchangeResult>>> =
+                            match self.settings.tcp_only {
+                                true => Box::pin(exchange::query_over_tcp(server, question, &self.stats)),
+                                false => Box::pin(exchange::query(server, question, again, &self.stats)),
+                            };
                         open.push(Open { server: index, exchange });
                     }
                 }
@@ -308,11 +312,11 @@ impl Resolver {
 /// A server that may still answer.
 struct Open<'a> {
     server: usize,
-    exchange: Pin<Box<dyn Future<Output = Exchanged> + 'a>>,
+    exchange: Pin<Box<dyn Future<Output = ExchangeResult> + 'a>>,
 }
 
 enum Event {
-    Ended(usize, Exchanged),
+    Ended(usize, ExchangeResult),
     TimeIsOver,
 }
 

@@ -33,7 +33,7 @@ mod system;
 pub mod wire;
 
 pub use answer::{Reply, Service};
-pub use error::{NotResolved, ResolveError};
+pub use error::{ResolveError, ResolveFailure};
 pub use hosts::Hosts;
 pub use name::Name;
 pub use resolv_conf::ResolvConf;

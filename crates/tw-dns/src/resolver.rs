@@ -14,9 +14,9 @@ use tw_base::Whole;
 use tw_rt::clock;
 
 use crate::answer::{Kind, Question, Records};
-use crate::cache::{self, Cache, Outcome};
+use crate::cache::{self, Answer, Cache};
 use crate::error::ResolveError;
-use crate::flight::{Known, Lookup, Shared};
+use crate::flight::{CurrentAnswer, Lookup, Shared};
 use crate::hosts::Hosts;
 use crate::name::Name;
 use crate::servers::Servers;
@@ -192,7 +192,7 @@ impl Resolver {
     }
 
     /// The addresses of a whole name, which servers are asked for.
-    pub(crate) async fn ask_addresses(
+    pub(crate) async fn query_addresses(
         self: &Arc<Self>,
         name: Name,
         deadline: Instant,
@@ -217,7 +217,7 @@ impl Resolver {
         };
         let name = Name::parse(&full).ok_or(ResolveError::NotFound)?;
         let known = self.begin(Question { name, kind: Kind::Srv }).finish(self, deadline).await?;
-        let Outcome::Found(Records::Services(services)) = known.settled.outcome else {
+        let Answer::Found(Records::Services(services)) = known.settled.outcome else {
             return Err(ResolveError::NotFound);
         };
         let mut all =
@@ -295,7 +295,7 @@ impl Pending {
 }
 
 /// Result of one family; `None` if it was not queried.
-type Half = Option<Result<Known, ResolveError>>;
+type Half = Option<Result<CurrentAnswer, ResolveError>>;
 
 /// Waits for both; for the second one only a while once the first one has found something.
 async fn both(ipv4: impl Future<Output = Half>, ipv6: impl Future<Output = Half>) -> (Half, Half) {
@@ -331,10 +331,10 @@ async fn both(ipv4: impl Future<Output = Half>, ipv6: impl Future<Output = Half>
 }
 
 /// The addresses of a half.
-fn found(half: &Half) -> Option<(&Known, &Arc<[IpAddr]>)> {
+fn found(half: &Half) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
     match half {
         Some(Ok(known)) => match &known.settled.outcome {
-            Outcome::Found(Records::Addresses(addrs)) => Some((known, addrs)),
+            Answer::Found(Records::Addresses(addrs)) => Some((known, addrs)),
             _ => None,
         },
         _ => None,
@@ -345,7 +345,7 @@ fn found(half: &Half) -> Option<(&Known, &Arc<[IpAddr]>)> {
 fn unite(ipv4: Half, ipv6: Half, first: usize) -> Result<Addresses, ResolveError> {
     let errors = [&ipv4, &ipv6].into_iter().flatten().filter_map(|half| half.as_ref().err().copied());
     // What a server has said tells more than silence.
-    let error = errors.clone().find(|error| !error.is_silence()).or_else(|| errors.clone().next());
+    let error = errors.clone().find(|error| !error.is_timeout()).or_else(|| errors.clone().next());
     let mut expires: Option<Instant> = None;
     let mut is_stale = false;
     let mut take = |half: &Half| match found(half) {

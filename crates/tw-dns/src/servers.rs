@@ -29,7 +29,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
 /// Treatment of mixed case by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Letters {
+pub(crate) enum CaseHandling {
     /// Nobody knows yet: it has found nothing whose letters were mixed.
     Unknown,
     /// Case-insensitive, and preserved in the response.
@@ -48,23 +48,23 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn letters(&self) -> Letters {
+    pub(crate) fn case_handling(&self) -> CaseHandling {
         match self.letters.load(Relaxed) {
-            known if known == Letters::Kept as u8 => Letters::Kept,
-            known if known == Letters::Confused as u8 => Letters::Confused,
-            _ => Letters::Unknown,
+            known if known == CaseHandling::Kept as u8 => CaseHandling::Kept,
+            known if known == CaseHandling::Confused as u8 => CaseHandling::Confused,
+            _ => CaseHandling::Unknown,
         }
     }
 
-    pub(crate) fn set_letters(&self, letters: Letters) {
+    pub(crate) fn set_case_handling(&self, letters: CaseHandling) {
         self.letters.store(letters as u8, Relaxed);
     }
 
     /// Case for the next query. `again` is true if this query in mixed case failed.
     pub(crate) fn case(&self, again: bool) -> Case {
-        match self.letters() {
-            Letters::Confused => Case::Lower,
-            Letters::Unknown if again => Case::Lower,
+        match self.case_handling() {
+            CaseHandling::Confused => Case::Lower,
+            CaseHandling::Unknown if again => Case::Lower,
             _ => Case::Mixed,
         }
     }
@@ -154,11 +154,11 @@ struct Turn {
 /// Next step of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Ask this server; if it has been asked before, `again`.
-    Ask { server: usize, again: bool },
-    /// Wait for answers, or for the time to be over that a server has.
+    /// Query this server; `again` if it was queried before.
+    Query { server: usize, again: bool },
+    /// Wait for answers, or for the timeout of a server.
     Wait,
-    /// There is no hope.
+    /// Fail: no server is left.
     GiveUp(ResolveError),
 }
 
@@ -181,7 +181,7 @@ impl Tries {
         self.last = Some(at);
         self.next = at + 1;
         self.may_ask = false;
-        Step::Ask { server: turn.server, again }
+        Step::Query { server: turn.server, again }
     }
 
     /// The time is over that a server has, before the next one is asked. Gives the server.
@@ -225,7 +225,7 @@ impl Tries {
 mod tests {
     use super::*;
 
-    const ASK: fn(usize, bool) -> Step = |server, again| Step::Ask { server, again };
+    const QUERY: fn(usize, bool) -> Step = |server, again| Step::Query { server, again };
 
     fn servers(count: u16) -> (Servers, Instant) {
         let now = Instant::now();
@@ -237,7 +237,7 @@ mod tests {
     fn queries_rotate_the_servers() {
         let (servers, now) = servers(3);
         for expected in [0, 1, 2, 0, 1] {
-            assert_eq!(servers.tries(1, now).next(), ASK(expected, false));
+            assert_eq!(servers.tries(1, now).next(), QUERY(expected, false));
         }
     }
 
@@ -246,10 +246,10 @@ mod tests {
         let (mut servers, now) = servers(3);
         servers.rotates = false;
         for _ in 0..3 {
-            assert_eq!(servers.tries(1, now).next(), ASK(0, false));
+            assert_eq!(servers.tries(1, now).next(), QUERY(0, false));
         }
         servers.set_silent(0, now);
-        assert_eq!(servers.tries(1, now).next(), ASK(1, false));
+        assert_eq!(servers.tries(1, now).next(), QUERY(1, false));
     }
 
     #[test]
@@ -257,15 +257,15 @@ mod tests {
         let (servers, now) = servers(3);
         servers.set_silent(0, now);
         for expected in [1, 1, 2, 1] {
-            assert_eq!(servers.tries(1, now + SILENT_FOR / 2).next(), ASK(expected, false));
+            assert_eq!(servers.tries(1, now + SILENT_FOR / 2).next(), QUERY(expected, false));
         }
         servers.next.store(0, Relaxed);
-        assert_eq!(servers.tries(1, now + SILENT_FOR).next(), ASK(0, false));
+        assert_eq!(servers.tries(1, now + SILENT_FOR).next(), QUERY(0, false));
         servers.set_silent(1, now);
-        assert_eq!(servers.tries(1, now).next(), ASK(2, false), "0 is silent as well");
+        assert_eq!(servers.tries(1, now).next(), QUERY(2, false), "0 is silent as well");
         servers.set_answering(0);
         servers.next.store(0, Relaxed);
-        assert_eq!(servers.tries(1, now).next(), ASK(0, false));
+        assert_eq!(servers.tries(1, now).next(), QUERY(0, false));
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         let (servers, now) = servers(2);
         let mut tries = servers.tries(2, now);
         for (server, again) in [(0, false), (1, false), (0, true), (1, true)] {
-            assert_eq!(tries.next(), ASK(server, again));
+            assert_eq!(tries.next(), QUERY(server, again));
             assert_eq!(tries.next(), Step::Wait);
             assert_eq!(tries.time_is_over(), Some(server));
         }
@@ -284,16 +284,16 @@ mod tests {
     fn failed_server_is_not_queried_again() {
         let (servers, now) = servers(3);
         let mut tries = servers.tries(5, now);
-        assert_eq!(tries.next(), ASK(0, false));
+        assert_eq!(tries.next(), QUERY(0, false));
         tries.set_failed(0, ResolveError::Refused);
-        assert_eq!(tries.next(), ASK(1, false));
+        assert_eq!(tries.next(), QUERY(1, false));
         tries.time_is_over();
-        assert_eq!(tries.next(), ASK(2, false));
+        assert_eq!(tries.next(), QUERY(2, false));
         // A late answer of 1 while 2 is asked changes nothing for 2.
         tries.set_failed(1, ResolveError::ServerFailure);
         assert_eq!(tries.next(), Step::Wait);
         tries.time_is_over();
-        assert_eq!(tries.next(), ASK(2, true));
+        assert_eq!(tries.next(), QUERY(2, true));
         tries.set_failed(2, ResolveError::Format);
         assert_eq!(tries.next(), Step::GiveUp(ResolveError::Format));
     }
@@ -302,15 +302,15 @@ mod tests {
     fn pending_query_is_waited_for() {
         let (servers, now) = servers(2);
         let mut tries = servers.tries(2, now);
-        assert_eq!(tries.next(), ASK(0, false));
+        assert_eq!(tries.next(), QUERY(0, false));
         tries.time_is_over();
-        assert_eq!(tries.next(), ASK(1, false));
+        assert_eq!(tries.next(), QUERY(1, false));
         tries.set_failed(1, ResolveError::ServerFailure);
         assert_eq!(tries.next(), Step::Wait, "0 was asked as often and may still answer");
         tries.time_is_over();
-        assert_eq!(tries.next(), ASK(0, true));
+        assert_eq!(tries.next(), QUERY(0, true));
         tries.time_is_over();
-        assert_eq!(tries.next(), ASK(0, true));
+        assert_eq!(tries.next(), QUERY(0, true));
         tries.time_is_over();
         assert_eq!(
             tries.next(),
@@ -324,15 +324,15 @@ mod tests {
         let (servers, now) = servers(2);
         let error = ResolveError::System(tw_base::Errno(111));
         let mut tries = servers.tries(2, now);
-        assert_eq!(tries.next(), ASK(0, false));
+        assert_eq!(tries.next(), QUERY(0, false));
         tries.set_unreachable(0, error);
-        assert_eq!(tries.next(), ASK(1, false));
+        assert_eq!(tries.next(), QUERY(1, false));
         tries.set_unreachable(1, error);
         assert_eq!(tries.next(), Step::Wait);
         tries.time_is_over();
-        assert_eq!(tries.next(), ASK(0, true));
+        assert_eq!(tries.next(), QUERY(0, true));
         tries.set_unreachable(0, error);
-        assert_eq!(tries.next(), ASK(1, true));
+        assert_eq!(tries.next(), QUERY(1, true));
         tries.set_unreachable(1, error);
         assert_eq!(tries.next(), Step::Wait);
         tries.time_is_over();
@@ -344,7 +344,7 @@ mod tests {
         let (many, now) = servers(5);
         let mut tries = many.tries(100, now);
         let mut asked = 0;
-        while let Step::Ask { .. } = tries.next() {
+        while let Step::Query { .. } = tries.next() {
             asked += 1;
             tries.time_is_over();
         }
@@ -358,9 +358,9 @@ mod tests {
         let (servers, _) = servers(1);
         let server = servers.at(0).unwrap();
         assert_eq!((server.case(false), server.case(true)), (Case::Mixed, Case::Lower));
-        server.set_letters(Letters::Kept);
+        server.set_case_handling(CaseHandling::Kept);
         assert_eq!((server.case(false), server.case(true)), (Case::Mixed, Case::Mixed));
-        server.set_letters(Letters::Confused);
+        server.set_case_handling(CaseHandling::Confused);
         assert_eq!((server.case(false), server.case(true)), (Case::Lower, Case::Lower));
     }
 }

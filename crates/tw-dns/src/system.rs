@@ -127,7 +127,7 @@ impl SystemResolver {
             if !goes_on && !candidate.is_as_is {
                 continue;
             }
-            match resolver.ask_addresses(candidate.name.clone(), deadline).await {
+            match resolver.query_addresses(candidate.name.clone(), deadline).await {
                 Ok(found) => return Ok(found),
                 Err(error) => goes_on &= failures.goes_on(candidate, error, nth == 0),
             }

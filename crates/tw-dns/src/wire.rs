@@ -50,7 +50,7 @@ pub enum Case {
 
 /// Transport of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
+pub enum Transport {
     /// UDP: datagrams can be forged.
     Udp,
     /// TCP: hard to forge. A server may change the case of names.
@@ -122,7 +122,7 @@ impl Query {
     }
 
     /// Matches `message` to this query. Never fails.
-    pub fn judge(&self, message: &[u8], carrier: Carrier) -> Verdict {
+    pub fn judge(&self, message: &[u8], carrier: Transport) -> Verdict {
         let mut decoder = BinDecoder::new(message);
         let Ok(header) = Header::read(&mut decoder) else { return Verdict::Unmatched };
         if header.id != u16::from_be_bytes(self.id)
@@ -146,13 +146,13 @@ impl Query {
         {
             return Verdict::Unmatched;
         }
-        if carrier == Carrier::Udp && !self.has_same_case(&asked.name) {
+        if carrier == Transport::Udp && !self.has_same_case(&asked.name) {
             return Verdict::WrongCase;
         }
         match (header.truncation, carrier) {
             (false, _) => {}
-            (true, Carrier::Udp) => return Verdict::Truncated,
-            (true, Carrier::Tcp) => return Verdict::Reply(Reply::Failed(ResolveError::Format)),
+            (true, Transport::Udp) => return Verdict::Truncated,
+            (true, Transport::Tcp) => return Verdict::Reply(Reply::Failed(ResolveError::Format)),
         }
         Verdict::Reply(match failure {
             Some(error) => Reply::Failed(error),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use support::on_loop;
 use tw_dns::{Addresses, Families, Hosts, ResolveError, Resolver, Settings, Stats};
 use tw_rt::{Heap, Subject, clock, spawn_local};
-use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
+use tw_testkit::dns::{Asked, Data, DnsServer, Outbox, Transport, code, kind};
 use tw_testkit::wait::{PATIENCE, until};
 
 #[global_allocator]
@@ -172,8 +172,8 @@ fn unmatched_messages_are_ignored_and_counted() {
 #[test]
 fn repeated_guesses_cause_a_query_over_tcp() {
     let server = DnsServer::start(|asked, out| match asked.carrier {
-        Carrier::Tcp => out.send(asked.address(60, ADDR)),
-        Carrier::Udp => {
+        Transport::Tcp => out.send(asked.address(60, ADDR)),
+        Transport::Udp => {
             let forged = asked.answer().record(&asked.name, 60, Data::A([203, 0, 113, 66].into()));
             for n in 1..100 {
                 let mut forged = forged.clone();
@@ -197,7 +197,7 @@ fn server_that_changes_case_is_queried_over_tcp() {
     let name = "a-name-with-many-letters.example.com";
     assert_eq!(one(patient(&[&server]), name), is(&["192.0.2.1"]));
     let carriers: Vec<_> = server.asked().iter().map(|asked| asked.carrier).collect();
-    assert_eq!(carriers, [Carrier::Udp, Carrier::Tcp]);
+    assert_eq!(carriers, [Transport::Udp, Transport::Tcp]);
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn case_stays_mixed_for_a_server_that_preserves_it() {
 #[test]
 fn truncated_response_is_repeated_over_tcp() {
     let server = DnsServer::start(|asked, out| match asked.carrier {
-        Carrier::Udp => out.send(asked.answer().truncated().bytes()),
-        Carrier::Tcp => {
+        Transport::Udp => out.send(asked.answer().truncated().bytes()),
+        Transport::Tcp => {
             let answer = (0..2000_u32).fold(asked.answer(), |answer, n| {
                 answer.record("a.example", 60, Data::A((0x0a00_0000 + n).into()))
             });
@@ -248,10 +248,10 @@ fn truncated_response_is_repeated_over_tcp() {
 #[test]
 fn invalid_response_over_tcp_is_an_error() {
     let server = DnsServer::start(|asked, out| match asked.carrier {
-        Carrier::Udp => out.send(asked.answer().truncated().bytes()),
-        Carrier::Tcp if asked.name == "garbage.example" => out.send(vec![7; 40_000]),
-        Carrier::Tcp if asked.name == "empty.example" => out.send(Vec::new()),
-        Carrier::Tcp => {}
+        Transport::Udp => out.send(asked.answer().truncated().bytes()),
+        Transport::Tcp if asked.name == "garbage.example" => out.send(vec![7; 40_000]),
+        Transport::Tcp if asked.name == "empty.example" => out.send(Vec::new()),
+        Transport::Tcp => {}
     });
     let settings = Settings { attempts: 1, attempt_timeout: 1000 * MS, ..patient(&[&server]) };
     for (name, error) in [

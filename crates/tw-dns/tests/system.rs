@@ -12,7 +12,7 @@ use support::on_loop;
 use tw_dns::{SystemFiles, SystemResolver};
 use tw_rt::Heap;
 use tw_testkit::TempDir;
-use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
+use tw_testkit::dns::{Asked, Data, DnsServer, Outbox, Transport, code, kind};
 use tw_testkit::wait::{PATIENCE, until};
 
 #[global_allocator]
@@ -138,5 +138,5 @@ fn use_vc_queries_over_tcp_only() {
     let dir = TempDir::new("system").unwrap();
     let resolver = SystemResolver::new(files(&dir, &server, "options use-vc\n", ""));
     assert_eq!(look_up(&resolver, "web.", PATIENCE), "192.0.2.1");
-    assert!(server.asked().iter().all(|asked| asked.carrier == Carrier::Tcp));
+    assert!(server.asked().iter().all(|asked| asked.carrier == Transport::Tcp));
 }

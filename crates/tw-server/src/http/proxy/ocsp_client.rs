@@ -102,7 +102,7 @@ async fn ask(
     let (service, timeout) = resolving.service(true, &pool).await;
     let found = service.addresses(url.host.as_bytes(), timeout).await;
     let found =
-        found.map_err(|error| tw_dns::NotResolved { name: url.host.as_bytes(), error }.to_string())?;
+        found.map_err(|error| tw_dns::ResolveFailure { name: url.host.as_bytes(), error }.to_string())?;
     let request =
         format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", target(&url.target, question), url.authority);
     let request = Bytes::from(request);

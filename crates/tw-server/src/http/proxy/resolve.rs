@@ -262,7 +262,7 @@ impl Named {
     }
 
     fn failure(&self, error: ResolveError) -> UpstreamFailure {
-        let name = tw_dns::NotResolved { name: self.host.as_bytes(), error };
+        let name = tw_dns::ResolveFailure { name: self.host.as_bytes(), error };
         UpstreamFailure::NoName(name.to_string().into())
     }
 }
