@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use support::on_loop;
 use tw_dns::{Addresses, Families, Hosts, ResolveError, Resolver, Settings, Stats};
 use tw_rt::{Heap, Subject, clock, spawn_local};
-use tw_testkit::dns::{Asked, Data, DnsServer, Outbox, Transport, code, kind};
+use tw_testkit::dns::{Data, DnsQuery, DnsServer, Outbox, Transport, code, kind};
 use tw_testkit::wait::{PATIENCE, until};
 
 #[global_allocator]
@@ -93,7 +93,7 @@ fn both_families_are_found_and_kept() {
 
 #[test]
 fn one_family_is_enough() {
-    let both = |asked: &Asked, out: &mut Outbox| out.send(asked.address(60, ADDR));
+    let both = |asked: &DnsQuery, out: &mut Outbox| out.send(asked.address(60, ADDR));
     let server = DnsServer::start(both);
     for (families, expected, asked) in [
         (Families::Both, is(&["192.0.2.1"]), 3),
@@ -328,7 +328,7 @@ fn next_server_is_queried_after_a_timeout() {
 
 #[test]
 fn late_response_is_accepted() {
-    let mut first: Option<Asked> = None;
+    let mut first: Option<DnsQuery> = None;
     let server = DnsServer::start(move |asked, out| match &first {
         None => first = Some(asked.clone()),
         // Only the first question is ever answered.
@@ -366,7 +366,7 @@ fn unreachable_server_is_a_system_error() {
 }
 
 /// A server whose answers are those of `script` by the number of the question.
-fn numbered(script: impl Fn(usize, &Asked) -> Option<Vec<u8>> + Send + 'static) -> DnsServer {
+fn numbered(script: impl Fn(usize, &DnsQuery) -> Option<Vec<u8>> + Send + 'static) -> DnsServer {
     let count = AtomicUsize::new(0);
     DnsServer::start(move |asked, out| {
         if let Some(message) = script(count.fetch_add(1, SeqCst), asked) {

@@ -12,7 +12,7 @@ use support::on_loop;
 use tw_dns::{SystemFiles, SystemResolver};
 use tw_rt::Heap;
 use tw_testkit::TempDir;
-use tw_testkit::dns::{Asked, Data, DnsServer, Outbox, Transport, code, kind};
+use tw_testkit::dns::{Data, DnsQuery, DnsServer, Outbox, Transport, code, kind};
 use tw_testkit::wait::{PATIENCE, until};
 
 #[global_allocator]
@@ -20,7 +20,7 @@ static ALLOCATOR: Heap = Heap;
 
 /// A name server that knows `known`, at 192.0.2.1, and that `broken` has a problem.
 fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {
-    DnsServer::start(move |asked: &Asked, out: &mut Outbox| {
+    DnsServer::start(move |asked: &DnsQuery, out: &mut Outbox| {
         let answer = asked.answer();
         out.send(match &*asked.name {
             name if broken.contains(&name) => answer.code(code::SERVFAIL).bytes(),

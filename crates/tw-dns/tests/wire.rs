@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tw_dns::wire::{Case, Kind, Query, Question, RANDOM_SIZE, Records, Reply, Service, Transport, Verdict};
 use tw_dns::{Name, ResolveError};
-use tw_testkit::dns::{self, Answer, Asked, Data, code, kind};
+use tw_testkit::dns::{self, Data, DnsQuery, DnsResponse, code, kind};
 
 #[path = "../../../fuzz/checks/dns.rs"]
 mod check;
@@ -24,8 +24,8 @@ fn question(name: &str, kind: Kind) -> Question {
     Question { name: Name::parse(name.as_bytes()).unwrap(), kind }
 }
 
-fn asked(query: &Query) -> Asked {
-    Asked::read(query.bytes(), dns::Transport::Udp, SocketAddr::from(([127, 0, 0, 1], 1))).unwrap()
+fn asked(query: &Query) -> DnsQuery {
+    DnsQuery::read(query.bytes(), dns::Transport::Udp, SocketAddr::from(([127, 0, 0, 1], 1))).unwrap()
 }
 
 /// Every second bit is set.
@@ -46,7 +46,7 @@ fn failed(error: ResolveError) -> Verdict {
     Verdict::Reply(Reply::Failed(error))
 }
 
-fn address(answer: Answer) -> Answer {
+fn address(answer: DnsResponse) -> DnsResponse {
     let name = answer.name.clone();
     answer.record(&name, 60, Data::A(ADDR.into()))
 }
@@ -82,7 +82,7 @@ fn answers_over_udp() {
     let query = query(Case::Mixed);
     let plain = || asked(&query).answer();
     let name = plain().name;
-    let changed = |change: &dyn Fn(&mut Answer)| {
+    let changed = |change: &dyn Fn(&mut DnsResponse)| {
         let mut answer = address(plain());
         change(&mut answer);
         answer
@@ -249,7 +249,7 @@ fn random_messages_do_not_panic() {
 }
 
 /// Initial inputs of the fuzz target.
-fn messages() -> Vec<(&'static str, Answer)> {
+fn messages() -> Vec<(&'static str, DnsResponse)> {
     let answer = || asked(&check::query(Kind::A)).answer();
     let name = "www.example.com";
     let many = (0..40).fold(answer(), |answer, n| answer.record(name, n, Data::A(ADDR.into())));

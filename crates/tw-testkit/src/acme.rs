@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::ALL_VERSIONS;
 use serde_json::{Value, json};
 
-use crate::origin::{Conn, Secured, secured};
+use crate::origin::{Conn, TlsConn, secured};
 use crate::tls::Authority;
 use crate::wait;
 use jws::Request;
@@ -33,7 +33,7 @@ pub struct Ca {
 
 /// Misbehaviour or additional requirement of the authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Whim {
+pub enum Misbehaviour {
     /// Nothing.
     #[default]
     None,
@@ -65,7 +65,7 @@ pub enum Whim {
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     /// Misbehaviour of the authority.
-    pub whim: Whim,
+    pub misbehaviour: Misbehaviour,
     /// Lifetime of certificates; `None` is a day.
     pub lifetime: Option<Duration>,
     /// The port at which it asks over HTTP, and that of handshakes. It waits until they are known.
@@ -185,7 +185,7 @@ impl Shared {
         nonce
     }
 
-    fn serve(&self, conn: &mut Conn<Secured>) {
+    fn serve(&self, conn: &mut Conn<TlsConn>) {
         let Some(head) = conn.head() else { return };
         let len = head
             .lines()
@@ -207,7 +207,7 @@ impl Shared {
         conn.goodbye();
     }
 
-    fn answer(&self, method: &str, path: &str, body: &[u8], conn: &mut Conn<Secured>) -> Option<Reply> {
+    fn answer(&self, method: &str, path: &str, body: &[u8], conn: &mut Conn<TlsConn>) -> Option<Reply> {
         let script = lock(&self.script).clone();
         match (method, path) {
             ("GET", "/directory") => return Some(self.directory(&script)),
@@ -227,18 +227,20 @@ impl Shared {
         let number = |at: usize| parts.get(at).and_then(|part| part.parse::<usize>().ok());
         match (parts.first().copied(), number(1), number(2)) {
             (Some("new-account"), ..) => Some(self.account(&request, &script)),
-            (Some("new-order"), ..) => match script.whim {
-                Whim::Silent => {
+            (Some("new-order"), ..) => match script.misbehaviour {
+                Misbehaviour::Silent => {
                     // Until whoever asked has given up.
                     let _ = conn.reader.read(&mut [0]);
                     None
                 }
-                Whim::Cut => {
+                Misbehaviour::Cut => {
                     conn.say("HTTP/1.1 201 Created\r\nContent-Length: 1000\r\n\r\n{\"status\":");
                     None
                 }
-                Whim::Page => Some(Reply(200, "Content-Type: text/html\r\n".into(), b"<html>".to_vec())),
-                Whim::Busy => {
+                Misbehaviour::Page => {
+                    Some(Reply(200, "Content-Type: text/html\r\n".into(), b"<html>".to_vec()))
+                }
+                Misbehaviour::Busy => {
                     let Reply(status, fields, body) = problem(429, "rateLimited", "too many orders");
                     Some(Reply(status, fields + "Retry-After: 7200\r\n", body))
                 }
@@ -264,7 +266,7 @@ impl Shared {
         if script.has_terms {
             directory["meta"]["termsOfService"] = json!("https://ca.example/terms");
         }
-        if matches!(script.whim, Whim::External(..)) {
+        if matches!(script.misbehaviour, Misbehaviour::External(..)) {
             directory["meta"]["externalAccountRequired"] = json!(true);
         }
         if script.renew_in.is_some() {
@@ -293,8 +295,8 @@ impl Shared {
         let nonce = request.head["nonce"].as_str().unwrap_or_default().to_owned();
         {
             let mut state = lock(&self.state);
-            let is_first =
-                script.whim == Whim::OldNonce && !state.said.iter().any(|line| line.contains("badNonce"));
+            let is_first = script.misbehaviour == Misbehaviour::OldNonce
+                && !state.said.iter().any(|line| line.contains("badNonce"));
             if !state.nonces.remove(&nonce) || is_first {
                 return Err(problem(400, "badNonce", "this nonce is too old"));
             }
@@ -322,7 +324,7 @@ impl Shared {
             if script.has_terms && request.payload["termsOfServiceAgreed"] != json!(true) {
                 return problem(403, "userActionRequired", "the terms are not accepted");
             }
-            if let Whim::External(kid, key) = &script.whim
+            if let Misbehaviour::External(kid, key) = &script.misbehaviour
                 && !jws::is_bound(&request.payload["externalAccountBinding"], kid, key, &request.key)
             {
                 return problem(403, "externalAccountRequired", "nobody knows this account");
@@ -398,7 +400,7 @@ impl Shared {
             (None, false) => "pending",
         };
         let value = name.strip_prefix("*.").unwrap_or(name);
-        let value = if script.whim == Whim::Foreign { "bank.example" } else { value };
+        let value = if script.misbehaviour == Misbehaviour::Foreign { "bank.example" } else { value };
         let challenges: Vec<_> = ["http-01", "tls-alpn-01", "dns-01"]
             .into_iter()
             .map(|challenge| {
@@ -460,10 +462,10 @@ impl Shared {
         let csr = jws::bytes(request.payload["csr"].as_str().unwrap_or_default());
         let names: Vec<_> = order.names.iter().map(|(_, name)| name.as_str()).collect();
         let lifetime = script.lifetime.unwrap_or(Duration::from_secs(86_400));
-        let issued = match script.whim {
-            Whim::OtherKey => Ok(self.authority.certify(&names).pem),
-            Whim::Expired => self.authority.sign_request(&csr, &names, None, None),
-            Whim::OtherName => self.authority.sign_request_for(&csr, &["other.example"], lifetime),
+        let issued = match script.misbehaviour {
+            Misbehaviour::OtherKey => Ok(self.authority.certify(&names).pem),
+            Misbehaviour::Expired => self.authority.sign_request(&csr, &names, None, None),
+            Misbehaviour::OtherName => self.authority.sign_request_for(&csr, &["other.example"], lifetime),
             _ => {
                 let responder = script.responder.as_deref();
                 self.authority.sign_request(&csr, &names, Some(lifetime), responder)
@@ -489,7 +491,7 @@ impl Shared {
             return problem(404, "malformed", "there is none");
         };
         let mut body = chain.clone().into_bytes();
-        if script.whim == Whim::Huge {
+        if script.misbehaviour == Misbehaviour::Huge {
             body.resize(2 << 20, b'\n');
         }
         Reply(200, "Content-Type: application/pem-certificate-chain\r\n".into(), body)

@@ -14,7 +14,7 @@ pub const END_REQUEST: u8 = 3;
 
 /// Request as an application received it.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct ApplicationRequest {
     /// Names and values, in order.
     pub params: Vec<(String, String)>,
     /// The body.
@@ -25,7 +25,7 @@ pub struct Asked {
     pub modifiers: [u8; 2],
 }
 
-impl Asked {
+impl ApplicationRequest {
     /// The value of a parameter.
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&str> {
@@ -78,8 +78,8 @@ impl<S: Read + Write> Conn<S> {
     }
 
     /// The next request in FastCGI without its body; `None` when there is none.
-    pub fn fastcgi_head(&mut self) -> Option<Asked> {
-        let mut asked = Asked::default();
+    pub fn fastcgi_head(&mut self) -> Option<ApplicationRequest> {
+        let mut asked = ApplicationRequest::default();
         let mut params = Vec::new();
         loop {
             let (kind, content) = self.fastcgi_record()?;
@@ -109,7 +109,7 @@ impl<S: Read + Write> Conn<S> {
     }
 
     /// The next request in FastCGI; `None` when there is none.
-    pub fn fastcgi(&mut self) -> Option<Asked> {
+    pub fn fastcgi(&mut self) -> Option<ApplicationRequest> {
         let mut asked = self.fastcgi_head()?;
         asked.body = self.fastcgi_body()?;
         Some(asked)
@@ -137,17 +137,17 @@ impl<S: Read + Write> Conn<S> {
     }
 
     /// The request in uwsgi; `None` when there is none.
-    pub fn uwsgi(&mut self) -> Option<Asked> {
+    pub fn uwsgi(&mut self) -> Option<ApplicationRequest> {
         let mut asked = self.uwsgi_head()?;
         asked.body = self.exactly(asked.content_length())?;
         Some(asked)
     }
 
     /// The request in uwsgi without its body; `None` when there is none.
-    pub fn uwsgi_head(&mut self) -> Option<Asked> {
+    pub fn uwsgi_head(&mut self) -> Option<ApplicationRequest> {
         let head = self.exactly(4)?;
         let params = self.exactly(usize::from(u16::from_le_bytes([head[1], head[2]])))?;
-        let mut asked = Asked { modifiers: [head[0], head[3]], ..Asked::default() };
+        let mut asked = ApplicationRequest { modifiers: [head[0], head[3]], ..ApplicationRequest::default() };
         let mut rest = &params[..];
         let mut word = || {
             let (len, more) = rest.split_first_chunk()?;
@@ -162,14 +162,14 @@ impl<S: Read + Write> Conn<S> {
     }
 
     /// The request in SCGI; `None` when there is none.
-    pub fn scgi(&mut self) -> Option<Asked> {
+    pub fn scgi(&mut self) -> Option<ApplicationRequest> {
         let mut asked = self.scgi_head()?;
         asked.body = self.exactly(asked.content_length())?;
         Some(asked)
     }
 
     /// The request in SCGI without its body; `None` when there is none.
-    pub fn scgi_head(&mut self) -> Option<Asked> {
+    pub fn scgi_head(&mut self) -> Option<ApplicationRequest> {
         let mut len = 0;
         loop {
             match self.exactly(1)?[0] {
@@ -181,7 +181,7 @@ impl<S: Read + Write> Conn<S> {
         if self.exactly(1)? != b"," {
             return None;
         }
-        let mut asked = Asked::default();
+        let mut asked = ApplicationRequest::default();
         let mut words = params.strip_suffix(b"\0")?.split(|byte| *byte == 0);
         while let Some(name) = words.next() {
             asked.params.push((text(name), text(words.next()?)));

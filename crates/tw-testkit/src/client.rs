@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::tls::Stream;
-use crate::wait::{self, Left};
+use crate::wait::{self, RemainingTime};
 
 /// No response head of a test is longer; a server that never ends its head fails the test instead of memory.
 const HEAD_SIZE_MAX: usize = 1024 * 1024;
@@ -125,7 +125,7 @@ impl Client {
     /// # Errors
     /// `TimedOut` if the server does not take them; what `write` says.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        let mut left = Left::of(self.patience);
+        let mut left = RemainingTime::of(self.patience);
         let mut rest = bytes.as_ref();
         while !rest.is_empty() {
             self.stream.socket().set_write_timeout(Some(left.round()))?;
@@ -169,7 +169,7 @@ impl Client {
     /// # Errors
     /// `InvalidData` if it is malformed, `UnexpectedEof` if it ends early, `TimedOut`.
     pub fn read_response(&mut self) -> io::Result<Response> {
-        let left = &mut Left::of(self.patience);
+        let left = &mut RemainingTime::of(self.patience);
         let mut response = self.head(left)?;
         match framing(&response)? {
             Framing::None => {}
@@ -185,7 +185,7 @@ impl Client {
     /// # Errors
     /// As [`Client::read_response`].
     pub fn read_head(&mut self) -> io::Result<Response> {
-        self.head(&mut Left::of(self.patience))
+        self.head(&mut RemainingTime::of(self.patience))
     }
 
     /// Reads exactly `count` bytes as they came.
@@ -193,7 +193,7 @@ impl Client {
     /// # Errors
     /// `UnexpectedEof` if the server closes before, `TimedOut`.
     pub fn read_bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
-        self.take(count, &mut Left::of(self.patience))
+        self.take(count, &mut RemainingTime::of(self.patience))
     }
 
     /// Reads all there is until the server closes.
@@ -201,7 +201,7 @@ impl Client {
     /// # Errors
     /// `TimedOut` if it does not close; `ConnectionReset` if it resets.
     pub fn read_until_close(&mut self) -> io::Result<Vec<u8>> {
-        self.rest(&mut Left::of(self.patience))
+        self.rest(&mut RemainingTime::of(self.patience))
     }
 
     /// Returns `true` if the server has sent nothing and closed nothing for all of `span`.
@@ -212,14 +212,14 @@ impl Client {
         if !self.unread.is_empty() {
             return Ok(false);
         }
-        match self.fill(&mut Left::of(span)) {
+        match self.fill(&mut RemainingTime::of(span)) {
             Ok(_) => Ok(false),
             Err(e) if e.kind() == io::ErrorKind::TimedOut => Ok(true),
             Err(e) => Err(e),
         }
     }
 
-    fn head(&mut self, left: &mut Left) -> io::Result<Response> {
+    fn head(&mut self, left: &mut RemainingTime) -> io::Result<Response> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n\r\n") {
                 let head: Vec<u8> = self.unread.drain(..end + 4).collect();
@@ -232,19 +232,19 @@ impl Client {
         }
     }
 
-    fn take(&mut self, count: usize, left: &mut Left) -> io::Result<Vec<u8>> {
+    fn take(&mut self, count: usize, left: &mut RemainingTime) -> io::Result<Vec<u8>> {
         while self.unread.len() < count {
             self.more(left, "in the body")?;
         }
         Ok(self.unread.drain(..count).collect())
     }
 
-    fn rest(&mut self, left: &mut Left) -> io::Result<Vec<u8>> {
+    fn rest(&mut self, left: &mut RemainingTime) -> io::Result<Vec<u8>> {
         while self.fill(left)? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn line(&mut self, left: &mut Left) -> io::Result<String> {
+    fn line(&mut self, left: &mut RemainingTime) -> io::Result<String> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
                 let line: Vec<u8> = self.unread.drain(..end + 2).collect();
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    fn chunks(&mut self, response: &mut Response, left: &mut Left) -> io::Result<()> {
+    fn chunks(&mut self, response: &mut Response, left: &mut RemainingTime) -> io::Result<()> {
         loop {
             let line = self.line(left)?;
             let hex = line.split(';').next().unwrap_or_default().trim();
@@ -278,7 +278,7 @@ impl Client {
         }
     }
 
-    fn more(&mut self, left: &mut Left, at: &str) -> io::Result<()> {
+    fn more(&mut self, left: &mut RemainingTime, at: &str) -> io::Result<()> {
         match self.fill(left)? {
             0 => {
                 let got = text(&self.unread);
@@ -289,7 +289,7 @@ impl Client {
     }
 
     /// Reads once into `unread`; 0 when the server has closed.
-    fn fill(&mut self, left: &mut Left) -> io::Result<usize> {
+    fn fill(&mut self, left: &mut RemainingTime) -> io::Result<usize> {
         let mut chunk = [0; 16 * 1024];
         while !left.is_over() {
             self.stream.socket().set_read_timeout(Some(left.round()))?;

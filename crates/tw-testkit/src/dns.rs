@@ -38,7 +38,7 @@ pub mod code {
 
 /// Transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
+pub enum Transport {
     /// A datagram.
     Udp,
     /// A connection.
@@ -47,7 +47,7 @@ pub enum Carrier {
 
 /// A question as it came.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct DnsQuery {
     /// The name in lower case, without the dot at its end.
     pub name: String,
     /// The name as it was written.
@@ -55,7 +55,7 @@ pub struct Asked {
     /// Kind of records.
     pub kind: u16,
     /// Transport of the query.
-    pub carrier: Carrier,
+    pub carrier: Transport,
     /// Address of the client.
     pub from: SocketAddr,
     id: [u8; 2],
@@ -63,7 +63,7 @@ pub struct Asked {
 
 /// An answer to be made.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct DnsResponse {
     /// The id.
     pub id: [u8; 2],
     /// The name it claims to be about.
@@ -92,9 +92,9 @@ pub enum Data<'a> {
     Raw(u16, Vec<u8>),
 }
 
-impl Asked {
+impl DnsQuery {
     /// Reads a question; `None` if it is none.
-    pub fn read(message: &[u8], carrier: Carrier, from: SocketAddr) -> Option<Self> {
+    pub fn read(message: &[u8], carrier: Transport, from: SocketAddr) -> Option<Self> {
         let id = *message.first_chunk()?;
         let mut rest = message.get(12..)?;
         let mut labels = Vec::new();
@@ -113,8 +113,8 @@ impl Asked {
     }
 
     /// An answer that says nothing yet.
-    pub fn answer(&self) -> Answer {
-        Answer {
+    pub fn answer(&self) -> DnsResponse {
+        DnsResponse {
             id: self.id,
             name: self.written.clone(),
             kind: self.kind,
@@ -135,7 +135,7 @@ impl Asked {
     }
 }
 
-impl Answer {
+impl DnsResponse {
     /// Sets the response code.
     #[must_use]
     pub fn code(mut self, code: u8) -> Self {
@@ -223,7 +223,7 @@ impl Outbox {
     }
 }
 
-type Script = dyn FnMut(&Asked, &mut Outbox) + Send;
+type Script = dyn FnMut(&DnsQuery, &mut Outbox) + Send;
 
 /// A running name server; it ends with this value.
 pub struct DnsServer {
@@ -235,12 +235,12 @@ pub struct DnsServer {
 struct Shared {
     is_over: AtomicBool,
     script: Mutex<Box<Script>>,
-    log: Mutex<Vec<Asked>>,
+    log: Mutex<Vec<DnsQuery>>,
 }
 
 impl DnsServer {
     /// Starts a server that asks `script` what to say.
-    pub fn start(script: impl FnMut(&Asked, &mut Outbox) + Send + 'static) -> Self {
+    pub fn start(script: impl FnMut(&DnsQuery, &mut Outbox) + Send + 'static) -> Self {
         let (udp, tcp) = sockets();
         let addr = udp.local_addr().expect("a bound socket has an address");
         let script: Mutex<Box<Script>> = Mutex::new(Box::new(script));
@@ -259,7 +259,7 @@ impl DnsServer {
     }
 
     /// Queries received so far.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<DnsQuery> {
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -287,10 +287,10 @@ impl Shared {
     fn answers(
         &self,
         message: &[u8],
-        carrier: Carrier,
+        carrier: Transport,
         from: SocketAddr,
     ) -> Vec<(Option<SocketAddr>, Vec<u8>)> {
-        let Some(asked) = Asked::read(message, carrier, from) else { return Vec::new() };
+        let Some(asked) = DnsQuery::read(message, carrier, from) else { return Vec::new() };
         let mut outbox = Outbox::default();
         self.log.lock().unwrap_or_else(PoisonError::into_inner).push(asked.clone());
         (self.script.lock().unwrap_or_else(PoisonError::into_inner))(&asked, &mut outbox);
@@ -301,7 +301,7 @@ impl Shared {
         let mut buffer = [0; 2048];
         while !self.is_over.load(SeqCst) {
             let Ok((size, from)) = socket.recv_from(&mut buffer) else { continue };
-            for (to, message) in self.answers(&buffer[..size], Carrier::Udp, from) {
+            for (to, message) in self.answers(&buffer[..size], Transport::Udp, from) {
                 let _ = socket.send_to(&message, to.unwrap_or(from));
             }
         }
@@ -319,7 +319,7 @@ impl Shared {
             if stream.read_exact(&mut message).is_err() {
                 continue;
             }
-            for (_, message) in self.answers(&message, Carrier::Tcp, from) {
+            for (_, message) in self.answers(&message, Transport::Tcp, from) {
                 let _ = stream.write_all(&(message.len() as u16).to_be_bytes());
                 let _ = stream.write_all(&message);
             }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::wait::{self, Left};
+use crate::wait::{self, RemainingTime};
 
 /// Connection preface of clients.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -29,7 +29,7 @@ pub struct Http2 {
 
 /// A response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Http2Response {
     /// Status code.
     pub status: u16,
     /// Fields, names in lower case.
@@ -40,7 +40,7 @@ pub struct Answer {
     pub trailers: Option<HeaderMap>,
 }
 
-impl Answer {
+impl Http2Response {
     /// The content as text.
     #[must_use]
     pub fn text(&self) -> String {
@@ -116,7 +116,7 @@ impl Http2 {
     ///
     /// # Errors
     /// The error of the stream or the connection.
-    pub fn get(&mut self, path: &str) -> Result<Answer, h2::Error> {
+    pub fn get(&mut self, path: &str) -> Result<Http2Response, h2::Error> {
         self.ask("GET", path, &[], b"")
     }
 
@@ -133,7 +133,7 @@ impl Http2 {
         path: &str,
         fields: &[(&str, &str)],
         content: &[u8],
-    ) -> Result<Answer, h2::Error> {
+    ) -> Result<Http2Response, h2::Error> {
         let (head, content) = (head(method, path, fields), Bytes::copy_from_slice(content));
         self.run(|requests| exchange(requests, head, content))
     }
@@ -172,7 +172,7 @@ pub async fn exchange(
     requests: SendRequest<Bytes>,
     head: Request<()>,
     content: Bytes,
-) -> Result<Answer, h2::Error> {
+) -> Result<Http2Response, h2::Error> {
     let mut requests = requests.ready().await?;
     let (response, mut body) = requests.send_request(head, content.is_empty())?;
     if !content.is_empty() {
@@ -180,7 +180,7 @@ pub async fn exchange(
     }
     let (parts, body) = response.await?.into_parts();
     let (body, trailers) = take(body).await?;
-    Ok(Answer { status: parts.status.as_u16(), fields: parts.headers, body, trailers })
+    Ok(Http2Response { status: parts.status.as_u16(), fields: parts.headers, body, trailers })
 }
 
 /// Takes a body to its end.
@@ -310,7 +310,7 @@ impl Frames {
     /// # Errors
     /// The error of `read`; `TimedOut` after [`wait::PATIENCE`].
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
-        let mut left = Left::of(wait::PATIENCE);
+        let mut left = RemainingTime::of(wait::PATIENCE);
         loop {
             if let Some(frame) = self.take() {
                 return Ok(Some(frame));

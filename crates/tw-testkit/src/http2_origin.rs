@@ -18,7 +18,7 @@ use crate::http2::Frames;
 
 /// A request, and what it can be answered with.
 #[derive(Debug)]
-pub struct Asked {
+pub struct OriginRequest {
     /// Index of the connection, counted from 0.
     pub conn: usize,
     /// Number of earlier requests on the connection.
@@ -30,12 +30,12 @@ pub struct Asked {
     /// The way back.
     pub respond: SendResponse<Bytes>,
     /// Sender of commands to the connection.
-    pub orders: UnboundedSender<Order>,
+    pub commands: UnboundedSender<ConnectionCommand>,
 }
 
 /// Command to a connection of the server.
 #[derive(Debug, Clone, Copy)]
-pub enum Order {
+pub enum ConnectionCommand {
     /// Graceful shutdown: GOAWAY, as RFC 9113 section 6.8 has it.
     Leave,
     /// Connection error with this reason: GOAWAY with the last request seen.
@@ -44,7 +44,7 @@ pub enum Order {
     Cut,
 }
 
-impl Asked {
+impl OriginRequest {
     /// Begins the answer with these fields.
     ///
     /// # Panics
@@ -95,7 +95,10 @@ pub fn trailers(fields: &[(&'static str, &str)]) -> HeaderMap {
 ///
 /// # Panics
 /// If there is no port.
-pub fn http2_origin<F>(settings: Builder, answer: impl Fn(Asked) -> F + Send + Sync + 'static) -> SocketAddr
+pub fn http2_origin<F>(
+    settings: Builder,
+    answer: impl Fn(OriginRequest) -> F + Send + Sync + 'static,
+) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -108,7 +111,7 @@ where
 /// As [`http2_origin`].
 pub fn secured_http2_origin<F>(
     config: Arc<ServerConfig>,
-    answer: impl Fn(Asked) -> F + Send + Sync + 'static,
+    answer: impl Fn(OriginRequest) -> F + Send + Sync + 'static,
 ) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -119,7 +122,7 @@ where
 fn start<F>(
     settings: Builder,
     secured: Option<Arc<ServerConfig>>,
-    answer: impl Fn(Asked) -> F + Send + Sync + 'static,
+    answer: impl Fn(OriginRequest) -> F + Send + Sync + 'static,
 ) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -156,27 +159,27 @@ async fn serve<F>(
     settings: Builder,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     conn: usize,
-    answer: Arc<impl Fn(Asked) -> F + Send + Sync + 'static>,
+    answer: Arc<impl Fn(OriginRequest) -> F + Send + Sync + 'static>,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let Ok(mut connection) = settings.handshake::<_, Bytes>(stream).await else { return };
-    let (orders, mut ordered) = unbounded_channel();
+    let (commands, mut ordered) = unbounded_channel();
     let mut nth = 0;
     poll_fn(|cx| {
         loop {
             while let Poll::Ready(Some(order)) = ordered.poll_recv(cx) {
                 match order {
-                    Order::Leave => connection.graceful_shutdown(),
-                    Order::Break(reason) => connection.abrupt_shutdown(reason),
-                    Order::Cut => return Poll::Ready(()),
+                    ConnectionCommand::Leave => connection.graceful_shutdown(),
+                    ConnectionCommand::Break(reason) => connection.abrupt_shutdown(reason),
+                    ConnectionCommand::Cut => return Poll::Ready(()),
                 }
             }
             match connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let (head, body) = request.into_parts();
                     let head = Request::from_parts(head, ());
-                    let asked = Asked { conn, nth, head, body, respond, orders: orders.clone() };
+                    let asked = OriginRequest { conn, nth, head, body, respond, commands: commands.clone() };
                     nth += 1;
                     tokio::spawn(answer(asked));
                 }

@@ -52,7 +52,7 @@ pub struct Track {
 
 /// Position of the movie header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum MoovPosition {
     /// In front of the samples.
     Front,
     /// Behind them.
@@ -82,7 +82,7 @@ pub fn table(name: &[u8; 4], rows: usize, numbers: impl IntoIterator<Item = u32>
 }
 
 /// A file with these tracks; every movie has 1000 units in a second.
-pub fn movie(tracks: &[Track], order: Order) -> Vec<u8> {
+pub fn movie(tracks: &[Track], order: MoovPosition) -> Vec<u8> {
     let ftyp = boxed(b"ftyp", b"isom\0\0\x02\0isommp41");
     let (chunks, data) = interleaved(tracks);
     let at = |base: usize| {
@@ -96,11 +96,11 @@ pub fn movie(tracks: &[Track], order: Order) -> Vec<u8> {
     };
     let free = boxed(b"free", b"nothing");
     match order {
-        Order::Front => {
+        MoovPosition::Front => {
             let base = ftyp.len() + at(0).len() + free.len() + 8;
             [ftyp, at(base), free, boxed(b"mdat", data)].concat()
         }
-        Order::Back => {
+        MoovPosition::Back => {
             let base = ftyp.len() + free.len() + 8;
             [ftyp, free, boxed(b"mdat", data), at(base)].concat()
         }

@@ -82,9 +82,9 @@ pub fn counting(
 }
 
 /// Stream of an origin over TLS.
-pub type Secured = StreamOwned<ServerConnection, TcpStream>;
+pub type TlsConn = StreamOwned<ServerConnection, TcpStream>;
 
-impl Conn<Secured> {
+impl Conn<TlsConn> {
     /// Says in TLS that nothing more is to come. Without it a connection that is dropped looks cut.
     pub fn goodbye(&mut self) {
         let stream = self.reader.get_mut();
@@ -106,7 +106,7 @@ impl Conn<Secured> {
 #[must_use]
 pub fn secured(
     config: Arc<ServerConfig>,
-    serve: impl Fn(Conn<Secured>) + Send + Sync + Clone + 'static,
+    serve: impl Fn(Conn<TlsConn>) + Send + Sync + Clone + 'static,
 ) -> SocketAddr {
     origin(move |conn| {
         let Ok(session) = ServerConnection::new(Arc::clone(&config)) else { return };

@@ -127,14 +127,14 @@ impl Authority {
     /// # Panics
     /// The request is malformed.
     #[must_use]
-    pub fn vouch(&self, request: &[u8], standing: Vouched) -> Vec<u8> {
+    pub fn vouch(&self, request: &[u8], standing: OcspStatus) -> Vec<u8> {
         // OCSPRequest, tbsRequest, requestList, Request: short ones.
         let id = request.get(8..).filter(|_| request.len() < 0x80).expect("a request about one certificate");
         let time = |text: &str| element(0x18, &[text.as_bytes()]);
         let status = match standing {
-            Vouched::Good => vec![0x80, 0],
-            Vouched::Revoked => element(0xa1, &[&time("20200101000000Z")]),
-            Vouched::Unknown => vec![0x82, 0],
+            OcspStatus::Good => vec![0x80, 0],
+            OcspStatus::Revoked => element(0xa1, &[&time("20200101000000Z")]),
+            OcspStatus::Unknown => vec![0x82, 0],
         };
         let next = element(0xa0, &[&time("20400101000000Z")]);
         let single = element(0x30, &[id, &status, &time("20200101000000Z"), &next]);
@@ -302,7 +302,7 @@ impl Authority {
 
 /// Revocation status of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Vouched {
+pub enum OcspStatus {
     /// Not revoked.
     Good,
     /// Revoked.

@@ -24,7 +24,7 @@ pub fn until(within: Duration, mut cond: impl FnMut() -> bool) -> bool {
 
 /// Calls `look` until it finds something; `None` if `within` has passed first. Blocks the calling thread.
 pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut left = Left::of(within);
+    let mut left = RemainingTime::of(within);
     loop {
         if let Some(found) = look() {
             return Some(found);
@@ -39,12 +39,12 @@ pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<
 
 /// Remaining time of a deadline, of which one check uses at most [`ROUND_MAX`].
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct RemainingTime {
     span: Duration,
     since: Instant,
 }
 
-impl Left {
+impl RemainingTime {
     pub(crate) fn of(span: Duration) -> Self {
         Self { span, since: Instant::now() }
     }

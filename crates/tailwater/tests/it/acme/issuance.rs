@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustls::ALL_VERSIONS;
 use tw_acme::{Identifier, KeyType, file_id};
-use tw_testkit::acme::{Ca, Script, Whim};
+use tw_testkit::acme::{Ca, Misbehaviour, Script};
 use tw_testkit::dns::{DnsServer, kind};
 use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
@@ -117,7 +117,7 @@ fn http_01_issues_a_certificate_that_survives_restart() {
 
 #[test]
 fn tls_alpn_01_issues_a_certificate() {
-    let ca = Ca::start(Script { whim: Whim::OldNonce, ..Script::default() });
+    let ca = Ca::start(Script { misbehaviour: Misbehaviour::OldNonce, ..Script::default() });
     let names = DnsServer::start(|asked, out| {
         out.send(match (&*asked.name, asked.kind) {
             ("ca.example", kind::A) => asked.address(60, [127, 0, 0, 1]),
@@ -194,26 +194,32 @@ fn renewal_follows_renewal_information() {
 #[test]
 fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
     let cases = [
-        (Whim::OtherKey, "the authority has issued what cannot be used: the certificate is not for our key"),
         (
-            Whim::OtherName,
+            Misbehaviour::OtherKey,
+            "the authority has issued what cannot be used: the certificate is not for our key",
+        ),
+        (
+            Misbehaviour::OtherName,
             "the authority has issued what cannot be used: the certificate is not for \"example.com\"",
         ),
-        (Whim::Expired, "the authority has issued what cannot be used: the certificate is over since "),
-        (Whim::Huge, "\"127.0.0.1\" has answered with more than 1048576 bytes"),
-        (Whim::Cut, "\"127.0.0.1\" cannot be asked: "),
-        (Whim::Page, "the authority makes no sense: "),
-        (Whim::Busy, "the authority has refused: too many orders (rateLimited)"),
-        (Whim::Foreign, "an authorization for \"bank.example\", which was not asked for"),
         (
-            Whim::External("a".into(), vec![1]),
+            Misbehaviour::Expired,
+            "the authority has issued what cannot be used: the certificate is over since ",
+        ),
+        (Misbehaviour::Huge, "\"127.0.0.1\" has answered with more than 1048576 bytes"),
+        (Misbehaviour::Cut, "\"127.0.0.1\" cannot be asked: "),
+        (Misbehaviour::Page, "the authority makes no sense: "),
+        (Misbehaviour::Busy, "the authority has refused: too many orders (rateLimited)"),
+        (Misbehaviour::Foreign, "an authorization for \"bank.example\", which was not asked for"),
+        (
+            Misbehaviour::External("a".into(), vec![1]),
             "the authority does not offer accounts without one that it has by other means",
         ),
     ];
     let servers: Vec<_> = cases
         .into_iter()
-        .map(|(whim, reason)| {
-            let ca = Ca::start(Script { whim, ..Script::default() });
+        .map(|(misbehaviour, reason)| {
+            let ca = Ca::start(Script { misbehaviour, ..Script::default() });
             let server = serve(&ca, "state_path state;", "");
             (ca, server, reason)
         })
@@ -232,7 +238,7 @@ fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
         // As it asks for: two hours, give or take a tenth.
         assert!(!line.contains("rateLimited") || line.contains("next attempt in 7"), "{line}");
         // Who loads the configuration anew has changed something.
-        ca.change(|script| script.whim = Whim::None);
+        ca.change(|script| script.misbehaviour = Misbehaviour::None);
         server.signal(Signal::HUP).unwrap();
         wait_trusted(ca, server, "example.com");
     }
@@ -243,7 +249,7 @@ fn silent_authority_delays_no_request() {
     let ca = Ca::start(Script { lifetime: Some(Duration::from_secs(20)), ..Script::default() });
     let server = serve(&ca, "state_path state;", "");
     wait_trusted(&ca, &server, "example.com");
-    ca.change(|script| script.whim = Whim::Silent);
+    ca.change(|script| script.misbehaviour = Misbehaviour::Silent);
     // It has to be replaced after half of its time, and then the authority has half a minute.
     let said = "\"127.0.0.1\" has not answered within 30 s; the one that is used is good until ";
     let waited = wait::until(Duration::from_secs(90), || server.error_log().contains(said));
@@ -256,16 +262,16 @@ fn external_accounts_terms_and_profiles_are_sent() {
     let key = vec![7; 32];
     // The same in base64 for URLs.
     let text = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
-    let external = Whim::External("kid-1".into(), key);
+    let external = Misbehaviour::External("kid-1".into(), key);
     let profiles = vec!["short".to_owned()];
     for (script, more, expected) in [
         (
-            Script { whim: external.clone(), ..Script::default() },
+            Script { misbehaviour: external.clone(), ..Script::default() },
             format!("external_account_key kid-1 data:{text};"),
             Ok("order example.com"),
         ),
         (
-            Script { whim: external, ..Script::default() },
+            Script { misbehaviour: external, ..Script::default() },
             "external_account_key kid-1 data:AAAA;".into(),
             Err("nobody knows this account (externalAccountRequired)"),
         ),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tw_testkit::application::{self, Asked};
+use tw_testkit::application::{self, ApplicationRequest};
 use tw_testkit::http2::Http2;
 use tw_testkit::origin::{Conn, counting, origin};
 use tw_testkit::{Client, Server, wait};
@@ -128,7 +128,7 @@ enum Application {
 }
 
 impl Application {
-    fn asked(self, conn: &mut Conn) -> Option<Asked> {
+    fn asked(self, conn: &mut Conn) -> Option<ApplicationRequest> {
         match self {
             Self::Fastcgi => conn.fastcgi(),
             Self::Uwsgi => conn.uwsgi(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 
-use tw_testkit::application::{Asked, END_REQUEST, STDERR, STDOUT, record, response};
+use tw_testkit::application::{ApplicationRequest, END_REQUEST, STDERR, STDOUT, record, response};
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Server, TempDir, wait};
 
@@ -14,7 +14,7 @@ use crate::support::cache::wait_stored;
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
 /// An application that answers every request by `answer`.
-fn application(answer: impl Fn(&mut Conn, Asked) + Send + Sync + Clone + 'static) -> SocketAddr {
+fn application(answer: impl Fn(&mut Conn, ApplicationRequest) + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         while let Some(asked) = conn.fastcgi() {
             let stays = asked.keeps_open;

@@ -11,9 +11,11 @@ use http::HeaderMap;
 use rustls::ALL_VERSIONS;
 use tokio::sync::mpsc::unbounded_channel;
 use tw_testkit::http2::{
-    Answer, END_HEADERS, END_STREAM, Frames, Http2, exchange, frame, head, hpack, kind, take,
+    END_HEADERS, END_STREAM, Frames, Http2, Http2Response, exchange, frame, head, hpack, kind, take,
 };
-use tw_testkit::http2_origin::{Asked, Order, frames_origin, http2_origin, secured_http2_origin, trailers};
+use tw_testkit::http2_origin::{
+    ConnectionCommand, OriginRequest, frames_origin, http2_origin, secured_http2_origin, trailers,
+};
 use tw_testkit::ports::Port;
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server, wait};
@@ -51,19 +53,19 @@ fn start_grpc_upstream(addr: SocketAddr, more: &str) -> Server {
 }
 
 /// A call with this message.
-pub(super) fn call(client: &mut Http2, message: &[u8]) -> Result<Answer, h2::Error> {
+pub(super) fn call(client: &mut Http2, message: &[u8]) -> Result<Http2Response, h2::Error> {
     client.ask("POST", PATH, &[("content-type", "application/grpc"), ("te", "trailers")], message)
 }
 
 /// An origin that echoes messages, and ends with `grpc-status`.
-async fn echo(mut asked: Asked) {
+async fn echo(mut asked: OriginRequest) {
     let Ok((message, _)) = take(asked.body).await else { return };
     let mut body = asked.respond.send_response(http::Response::new(()), false).unwrap();
     body.send_data(message.into(), false).unwrap();
     body.send_trailers(trailers(&[("grpc-status", "0"), ("grpc-message", "fine")])).unwrap();
 }
 
-fn grpc_status(answer: &Answer) -> &str {
+fn grpc_status(answer: &Http2Response) -> &str {
     answer.trailers.as_ref().and_then(|trailers| trailers.get("grpc-status")).unwrap().to_str().unwrap()
 }
 
@@ -328,7 +330,7 @@ fn stream_beyond_goaway_is_retried() {
 fn streams_before_goaway_are_finished() {
     let addr = http2_origin(Settings::new(), |mut asked| async move {
         let conn = asked.conn.to_string();
-        asked.orders.send(Order::Leave).unwrap();
+        asked.commands.send(ConnectionCommand::Leave).unwrap();
         let mut body = asked.begin(200, &[]);
         body.send_data(conn.into(), true).unwrap();
     });
@@ -394,7 +396,7 @@ fn closed_connection_ends_its_streams() {
         let came = came.clone();
         async move {
             match (asked.conn, came.fetch_add(1, SeqCst)) {
-                (0, 2) => asked.orders.send(Order::Cut).unwrap(),
+                (0, 2) => asked.commands.send(ConnectionCommand::Cut).unwrap(),
                 (0, _) => std::future::pending().await,
                 _ => asked.answer(&[], "fine"),
             }

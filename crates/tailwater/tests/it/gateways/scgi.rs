@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use tw_testkit::application::Asked;
+use tw_testkit::application::ApplicationRequest;
 use tw_testkit::origin::origin;
 
 use crate::support::cache::wait_stored;
 use crate::support::{ask, get, page, server, start, start_server};
 
 /// An application that answers every request by `answer`, and closes.
-fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
+fn application(answer: impl Fn(ApplicationRequest) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         if let Some(asked) = conn.scgi() {
             conn.say(answer(asked));

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use tw_testkit::application::Asked;
+use tw_testkit::application::ApplicationRequest;
 use tw_testkit::origin::{origin, secured};
 use tw_testkit::tls::Authority;
 
 use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
 
 /// An application that answers every request by `answer`, and closes.
-fn application(answer: impl Fn(Asked) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
+fn application(answer: impl Fn(ApplicationRequest) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
         if let Some(asked) = conn.uwsgi() {
             conn.say(answer(asked));

@@ -323,9 +323,9 @@ fn client_body_in_file_only_writes_an_empty_body() {
 
 #[test]
 fn http2_settings_is_not_forwarded() {
-    use tw_testkit::application::Asked;
+    use tw_testkit::application::ApplicationRequest;
     let (tell, told) = mpsc::channel::<String>();
-    let application = |read: fn(&mut tw_testkit::origin::Conn) -> Option<Asked>| {
+    let application = |read: fn(&mut tw_testkit::origin::Conn) -> Option<ApplicationRequest>| {
         let tell = tell.clone();
         origin(move |mut conn| {
             if let Some(asked) = read(&mut conn) {

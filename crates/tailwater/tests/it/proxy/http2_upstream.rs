@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::server::Builder as Settings;
 use rustls::ALL_VERSIONS;
 use tw_testkit::http2::{END_HEADERS, END_STREAM, Http2, frame, hpack, kind, take};
-use tw_testkit::http2_origin::{Asked, frames_origin, http2_origin, secured_http2_origin, trailers};
+use tw_testkit::http2_origin::{OriginRequest, frames_origin, http2_origin, secured_http2_origin, trailers};
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server};
 
@@ -17,7 +17,7 @@ use crate::support::cache::wait_stored;
 use crate::support::{ask, page, server, start, start_server};
 
 fn origin<F: Future<Output = ()> + Send + 'static>(
-    answer: impl Fn(Asked) -> F + Send + Sync + 'static,
+    answer: impl Fn(OriginRequest) -> F + Send + Sync + 'static,
 ) -> SocketAddr {
     http2_origin(Settings::new(), answer)
 }
@@ -30,7 +30,7 @@ fn start_proxy(addr: SocketAddr, more: &str) -> Server {
 }
 
 /// Answers with the request.
-async fn mirror(mut asked: Asked) {
+async fn mirror(mut asked: OriginRequest) {
     let mut said = format!("{} {}\n", asked.head.method(), asked.head.uri());
     for (name, value) in asked.head.headers() {
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));

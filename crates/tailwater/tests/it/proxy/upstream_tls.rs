@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{ALL_VERSIONS, HandshakeKind, ServerConfig};
-use tw_testkit::origin::{Conn, Secured, origin, secured};
+use tw_testkit::origin::{Conn, TlsConn, origin, secured};
 use tw_testkit::server::Builder;
 use tw_testkit::tls::{Authority, Certificate};
 use tw_testkit::{Client, Server, wait};
@@ -18,7 +18,7 @@ use crate::support::get;
 use crate::support::{refusal_of, server, start};
 
 /// Number of a connection, server name sent, and session reuse.
-fn connection_facts(conn: &Conn<Secured>) -> String {
+fn connection_facts(conn: &Conn<TlsConn>) -> String {
     let session = conn.session();
     let kind = match session.handshake_kind() {
         Some(HandshakeKind::Resumed) => "resumed",

@@ -4,7 +4,7 @@ use std::fs;
 
 use tw_testkit::Server;
 use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::mp4::{Order, Track, boxed, expected, movie, read};
+use tw_testkit::mp4::{MoovPosition, Track, boxed, expected, movie, read};
 
 use crate::support::{ask, get, page, server, start_server};
 
@@ -20,9 +20,9 @@ fn serve(directives: &str) -> Server {
     let long = Track { count: 30_000, per_chunk: vec![1], ..Track::new(1000, 0, 10) };
     start_server(
         server()
-            .file("html/front.mp4", movie(&tracks(), Order::Front))
-            .file("html/back.mp4", movie(&tracks(), Order::Back))
-            .file("html/long.mp4", movie(&[long], Order::Back))
+            .file("html/front.mp4", movie(&tracks(), MoovPosition::Front))
+            .file("html/back.mp4", movie(&tracks(), MoovPosition::Back))
+            .file("html/long.mp4", movie(&[long], MoovPosition::Back))
             .file("html/v.flv", "0123456789")
             .file("html/empty", "")
             .file("html/d/index.html", "index"),
@@ -147,7 +147,7 @@ fn invalid_videos_are_refused() {
 #[test]
 fn failing_or_stalled_disk_ends_only_its_requests() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    disk.write("v.mp4", movie(&tracks(), Order::Back));
+    disk.write("v.mp4", movie(&tracks(), MoovPosition::Back));
     let server = start_server(
         server().file("html/fast.txt", "fast"),
         &format!("location /slow/ {{ alias {}/; mp4; }}", disk.path().display()),

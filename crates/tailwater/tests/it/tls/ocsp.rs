@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use tw_testkit::acme::{Ca, Script};
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::server::Builder;
-use tw_testkit::tls::{Authority, Certificate, Vouched};
+use tw_testkit::tls::{Authority, Certificate, OcspStatus};
 use tw_testkit::{Client, Server, wait};
 
 use crate::support::reload::reload;
@@ -21,16 +21,16 @@ struct Responder {
     authority: Arc<Authority>,
     addr: SocketAddr,
     /// Status that it returns; without one it closes the connection.
-    says: Arc<Mutex<Option<Vouched>>>,
+    says: Arc<Mutex<Option<OcspStatus>>>,
     asked: Arc<AtomicUsize>,
 }
 
 impl Responder {
-    fn start(says: Option<Vouched>) -> Self {
+    fn start(says: Option<OcspStatus>) -> Self {
         Self::of(Arc::new(Authority::new()), says)
     }
 
-    fn of(authority: Arc<Authority>, says: Option<Vouched>) -> Self {
+    fn of(authority: Arc<Authority>, says: Option<OcspStatus>) -> Self {
         let says = Arc::new(Mutex::new(says));
         let asked = Arc::new(AtomicUsize::new(0));
         let (its, words, count) = (authority.clone(), says.clone(), asked.clone());
@@ -48,7 +48,7 @@ impl Responder {
         self.authority.certify_asking(names, &format!("http://{}/ask", self.addr))
     }
 
-    fn say(&self, says: Option<Vouched>) {
+    fn say(&self, says: Option<OcspStatus>) {
         *self.says.lock().unwrap() = says;
     }
 }
@@ -77,7 +77,7 @@ fn start(builder: Builder, more: &str) -> Server {
 
 #[test]
 fn ocsp_response_is_stapled() {
-    let responder = Responder::start(Some(Vouched::Good));
+    let responder = Responder::start(Some(OcspStatus::Good));
     let authority = &responder.authority;
     let made = responder.certify(&["localhost"]);
     let (config, noted) = authority.client_noting(ALL_VERSIONS);
@@ -105,8 +105,8 @@ fn ocsp_response_is_stapled() {
 #[test]
 fn bad_ocsp_response_is_not_stapled() {
     for (says, expected) in [
-        (Some(Vouched::Revoked), "certificate status \"revoked\" in the OCSP response while requesting"),
-        (Some(Vouched::Unknown), "certificate status \"unknown\" in the OCSP response while requesting"),
+        (Some(OcspStatus::Revoked), "certificate status \"revoked\" in the OCSP response while requesting"),
+        (Some(OcspStatus::Unknown), "certificate status \"unknown\" in the OCSP response while requesting"),
         (
             None,
             "upstream prematurely closed connection while reading response header from upstream while requesting certificate status, responder: http://",
@@ -121,7 +121,7 @@ fn bad_ocsp_response_is_not_stapled() {
         assert!(noted.last().is_empty());
     }
     // Another authority answers.
-    let (responder, other) = (Responder::start(Some(Vouched::Good)), Authority::new());
+    let (responder, other) = (Responder::start(Some(OcspStatus::Good)), Authority::new());
     let made = other.certify(&["localhost"]);
     let more = format!("ssl_stapling on; ssl_stapling_responder http://{}/ask;", responder.addr);
     let server = start(with_chain(&made, &other), &more);
@@ -143,7 +143,7 @@ fn ssl_stapling_file_is_stapled() {
 
 #[test]
 fn replaced_certificate_is_queried_again() {
-    let responder = Responder::start(Some(Vouched::Good));
+    let responder = Responder::start(Some(OcspStatus::Good));
     let authority = &responder.authority;
     let (one, two) = (responder.certify(&["localhost"]), responder.certify(&["localhost"]));
     let (config, noted) = authority.client_noting(ALL_VERSIONS);
@@ -169,7 +169,7 @@ fn replaced_certificate_is_queried_again() {
 #[test]
 fn acme_certificates_are_stapled() {
     let ca = Ca::start(Script::default());
-    let responder = Responder::of(ca.authority.clone(), Some(Vouched::Good));
+    let responder = Responder::of(ca.authority.clone(), Some(OcspStatus::Good));
     ca.change(|script| script.responder = Some(format!("http://{}/ask", responder.addr)));
     let http = format!(
         "acme_issuer ca {{ uri {}; ssl_trusted_certificate ca.crt; state_path off; challenge tls-alpn-01; }}
@@ -229,7 +229,7 @@ fn certificate_without_responder_is_warned_of() {
 
 #[test]
 fn ssl_ocsp_checks_client_certificates() {
-    let responder = Responder::start(Some(Vouched::Good));
+    let responder = Responder::start(Some(OcspStatus::Good));
     let authority = &responder.authority;
     let own = authority.certify(&["localhost"]);
     let client = authority.client_with(ALL_VERSIONS, &responder.certify(&["client.example"]));
@@ -247,9 +247,9 @@ fn ssl_ocsp_checks_client_certificates() {
     };
     let server = start(builder(), &more("on"));
     for (says, expected) in [
-        (Some(Vouched::Good), "SUCCESS"),
-        (Some(Vouched::Revoked), "FAILED:certificate revoked"),
-        (Some(Vouched::Unknown), "FAILED:certificate status unknown"),
+        (Some(OcspStatus::Good), "SUCCESS"),
+        (Some(OcspStatus::Revoked), "FAILED:certificate revoked"),
+        (Some(OcspStatus::Unknown), "FAILED:certificate status unknown"),
         (None, "FAILED:certificate status request failed"),
     ] {
         responder.say(says);
@@ -264,7 +264,7 @@ fn ssl_ocsp_checks_client_certificates() {
         .unwrap();
 
     // What was said is kept; and somebody else may be asked.
-    responder.say(Some(Vouched::Good));
+    responder.say(Some(OcspStatus::Good));
     let before = responder.asked.load(SeqCst);
     let url =
         format!("leaf; ssl_ocsp_responder http://{}/ask; ssl_ocsp_cache shared:ocsp:1m", responder.addr);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use tw_testkit::mp4::{Order, Track, boxed, boxed_all, boxes, expected, find, movie, read, table};
+use tw_testkit::mp4::{MoovPosition, Track, boxed, boxed_all, boxes, expected, find, movie, read, table};
 
 use crate::mp4::movie::{self, Around, Begin, Fault, Part, Piece};
 
@@ -51,7 +51,7 @@ fn tracks() -> Vec<Vec<Track>> {
 fn every_part_has_its_samples() {
     let mut cut_count = 0;
     for tracks in tracks() {
-        for order in [Order::Front, Order::Back] {
+        for order in [MoovPosition::Front, MoovPosition::Back] {
             let file = movie(&tracks, order);
             let all = read(&file);
             for begin in [Begin::Exactly, Begin::AtKeyFrame] {
@@ -88,7 +88,7 @@ fn every_part_has_its_samples() {
 
 #[test]
 fn what_is_around_stays() {
-    let file = movie(&[Track::new(1000, 20, 100)], Order::Back);
+    let file = movie(&[Track::new(1000, 20, 100)], MoovPosition::Back);
     let piece = cut(&file, 1_000, 500, Begin::Exactly).unwrap();
     let part = whole(&file, piece);
     let names: Vec<_> = boxes(&part).iter().map(|(name, _)| *name).collect();
@@ -199,7 +199,7 @@ fn boxes_that_do_not_fit() {
 
 #[test]
 fn files_that_are_cut_off_or_damaged() {
-    let file = movie(&tracks()[3], Order::Back);
+    let file = movie(&tracks()[3], MoovPosition::Back);
     let moov = find(&file, &[b"moov"]).unwrap();
     for len in 0..moov.len() {
         check::check(&[&[20, 15, 1][..], &moov[..len]].concat());
