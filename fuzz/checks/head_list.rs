@@ -3,7 +3,7 @@
 //!
 //! Lines of the input: method, `:path`, `:authority` (`-` for none), then names and values with a colon between them.
 
-use tw_http::{Content, HeadLimits, Progress, Pseudo, RequestHead};
+use tw_http::{Content, HeadLimits, Progress, PseudoFields, RequestHead};
 
 pub(crate) fn check(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
@@ -27,12 +27,12 @@ pub(crate) fn check(data: &[u8]) {
         .collect();
     for limits in [HeadLimits::default(), tight] {
         for content in [Content::None, Content::Follows] {
-            one(&Pseudo { method, target, authority }, &fields, content, &limits);
+            one(&PseudoFields { method, target, authority }, &fields, content, &limits);
         }
     }
 }
 
-fn one(pseudo: &Pseudo<'_>, fields: &[(&[u8], &[u8])], content: Content, limits: &HeadLimits) {
+fn one(pseudo: &PseudoFields<'_>, fields: &[(&[u8], &[u8])], content: Content, limits: &HeadLimits) {
     let mut head = RequestHead::new();
     let built = head.begin_list(pseudo, limits).and_then(|()| {
         fields.iter().try_for_each(|(name, value)| head.push_listed(name, value, limits))?;

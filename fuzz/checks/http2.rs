@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tw_http::{Content, HeadError, HeadLimits, Pseudo as Line, RequestHead};
+use tw_http::{Content, HeadError, HeadLimits, PseudoFields as Line, RequestHead};
 use tw_http2::{Came, Connection, Event, List, PREFACE, Pseudo, Stream, Terms};
 
 const TERMS: Terms =

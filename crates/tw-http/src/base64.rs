@@ -29,8 +29,8 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends what a text means, with or without padding; what follows that does not count. Bits at the end that make no whole
-/// byte say nothing. Where the text is malformed, what is in front of that has been appended.
+/// Appends what a text means, with or without padding; what follows that does not count. Bits at the end that make no
+/// whole byte say nothing. Where the text is malformed, what is in front of that has been appended.
 ///
 /// # Errors
 /// A letter that is not in the alphabet, or one alone at the end.

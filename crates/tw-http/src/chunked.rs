@@ -1,8 +1,8 @@
 //! The chunked transfer coding (RFC 9112 section 7.1): a decoder that stops and resumes at any byte, and the few
 //! bytes an encoder needs.
 //!
-//! Stricter than nginx 1.31: only CRLF ends a line, the size is digits at once, `;` begins an extension, which is skipped,
-//! and nothing but a tab in what is skipped is a control character.
+//! Stricter than nginx 1.31: only CRLF ends a line, the size is digits at once, `;` begins an extension, which is
+//! skipped, and nothing but a tab in what is skipped is a control character.
 //!
 //! ```text
 //! SizeStart ─ Size ─┬─ Blank ─ Extension ─ SizeLf ─ Data ─ DataCr ─ DataLf ─ SizeStart …
@@ -118,8 +118,8 @@ impl ChunkedDecoder {
         self.stage == Stage::Done
     }
 
-    /// Bytes of the chunk that has begun that are still to come; 0 between chunks. They are known with its size line, before
-    /// any of them is there, so a body can be refused by what it announces.
+    /// Bytes of the chunk that has begun that are still to come; 0 between chunks. They are known with its size line,
+    /// before any of them is there, so a body can be refused by what it announces.
     pub fn chunk_left(&self) -> u64 {
         if self.stage == Stage::Data { self.size } else { 0 }
     }

@@ -1,7 +1,7 @@
 //! Conditional requests (RFC 9110 section 13) in nginx's order, and entity tags.
 //!
-//! nginx asks `If-Unmodified-Since` first, then `If-Match`; then a 304 needs *every* one of `If-Modified-Since`
-//! and `If-None-Match` that is present to agree, where the RFC ignores the former beside the latter. [`Precedence`] says
+//! nginx asks `If-Unmodified-Since` first, then `If-Match`; then a 304 needs *every* one of `If-Modified-Since` and
+//! `If-None-Match` that is present to agree, where the RFC ignores the former beside the latter. [`Precedence`] says
 //! which of the two holds.
 
 use crate::head::RequestHead;
@@ -121,8 +121,8 @@ fn is_modified_since(since: &[u8], last_modified: Option<i64>, mode: IfModifiedS
     }
 }
 
-/// Returns true if a `Range` counts beside this `If-Range`: the tag is the very same and not weak, or the time is the same (RFC
-/// 9110 section 13.1.5).
+/// Returns true if a `Range` counts beside this `If-Range`: the tag is the very same and not weak, or the time is the
+/// same (RFC 9110 section 13.1.5).
 pub fn if_range_holds(value: &[u8], response: &Validators<'_>) -> bool {
     if value.len() >= 2 && value.ends_with(b"\"") {
         return response.etag == Some(value) && !is_weak(value);

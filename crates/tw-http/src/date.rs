@@ -37,17 +37,18 @@ pub fn format(seconds: i64) -> [u8; DATE_LEN] {
     ]
 }
 
-/// Dates as they were written lately. What a server writes is most often one of a few: now, and when its files were changed.
+/// Dates as they were written lately. What a server writes is most often one of a few: now, and when its files were
+/// changed.
 #[derive(Debug)]
-pub struct Written([Cell<(i64, [u8; DATE_LEN])>; WRITTEN_COUNT]);
+pub struct DateCache([Cell<(i64, [u8; DATE_LEN])>; WRITTEN_COUNT]);
 
-impl Default for Written {
+impl Default for DateCache {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Cell::new((0, format(0)))))
     }
 }
 
-impl Written {
+impl DateCache {
     /// Formatted date, as by [`format()`]. Cost: one comparison, unless the cached date is another.
     pub fn text(&self, seconds: i64) -> [u8; DATE_LEN] {
         let Some(place) = self.0.get(seconds.rem_euclid(WRITTEN_COUNT as i64) as usize) else {
@@ -124,8 +125,8 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     read(text).map(|(seconds, _)| seconds)
 }
 
-/// Reads a date as a cache does that computes how long something is fresh: what is in another zone than GMT, or followed by
-/// something else, is no date (RFC 9111 section 4.2). An asctime date has no zone.
+/// Reads a date as a cache does that computes how long something is fresh: what is in another zone than GMT, or
+/// followed by something else, is no date (RFC 9111 section 4.2). An asctime date has no zone.
 pub fn parse_gmt(text: &[u8]) -> Option<i64> {
     let (seconds, rest) = read(text)?;
     let is_gmt = match rest {
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn cached_date_equals_a_new_one() {
-        let written = Written::default();
+        let written = DateCache::default();
         for seconds in [0, 64, 0, -1, 784_111_777, 784_111_777 + 64, 784_111_777, i64::MAX, i64::MIN, LAST] {
             assert_eq!(written.text(seconds), format(seconds), "{seconds}");
             assert_eq!(written.text(seconds), format(seconds), "{seconds} again");

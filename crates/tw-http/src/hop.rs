@@ -77,7 +77,7 @@ pub fn may_be_trailer(name: &[u8], known: Option<Known>) -> bool {
 /// Protocols that a client offers to switch to; `None` without any, or if they are malformed.
 ///
 /// RFC 9110 section 7.8: `Upgrade` counts if `Connection` names it, and not in HTTP/1.0.
-pub fn upgrade_wish(head: &RequestHead) -> Option<&[u8]> {
+pub fn offered_protocols(head: &RequestHead) -> Option<&[u8]> {
     let names_it = |value: &[u8]| has_element(value, b"upgrade");
     if !head.has(Known::Upgrade)
         || head.version() < Version::HTTP_11
@@ -170,7 +170,7 @@ mod tests {
             let mut head = RequestHead::new();
             head.push(format!("GET / {version}\r\nHost: a\r\n{fields}\r\n").as_bytes());
             assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
-            assert_eq!(upgrade_wish(&head), expected.map(str::as_bytes), "{version} {fields}");
+            assert_eq!(offered_protocols(&head), expected.map(str::as_bytes), "{version} {fields}");
         }
     }
 

@@ -178,8 +178,8 @@ impl Known {
         Known::find_padded(&padded, name.len())
     }
 
-    /// As [`Known::find`], for the first `len` bytes of `line`. Spares the copy if the line goes on for some bytes, and is
-    /// free of branches that depend on the length of the name, which no processor can foresee.
+    /// As [`Known::find`], for the first `len` bytes of `line`. Spares the copy if the line goes on for some bytes,
+    /// and is free of branches that depend on the length of the name, which no processor can foresee.
     #[inline]
     pub(crate) fn find_at_start(line: &[u8], len: usize) -> Option<Known> {
         match line.first_chunk() {

@@ -32,7 +32,7 @@ pub use chunked::{Chunk, ChunkError, ChunkHead, ChunkedDecoder, Trailers};
 pub use condition::{ConditionOutcome, Conditions, Etag, IfModifiedSince, Precedence, Validators};
 pub use escape::{Escape, Unescape};
 pub use fields::{Fields, Name, Value};
-pub use head::{Content, Framing, HeadError, HeadLimits, ListSize, Progress, Pseudo, RequestHead};
+pub use head::{Content, Framing, HeadError, HeadLimits, ListSize, Progress, PseudoFields, RequestHead};
 pub use known::Known;
 pub use method::{Method, Version};
 pub use origin::{
@@ -41,4 +41,4 @@ pub use origin::{
 };
 pub use priority::Priority;
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
-pub use response::{ConnectionField, EncodeContext, LocationBase, Memo, ResponseHead};
+pub use response::{ConnectionField, EncodeContext, HeadMemo, LocationBase, ResponseHead};

@@ -167,8 +167,8 @@ pub struct ContentRange {
 }
 
 impl ContentRange {
-    /// Reads the value: `bytes 0-99/200`, with spaces around the numbers, as nginx reads it. `None` for anything else, numbers
-    /// beyond the largest offset, and a 416's.
+    /// Reads the value: `bytes 0-99/200`, with spaces around the numbers, as nginx reads it. `None` for anything
+    /// else, numbers beyond the largest offset, and a 416's.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let rest = value.strip_prefix(b"bytes ")?;
         let slash = memchr::memchr(b'/', rest)?;

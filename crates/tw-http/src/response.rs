@@ -12,10 +12,10 @@ use crate::fields::{Fields, Value};
 use crate::known::Known;
 use crate::method::Method;
 use crate::{date, hop, num, scan, status};
-use memo::Gaps;
+use memo::MemoGaps;
 
 pub use list::list_fields;
-pub use memo::Memo;
+pub use memo::HeadMemo;
 
 /// Room that a typical head takes, so that `out` grows once.
 const RESERVE: usize = 512;
@@ -41,11 +41,11 @@ pub struct ResponseHead {
     pub varies_by_coding: bool,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
-    /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client
-    /// and the configuration allow it; they are filled in until the body has ended.
+    /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the
+    /// client and the configuration allow it; they are filled in until the body has ended.
     pub trailers: Option<Fields>,
     /// Memo of the encoded text, if the head is likely to be sent again.
-    pub memo: Option<Rc<Memo>>,
+    pub memo: Option<Rc<HeadMemo>>,
 }
 
 /// Value of `Connection`.
@@ -76,7 +76,7 @@ pub struct EncodeContext<'a> {
     /// The current time, seconds since 1970.
     pub now: i64,
     /// Cache of formatted dates.
-    pub dates: &'a date::Written,
+    pub dates: &'a date::DateCache,
     /// The value of `Server`; empty means no such line.
     pub server: &'a [u8],
     /// `Connection` and `Keep-Alive`.
@@ -137,8 +137,8 @@ impl ResponseHead {
         }
     }
 
-    /// Removes what was added to the fields but is the server's own to say: framing, connection management, and a `Trailer`
-    /// that announces none. Cost: a bit test per name if there is none.
+    /// Removes what was added to the fields but is the server's own to say: framing, connection management, and a
+    /// `Trailer` that announces none. Cost: a bit test per name if there is none.
     pub fn remove_framing_fields(&mut self) {
         let keeps_trailer = self.trailers.is_some();
         let may_go = |known| hop::is_framing(known) || known == Known::Trailer && !keeps_trailer;
@@ -165,7 +165,7 @@ impl ResponseHead {
         }
     }
 
-    fn write(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) -> Gaps {
+    fn write(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) -> MemoGaps {
         let has_content = self.status != 204;
         out.reserve(RESERVE);
         out.extend_from_slice(b"HTTP/1.1 ");
@@ -235,7 +235,7 @@ impl ResponseHead {
             push_line(out, b"Location: ", &self.location);
         }
         push_fields(&self.fields, out);
-        Gaps { date, connection }
+        MemoGaps { date, connection }
     }
 }
 

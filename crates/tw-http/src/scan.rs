@@ -6,8 +6,8 @@
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// The high bit of every byte below `limit` (at most 128) is set. Exact for the lowest such byte; bytes above it may be
-/// marked wrongly, because the subtraction borrows upwards.
+/// The high bit of every byte below `limit` (at most 128) is set. Exact for the lowest such byte; bytes above it may
+/// be marked wrongly, because the subtraction borrows upwards.
 #[inline(always)]
 const fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(ONES * limit as u64) & !word & HIGHS

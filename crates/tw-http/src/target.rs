@@ -15,7 +15,7 @@ pub struct BadPath;
 
 /// Offsets of the parts of a normalised target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct TargetParts {
     /// The extension of the last segment, in the normalised path; empty if none.
     pub exten: Range<usize>,
     /// The arguments, in the target as sent, without a fragment; empty if none.
@@ -24,11 +24,11 @@ pub struct Parts {
 
 /// Result of the first scan of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scanned {
+pub struct TargetScan {
     /// Bytes of the path as sent.
     pub path_len: usize,
     /// Extension and arguments; valid only if `is_normal`.
-    pub parts: Parts,
+    pub parts: TargetParts,
     /// True if the path as sent is already normal: [`normalize`] is not needed.
     pub is_normal: bool,
     /// True if the path as sent has a percent escape.
@@ -36,10 +36,10 @@ pub struct Scanned {
 }
 
 /// Looks at a target (path and arguments) once. Most need no more than this.
-pub fn scan(target: &[u8]) -> Scanned {
-    let mut seen = Scanned {
+pub fn scan(target: &[u8]) -> TargetScan {
+    let mut seen = TargetScan {
         path_len: target.len(),
-        parts: Parts { exten: 0..0, args: target.len()..target.len() },
+        parts: TargetParts { exten: 0..0, args: target.len()..target.len() },
         is_normal: target.first() == Some(&b'/'),
         quoted: false,
     };
@@ -83,7 +83,7 @@ pub fn scan(target: &[u8]) -> Scanned {
 /// [`BadPath`]; `path` then holds nothing useful.
 ///
 /// Cost: no allocation if `path` has the capacity of the target.
-pub fn normalize(target: &[u8], merge_slashes: bool, path: &mut Vec<u8>) -> Result<Parts, BadPath> {
+pub fn normalize(target: &[u8], merge_slashes: bool, path: &mut Vec<u8>) -> Result<TargetParts, BadPath> {
     path.clear();
     if target.first() == Some(&b'?') {
         path.push(b'/');
@@ -133,7 +133,7 @@ pub fn normalize(target: &[u8], merge_slashes: bool, path: &mut Vec<u8>) -> Resu
     close_dots(path, segment)?;
 
     let exten = exten.map_or(0..0, |start| start..path.len());
-    Ok(Parts { exten, args })
+    Ok(TargetParts { exten, args })
 }
 
 fn digit(target: &[u8], at: usize) -> Result<u8, BadPath> {
@@ -191,25 +191,25 @@ pub fn split_args(uri: &[u8]) -> (&[u8], &[u8]) {
 
 /// A URI that leads above its root, or has a NUL in it: its path, without escapes if it had some.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeadsUp(pub Vec<u8>);
+pub struct AboveRoot(pub Vec<u8>);
 
-/// Path, without escapes, and arguments of a URI that names something of this server: a page that is to be included, or
-/// another one that answers. Segments are judged before and after escapes are undone; broken ones are nothing. Costs two
-/// copies.
+/// Path, without escapes, and arguments of a URI that names something of this server: a page that is to be included,
+/// or another one that answers. Segments are judged before and after escapes are undone; broken ones are nothing.
+/// Costs two copies.
 ///
 /// # Errors
 /// The path is empty, or leads above the root.
-pub fn local(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), LeadsUp> {
+pub fn local(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), AboveRoot> {
     let (path, args) = split_args(uri);
     if path.is_empty() || leads_up(path) {
-        return Err(LeadsUp(uri.to_vec()));
+        return Err(AboveRoot(uri.to_vec()));
     }
     if !path.contains(&b'%') {
         return Ok((path.to_vec(), args.to_vec()));
     }
     let mut plain = Vec::with_capacity(path.len());
     unescape(path, Unescape::All, &mut plain);
-    if plain.is_empty() || leads_up(&plain) { Err(LeadsUp(plain)) } else { Ok((plain, args.to_vec())) }
+    if plain.is_empty() || leads_up(&plain) { Err(AboveRoot(plain)) } else { Ok((plain, args.to_vec())) }
 }
 
 fn leads_up(path: &[u8]) -> bool {

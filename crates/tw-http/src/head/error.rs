@@ -127,13 +127,13 @@ impl<'a> ErrorText<'a> {
 impl fmt::Display for ErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = self.head;
-        let fault = Sent(head.bytes(head.parser.fault));
-        let fault_value = Sent(head.bytes(head.parser.fault_value));
+        let fault = PeerBytes(head.bytes(head.parser.fault));
+        let fault_value = PeerBytes(head.bytes(head.parser.fault_value));
         let previous = |known: Known| {
             let field = head.fields.first(known);
             let (name, value) =
                 field.map_or((&b""[..], &b""[..]), |field| (head.bytes(field.name), head.bytes(field.value)));
-            (Sent(name), Sent(value))
+            (PeerBytes(name), PeerBytes(value))
         };
         match self.error {
             HeadError::InvalidMethod => f.write_str("client sent invalid method"),
@@ -188,9 +188,9 @@ impl fmt::Display for ErrorText<'_> {
 }
 
 /// Bytes of a peer in a log line.
-pub(crate) struct Sent<'a>(pub(crate) &'a [u8]);
+pub(crate) struct PeerBytes<'a>(pub(crate) &'a [u8]);
 
-impl fmt::Display for Sent<'_> {
+impl fmt::Display for PeerBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             f.write_str(chunk.valid())?;

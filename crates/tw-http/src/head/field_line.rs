@@ -37,7 +37,7 @@ enum Stage {
 
 /// Rules for the fields of requests, responses or trailers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rules {
+pub(crate) enum FieldRules {
     /// A client's, by nginx's rules: a name without a colon is a field.
     // DIFF(nginx): nginx takes several CRs at the end of a line.
     Client {
@@ -49,17 +49,17 @@ pub(crate) enum Rules {
     Origin,
 }
 
-impl Rules {
+impl FieldRules {
     #[inline]
     fn value_len(self, bytes: &[u8]) -> usize {
         match self {
-            Rules::Client { .. } => scan::value_len(bytes),
-            Rules::Origin => scan::text_len(bytes),
+            FieldRules::Client { .. } => scan::value_len(bytes),
+            FieldRules::Origin => scan::text_len(bytes),
         }
     }
 
     fn allows_underscores(self) -> bool {
-        !matches!(self, Rules::Client { underscores: false })
+        !matches!(self, FieldRules::Client { underscores: false })
     }
 }
 
@@ -92,7 +92,7 @@ impl FieldParser {
 
     /// Reads on until the end of a line or of `bytes`.
     #[inline]
-    pub(crate) fn advance(&mut self, bytes: &[u8], rules: Rules) -> FieldEvent {
+    pub(crate) fn advance(&mut self, bytes: &[u8], rules: FieldRules) -> FieldEvent {
         if matches!(self.stage, Stage::Start)
             && let Some(event) = self.plain_line(bytes, rules)
         {
@@ -103,7 +103,7 @@ impl FieldParser {
 
     /// A line that is all there and as it should be, without the state machine; None leaves it to that.
     #[inline]
-    fn plain_line(&mut self, bytes: &[u8], rules: Rules) -> Option<FieldEvent> {
+    fn plain_line(&mut self, bytes: &[u8], rules: FieldRules) -> Option<FieldEvent> {
         let line = bytes.get(self.pos..)?;
         let (name, rest) = line.split_at_checked(scan::before_colon(line))?;
         let known = Known::find_at_start(line, name.len());
@@ -130,7 +130,7 @@ impl FieldParser {
         Some(FieldEvent::Field { name, value, known, odd_name: false })
     }
 
-    fn step(&mut self, bytes: &[u8], rules: Rules) -> FieldEvent {
+    fn step(&mut self, bytes: &[u8], rules: FieldRules) -> FieldEvent {
         while let Some(&byte) = bytes.get(self.pos) {
             match self.stage {
                 Stage::Start => {

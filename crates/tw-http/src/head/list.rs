@@ -22,7 +22,7 @@ const CRUMB_END: &[u8] = b"; ";
 
 /// Pseudo-header fields, which replace a request line.
 #[derive(Clone, Copy, Debug)]
-pub struct Pseudo<'a> {
+pub struct PseudoFields<'a> {
     /// `:method`
     pub method: &'a [u8],
     /// `:path`; empty if there is none.
@@ -73,9 +73,9 @@ impl RequestHead {
     ///
     /// # Errors
     /// The method, path or authority is invalid.
-    pub fn begin_list(&mut self, pseudo: &Pseudo<'_>, limits: &HeadLimits) -> Result<(), HeadError> {
+    pub fn begin_list(&mut self, pseudo: &PseudoFields<'_>, limits: &HeadLimits) -> Result<(), HeadError> {
         self.clear();
-        let Pseudo { method, target, authority } = *pseudo;
+        let PseudoFields { method, target, authority } = *pseudo;
         let method_end = self.write(method);
         let is_tunnel = Method::of(method) == Method::Connect;
         let target_at = self.write(b" ");
@@ -206,8 +206,8 @@ impl RequestHead {
     }
 
     /// Says how many bytes the list took on its way: [`read_len`](Self::read_len).
-    pub fn came_as(&mut self, bytes: usize) {
-        self.parser.came_as(bytes);
+    pub fn set_list_size(&mut self, bytes: usize) {
+        self.parser.set_list_size(bytes);
     }
 
     /// Appends bytes and says where they end.
@@ -235,7 +235,11 @@ fn is_usual(byte: u8, limits: &HeadLimits) -> bool {
 mod tests {
     use super::*;
 
-    fn head(pseudo: Pseudo<'_>, fields: &[(&str, &str)], content: Content) -> Result<RequestHead, HeadError> {
+    fn head(
+        pseudo: PseudoFields<'_>,
+        fields: &[(&str, &str)],
+        content: Content,
+    ) -> Result<RequestHead, HeadError> {
         let limits = HeadLimits { max_headers: 4, ..HeadLimits::default() };
         let mut head = RequestHead::new();
         head.begin_list(&pseudo, &limits)?;
@@ -246,8 +250,8 @@ mod tests {
         Ok(head)
     }
 
-    const GET: Pseudo<'_> =
-        Pseudo { method: b"GET", target: b"/a/../b.html?c", authority: Some(b"Example.com:81") };
+    const GET: PseudoFields<'_> =
+        PseudoFields { method: b"GET", target: b"/a/../b.html?c", authority: Some(b"Example.com:81") };
 
     #[test]
     fn listed_head_reads_like_one_in_lines() {
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(listed, expected);
         assert_eq!(head.ignored_lines().collect::<Vec<_>>(), [b"x_y: odd"]);
         assert!(head.rest().is_empty() && head.keep_alive() && head.read_len() == head.head_len());
-        head.came_as(20);
+        head.set_list_size(20);
         assert_eq!(head.read_len(), 20);
         let mut copy = RequestHead::new();
         copy.copy_head(&head);
@@ -275,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_end_of_content_is_known_or_not() {
-        let post = Pseudo { method: b"POST", ..GET };
+        let post = PseudoFields { method: b"POST", ..GET };
         for (length, content, expected) in [
             (None, Content::None, Ok(Framing::None)),
             (None, Content::Follows, Ok(Framing::Chunked)),
@@ -293,7 +297,8 @@ mod tests {
     fn connect_targets_are_authorities() {
         let limits = HeadLimits { allow_connect: true, ..HeadLimits::default() };
         let connect = |authority: &str, length: &str| {
-            let pseudo = Pseudo { method: b"CONNECT", target: b"", authority: Some(authority.as_bytes()) };
+            let pseudo =
+                PseudoFields { method: b"CONNECT", target: b"", authority: Some(authority.as_bytes()) };
             let mut head = RequestHead::new();
             head.begin_list(&pseudo, &limits)?;
             head.push_listed(b"content-length", length.as_bytes(), &limits)?;
@@ -324,16 +329,16 @@ mod tests {
 
     #[test]
     fn invalid_lists_are_refused() {
-        let no_host = Pseudo { authority: None, ..GET };
-        type Case<'a> = (Pseudo<'a>, &'a [(&'a str, &'a str)], HeadError);
+        let no_host = PseudoFields { authority: None, ..GET };
+        type Case<'a> = (PseudoFields<'a>, &'a [(&'a str, &'a str)], HeadError);
         let table: [Case<'_>; 11] = [
-            (Pseudo { method: b"get", ..GET }, &[], HeadError::InvalidMethod),
-            (Pseudo { target: b"*", ..GET }, &[], HeadError::InvalidRequest),
-            (Pseudo { target: b"/a b", ..GET }, &[], HeadError::InvalidRequest),
-            (Pseudo { target: b"/../a", ..GET }, &[], HeadError::InvalidRequest),
-            (Pseudo { authority: Some(b"a..b"), ..GET }, &[], HeadError::InvalidAuthority),
-            (Pseudo { method: b"TRACE", ..GET }, &[], HeadError::Trace),
-            (Pseudo { method: b"CONNECT", target: b"", ..GET }, &[], HeadError::ConnectNotAllowed),
+            (PseudoFields { method: b"get", ..GET }, &[], HeadError::InvalidMethod),
+            (PseudoFields { target: b"*", ..GET }, &[], HeadError::InvalidRequest),
+            (PseudoFields { target: b"/a b", ..GET }, &[], HeadError::InvalidRequest),
+            (PseudoFields { target: b"/../a", ..GET }, &[], HeadError::InvalidRequest),
+            (PseudoFields { authority: Some(b"a..b"), ..GET }, &[], HeadError::InvalidAuthority),
+            (PseudoFields { method: b"TRACE", ..GET }, &[], HeadError::Trace),
+            (PseudoFields { method: b"CONNECT", target: b"", ..GET }, &[], HeadError::ConnectNotAllowed),
             (no_host, &[], HeadError::NoAuthority),
             (GET, &[("host", "example.com")], HeadError::DifferentHosts),
             (GET, &[("a", ""), ("b", ""), ("c", ""), ("d", ""), ("e", "")], HeadError::TooManyHeaders),

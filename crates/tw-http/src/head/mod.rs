@@ -18,9 +18,9 @@ mod line;
 mod list;
 mod parse;
 
-pub(crate) use error::Sent;
+pub(crate) use error::PeerBytes;
 pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
-pub use list::{Content, ListSize, Pseudo};
+pub use list::{Content, ListSize, PseudoFields};
 
 use crate::known::Known;
 use crate::method::{Method, Version};
@@ -255,9 +255,9 @@ impl RequestHead {
         self.buf.shrink_to_fit();
     }
 
-    /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else. A body
-    /// may be read this way: consumed bytes give their room back.
-    /// Cost: moves what is in use to the front when the room at the end is used up.
+    /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else. A
+    /// body may be read this way: consumed bytes give their room back. Cost: moves what is in use to the front when
+    /// the room at the end is used up.
     pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
         if self.buf.capacity() - self.buf.len() < n {
             let body = self.start + self.head_len;
@@ -292,7 +292,8 @@ impl RequestHead {
         }
     }
 
-    /// Like [`RequestHead::parse`], but says `None` once, when the host is known: the rest may be read under other limits.
+    /// Like [`RequestHead::parse`], but says `None` once, when the host is known: the rest may be read under other
+    /// limits.
     ///
     /// # Errors
     /// As [`RequestHead::parse`].
@@ -384,8 +385,8 @@ impl RequestHead {
         self.bytes(self.line.protocol)
     }
 
-    /// The whole request line without its line end: nginx's `$request`. Before it was read, and after an error in it, what
-    /// there is of it.
+    /// The whole request line without its line end: nginx's `$request`. Before it was read, and after an error in it,
+    /// what there is of it.
     pub fn request_line(&self) -> &[u8] {
         if self.line.whole != Span::NOTHING {
             return self.bytes(self.line.whole);

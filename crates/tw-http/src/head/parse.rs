@@ -1,7 +1,7 @@
 //! Driver of the request line and field line parsers over the buffer: keeps the limits, and checks the results in
 //! nginx's order.
 
-use super::field_line::{FieldEvent, FieldParser, Rules};
+use super::field_line::{FieldEvent, FieldParser, FieldRules};
 use super::field_list::FieldSpan;
 use super::line::LineParser;
 use super::{ConnectionWish, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
@@ -32,8 +32,8 @@ pub(super) enum Part {
     Done,
 }
 
-/// nginx's buffers, as arithmetic: a line must fit into what is left of the current buffer or into a new large one. Our
-/// own buffer is one piece, but the same requests are refused at the same byte.
+/// nginx's buffers, as arithmetic: a line must fit into what is left of the current buffer or into a new large one.
+/// Our own buffer is one piece, but the same requests are refused at the same byte.
 #[derive(Debug)]
 struct Room {
     /// Start of the current line.
@@ -96,7 +96,7 @@ impl Parser {
     }
 
     /// Records that the head was received as a list of `bytes` bytes.
-    pub(super) fn came_as(&mut self, bytes: usize) {
+    pub(super) fn set_list_size(&mut self, bytes: usize) {
         self.room.line_start = bytes;
     }
 
@@ -232,7 +232,8 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
         let bytes = buf.get(*start..).unwrap_or(b"");
         let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
 
-        match parser.fields.advance(window, Rules::Client { underscores: limits.underscores_in_headers }) {
+        match parser.fields.advance(window, FieldRules::Client { underscores: limits.underscores_in_headers })
+        {
             FieldEvent::Field { name, value, known, odd_name } => {
                 parser.room.next_line(parser.fields.pos, limits);
                 if odd_name && limits.ignore_invalid_headers {
@@ -273,7 +274,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
             FieldEvent::End => {
                 let len = parser.fields.pos;
                 parser.room.line_start = len;
-                judge(head, limits)?;
+                check_fields(head, limits)?;
                 return Ok(Some(complete(head, len)));
             }
         }
@@ -344,7 +345,7 @@ pub(super) fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpa
 }
 
 /// Checks that nginx makes once all fields are present.
-fn judge(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
+fn check_fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
     let version = head.line.version;
     if version > Version::HTTP_10 && !head.has(Known::Host) {
         return Err(HeadError::NoHost);

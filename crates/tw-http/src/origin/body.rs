@@ -16,7 +16,7 @@ use super::ResponseFraming;
 use super::trailer::{TrailerError, TrailerParser};
 use crate::chunked::{Chunk, ChunkError, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use crate::fields::Fields;
-use crate::head::Sent;
+use crate::head::PeerBytes;
 
 /// Why there is no more of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,9 @@ enum Stage {
 }
 
 impl BodyDecoder {
-    /// A decoder for the body that follows a head with this framing. Trailers are kept if they may have `trailers_size`
-    /// bytes (`proxy_buffer_size` where `proxy_pass_trailers` is on), else they are skipped. Of a tunnel there is no body:
-    /// what follows is not HTTP. Cost: one allocation if trailers are kept and may come.
+    /// A decoder for the body that follows a head with this framing. Trailers are kept if they may have
+    /// `trailers_size` bytes (`proxy_buffer_size` where `proxy_pass_trailers` is on), else they are skipped. Of a
+    /// tunnel there is no body: what follows is not HTTP. Cost: one allocation if trailers are kept and may come.
     pub fn new(framing: ResponseFraming, trailers_size: Option<usize>) -> Self {
         let (stage, trailers) = match framing {
             ResponseFraming::None | ResponseFraming::Tunnel | ResponseFraming::Length(0) => {
@@ -96,9 +96,9 @@ impl BodyDecoder {
         }
     }
 
-    /// Reads on in `input`, the bytes not yet consumed, up to the next piece of the body. Says how many bytes were consumed
-    /// and what was found; the data of a [`Piece::Data`] is the end of the consumed bytes. What is left of the input at
-    /// [`Piece::End`] is not part of the response, see [`excess`](Self::excess).
+    /// Reads on in `input`, the bytes not yet consumed, up to the next piece of the body. Says how many bytes were
+    /// consumed and what was found; the data of a [`Piece::Data`] is the end of the consumed bytes. What is left of
+    /// the input at [`Piece::End`] is not part of the response, see [`excess`](Self::excess).
     ///
     /// # Errors
     /// [`BodyError`]; the body and the connection are then lost.
@@ -148,8 +148,8 @@ impl BodyDecoder {
         Ok((used, Piece::End))
     }
 
-    /// As [`decode`](Self::decode), for input that is shared: takes the next piece out of it without copying, `None` when the
-    /// input is used up or the body is complete. Input that is left then is not part of the response.
+    /// As [`decode`](Self::decode), for input that is shared: takes the next piece out of it without copying, `None`
+    /// when the input is used up or the body is complete. Input that is left then is not part of the response.
     ///
     /// # Errors
     /// As [`decode`](Self::decode).
@@ -177,8 +177,8 @@ impl BodyDecoder {
         }
     }
 
-    /// The fields that followed the body, of those that may; `None` if there are none, they were skipped, or the end has not
-    /// come.
+    /// The fields that followed the body, of those that may; `None` if there are none, they were skipped, or the end
+    /// has not come.
     pub fn take_trailers(&mut self) -> Option<Fields> {
         if !self.is_done() {
             return None;
@@ -215,7 +215,7 @@ impl fmt::Display for BodyErrorText<'_> {
             BodyError::InvalidTrailer => {
                 let (line, byte) =
                     self.decoder.trailers.as_ref().map_or((&b""[..], 0), |parser| parser.fault());
-                write!(f, "upstream sent invalid trailer: \"{}\\x{byte:02x}...\"", Sent(line))
+                write!(f, "upstream sent invalid trailer: \"{}\\x{byte:02x}...\"", PeerBytes(line))
             }
             BodyError::TooBigTrailers => f.write_str("upstream sent too big trailers"),
             BodyError::PrematureClose => f.write_str("upstream prematurely closed connection"),

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use super::OriginHead;
-use crate::head::Sent;
+use crate::head::PeerBytes;
 use crate::head::field_list::FieldSpan;
 use crate::known::Known;
 
-/// Why the head of a response is refused. Each is the origin's fault, logged at `error`, and for `proxy_next_upstream` an
-/// `invalid_header`.
+/// Why the head of a response is refused. Each is the origin's fault, logged at `error`, and for
+/// `proxy_next_upstream` an `invalid_header`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OriginError {
     /// The response does not begin with `HTTP/`. nginx takes all of it for a body (HTTP/0.9); the caller decides.
@@ -40,8 +40,8 @@ pub enum OriginError {
     LengthAndTransferEncoding,
 }
 
-/// A log line in nginx's words. It holds what the origin sent, control characters included (the log escapes them); bytes
-/// that are not UTF-8 are replaced.
+/// A log line in nginx's words. It holds what the origin sent, control characters included (the log escapes them);
+/// bytes that are not UTF-8 are replaced.
 #[derive(Debug)]
 pub struct OriginErrorText<'a> {
     head: &'a OriginHead,
@@ -57,8 +57,8 @@ impl<'a> OriginErrorText<'a> {
 impl fmt::Display for OriginErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parser = &self.head.parser;
-        let fault = Sent(parser.fault.of(&self.head.buf));
-        let fault_value = Sent(parser.fault_value.of(&self.head.buf));
+        let fault = PeerBytes(parser.fault.of(&self.head.buf));
+        let fault_value = PeerBytes(parser.fault_value.of(&self.head.buf));
         match self.error {
             OriginError::NoStatusLine | OriginError::InvalidStatusLine => {
                 f.write_str("upstream sent no valid HTTP/1.0 header")
@@ -111,7 +111,7 @@ impl fmt::Display for DuplicateText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(known) = self.field.known else { return Ok(()) };
         let (name, value) =
-            (Sent(self.field.name.of(&self.head.buf)), Sent(self.field.value.of(&self.head.buf)));
+            (PeerBytes(self.field.name.of(&self.head.buf)), PeerBytes(self.field.value.of(&self.head.buf)));
         duplicate(f, self.head, known, &name, &value)?;
         f.write_str(", ignored")
     }
@@ -121,11 +121,11 @@ fn duplicate(
     f: &mut fmt::Formatter<'_>,
     head: &OriginHead,
     known: Known,
-    name: &Sent<'_>,
-    value: &Sent<'_>,
+    name: &PeerBytes<'_>,
+    value: &PeerBytes<'_>,
 ) -> fmt::Result {
     write!(f, "upstream sent duplicate header line: \"{name}: {value}\", ")?;
     let Some(first) = head.fields.first(known) else { return Ok(()) };
-    let (name, value) = (Sent(first.name.of(&head.buf)), Sent(first.value.of(&head.buf)));
+    let (name, value) = (PeerBytes(first.name.of(&head.buf)), PeerBytes(first.value.of(&head.buf)));
     write!(f, "previous value: \"{name}: {value}\"")
 }

@@ -22,7 +22,7 @@ pub enum ResponseFraming {
 
 /// Framing announced by the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Announced {
+pub(super) enum AnnouncedFraming {
     Nothing,
     Length(u64),
     Chunked,
@@ -46,17 +46,17 @@ impl OriginHead {
             return ResponseFraming::None;
         }
         match self.announced {
-            Announced::Chunked => ResponseFraming::Chunked,
-            Announced::Length(length) => ResponseFraming::Length(length),
-            Announced::Nothing => ResponseFraming::Close,
+            AnnouncedFraming::Chunked => ResponseFraming::Chunked,
+            AnnouncedFraming::Length(length) => ResponseFraming::Length(length),
+            AnnouncedFraming::Nothing => ResponseFraming::Close,
         }
     }
 
     /// The value of `Content-Length`, also of a response that has no body (HEAD, 304).
     pub fn content_length(&self) -> Option<u64> {
         match self.announced {
-            Announced::Length(length) => Some(length),
-            Announced::Nothing | Announced::Chunked => None,
+            AnnouncedFraming::Length(length) => Some(length),
+            AnnouncedFraming::Nothing | AnnouncedFraming::Chunked => None,
         }
     }
 
@@ -76,6 +76,7 @@ impl OriginHead {
     /// and it would be taken for the next response.
     // DIFF(nginx): nginx uses such a connection again.
     fn may_have_forbidden_body(&self) -> bool {
-        self.status() == 204 && !matches!(self.announced, Announced::Nothing | Announced::Length(0))
+        self.status() == 204
+            && !matches!(self.announced, AnnouncedFraming::Nothing | AnnouncedFraming::Length(0))
     }
 }

@@ -15,8 +15,8 @@
 //! read → feed ─ NeedMore → read …        Complete → fields, framing → BodyDecoder: what is left, then what is read
 //! ```
 //!
-//! FastCGI, SCGI and uwsgi applications respond with fields only, and give the status in one of them ([`Start`], RFC
-//! 3875 section 6).
+//! FastCGI, SCGI and uwsgi applications respond with fields only, and give the status in one of them ([`HeadStart`],
+//! RFC 3875 section 6).
 
 mod body;
 mod error;
@@ -29,7 +29,7 @@ mod trailer;
 pub use body::{BodyDecoder, BodyError, BodyErrorText, Piece};
 pub use error::{DuplicateText, OriginError, OriginErrorText};
 pub use framing::ResponseFraming;
-pub use parse::{Start, is_single};
+pub use parse::{HeadStart, is_single};
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
 
 use bytes::{Buf, Bytes};
@@ -39,14 +39,14 @@ use crate::head::Progress;
 use crate::head::field_list::{FieldList, FieldSpan};
 use crate::known::Known;
 use crate::method::Version;
-use framing::Announced;
+use framing::AnnouncedFraming;
 
 /// Fields of one head: as many as a request may have by default (`max_headers`).
 // DIFF(nginx): nginx has no such limit for responses.
 pub const FIELDS_MAX: usize = 1000;
 
-/// Heads with a status of 1xx in front of one response. One that is sent every 20 seconds to show that work goes on (102)
-/// may be sent for half an hour.
+/// Heads with a status of 1xx in front of one response. One that is sent every 20 seconds to show that work goes on
+/// (102) may be sent for half an hour.
 // DIFF(nginx): nginx takes any number of them.
 pub const INTERIM_MAX: u32 = 100;
 
@@ -98,14 +98,14 @@ pub struct Field<'a> {
 pub struct OriginHead {
     /// Everything read; it starts with the head.
     buf: Vec<u8>,
-    start: Start,
+    start: HeadStart,
     parser: parse::Parser,
     /// Bytes of the head once it is complete.
     head_len: usize,
     fields: FieldList,
     /// Second lines of fields that may come once; they are left out.
     duplicates: Vec<FieldSpan>,
-    announced: Announced,
+    announced: AnnouncedFraming,
     /// `Connection: close`
     closes: bool,
     interim_count: u32,
@@ -122,26 +122,26 @@ impl OriginHead {
     pub const fn new() -> Self {
         OriginHead {
             buf: Vec::new(),
-            start: Start::StatusLine,
+            start: HeadStart::StatusLine,
             parser: parse::Parser::new(),
             head_len: 0,
             fields: FieldList::new(),
             duplicates: Vec::new(),
-            announced: Announced::Nothing,
+            announced: AnnouncedFraming::Nothing,
             closes: false,
             interim_count: 0,
         }
     }
 
     /// Says what the head begins with, before anything of it has arrived. Holds until [`clear`](Self::clear).
-    pub fn begin_with(&mut self, start: Start) {
+    pub fn begin_with(&mut self, start: HeadStart) {
         self.start = start;
     }
 
     /// Forgets everything, for the response to another request; keeps the memory.
     pub fn clear(&mut self) {
         self.buf.clear();
-        self.start = Start::StatusLine;
+        self.start = HeadStart::StatusLine;
         self.forget_head();
         self.interim_count = 0;
     }
@@ -156,13 +156,13 @@ impl OriginHead {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// Takes the bytes of the head out of what the origin sent, and looks at them as [`parse`](Self::parse) does. What is left
-    /// of `input` when the head is complete is what follows it: body, or the next head. Cost: copies the head, and of what
-    /// follows at most what a head may still have.
+    /// Takes the bytes of the head out of what the origin sent, and looks at them as [`parse`](Self::parse) does.
+    /// What is left of `input` when the head is complete is what follows it: body, or the next head. Cost: copies the
+    /// head, and of what follows at most what a head may still have.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse). The bytes a response without a head consists of are then [`rest`](Self::rest) and what is
-    /// left of `input`.
+    /// As [`parse`](Self::parse). The bytes a response without a head consists of are then [`rest`](Self::rest) and
+    /// what is left of `input`.
     pub fn feed(&mut self, input: &mut Bytes, limits: &OriginLimits) -> Result<Progress, OriginError> {
         let before = self.buf.len();
         let room = limits.head_size.saturating_sub(before);
@@ -179,7 +179,8 @@ impl OriginHead {
     }
 
     /// Looks at what arrived since the last call. After [`Progress::Complete`] it says `Complete` again, until
-    /// [`next_response`](Self::next_response) or [`clear`](Self::clear); after an error there is nothing more to be had.
+    /// [`next_response`](Self::next_response) or [`clear`](Self::clear); after an error there is nothing more to be
+    /// had.
     ///
     /// # Errors
     /// The first thing wrong in the order of the bytes.
@@ -188,8 +189,8 @@ impl OriginHead {
         parse::advance(self, limits)
     }
 
-    /// Forgets a head that was not the last one ([`is_interim`](Self::is_interim)); what was read behind it is the start of
-    /// the next one.
+    /// Forgets a head that was not the last one ([`is_interim`](Self::is_interim)); what was read behind it is the
+    /// start of the next one.
     pub fn next_response(&mut self) {
         self.interim_count += u32::from(self.is_interim());
         self.buf.drain(..self.head_len.min(self.buf.len()));
@@ -295,7 +296,7 @@ impl OriginHead {
         self.head_len = 0;
         self.fields.clear();
         self.duplicates.clear();
-        self.announced = Announced::Nothing;
+        self.announced = AnnouncedFraming::Nothing;
         self.closes = false;
     }
 }

@@ -1,10 +1,10 @@
 //! Driver of the status line and field line parsers over the buffer: keeps the limits, and checks the results in
 //! nginx's order.
 
-use super::framing::{Announced, is_interim};
+use super::framing::{AnnouncedFraming, is_interim};
 use super::status_line::StatusLine;
 use super::{INTERIM_MAX, OriginError, OriginHead, OriginLimits};
-use crate::head::field_line::{FieldEvent, FieldParser, Rules};
+use crate::head::field_line::{FieldEvent, FieldParser, FieldRules};
 use crate::head::field_list::FieldSpan;
 use crate::head::{Progress, Span};
 use crate::known::Known;
@@ -13,7 +13,7 @@ use crate::{num, scan};
 
 /// Start of a response head: a status line, or fields only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum HeadStart {
     /// A status line, as in HTTP.
     StatusLine,
     /// Fields: the status is the one of `Status`, else 302 with a `Location`, else 200 (RFC 3875 section 6.2).
@@ -58,7 +58,7 @@ impl Parser {
 #[inline]
 pub(super) fn advance(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
     match head.parser.part {
-        Part::StatusLine if head.start == Start::Fields => without_status_line(head, limits),
+        Part::StatusLine if head.start == HeadStart::Fields => without_status_line(head, limits),
         Part::StatusLine => status_line(head, limits),
         Part::Fields => fields(head, limits),
         Part::Done => Ok(Progress::Complete),
@@ -81,7 +81,7 @@ fn status_line(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress,
     let len = match line.advance(window) {
         Ok(Some(len)) => len,
         Ok(None) => return need_more(window, limits),
-        Err(OriginError::NoStatusLine) if head.start == Start::Either => {
+        Err(OriginError::NoStatusLine) if head.start == HeadStart::Either => {
             return without_status_line(head, limits);
         }
         Err(error) => return Err(error),
@@ -140,7 +140,7 @@ fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, Orig
         let OriginHead { buf, parser, .. } = &mut *head;
         let window = window(buf, limits);
 
-        match parser.fields.advance(window, Rules::Origin) {
+        match parser.fields.advance(window, FieldRules::Origin) {
             FieldEvent::Field { name, value, known, .. } => {
                 let field = FieldSpan { name, value, known };
                 if head.fields.len() + head.duplicates.len() >= limits.fields_count {
@@ -203,12 +203,12 @@ fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdic
 
         Known::ContentLength => {
             let length = num::parse_length(value).ok_or(OriginError::InvalidContentLength)?;
-            head.announced = Announced::Length(length);
+            head.announced = AnnouncedFraming::Length(length);
             Ok(Verdict::Keep)
         }
 
         // An application sends bytes and no chunks (RFC 3875 section 6.3.4): what it says of that has no meaning.
-        Known::TransferEncoding if head.start != Start::StatusLine => Ok(Verdict::Keep),
+        Known::TransferEncoding if head.start != HeadStart::StatusLine => Ok(Verdict::Keep),
 
         // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.
         // DIFF(nginx): nginx decodes it.
@@ -216,7 +216,7 @@ fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdic
             Err(OriginError::TransferEncodingInHttp10)
         }
         Known::TransferEncoding if value.eq_ignore_ascii_case(b"chunked") => {
-            head.announced = Announced::Chunked;
+            head.announced = AnnouncedFraming::Chunked;
             Ok(Verdict::Keep)
         }
         Known::TransferEncoding => Err(OriginError::UnknownTransferEncoding),

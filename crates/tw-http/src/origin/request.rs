@@ -63,7 +63,8 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// Writes the head of one request to the end of a buffer. Dropped before [`end`](Self::end), it leaves the buffer as it was.
+/// Writes the head of one request to the end of a buffer. Dropped before [`end`](Self::end), it leaves the buffer as
+/// it was.
 #[derive(Debug)]
 #[must_use]
 pub struct RequestWriter<'a> {

@@ -43,7 +43,8 @@ impl StatusLine {
         StatusLine { stage: Stage::Prefix, pos: 0, version: Version::HTTP_10, status: 0, text: Span::NOTHING }
     }
 
-    /// Reads on in `bytes`, which start with the line. Says how long the line is, line end included, once it is complete.
+    /// Reads on in `bytes`, which start with the line. Says how long the line is, line end included, once it is
+    /// complete.
     #[inline]
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, OriginError> {
         if self.pos == 0

@@ -589,7 +589,7 @@ fn shared_input_is_not_copied() {
 /// Results for heads without a status line: status, rest, number of fields, or the log line.
 #[test]
 fn heads_of_applications() {
-    let read = |start: Start, pieces: &[&[u8]]| {
+    let read = |start: HeadStart, pieces: &[&[u8]]| {
         let mut head = OriginHead::new();
         head.begin_with(start);
         let mut result = Ok(Progress::NeedMore);
@@ -645,7 +645,7 @@ fn heads_of_applications() {
             "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
         ),
     ] {
-        for (start, expected) in [(Start::Fields, of_fields), (Start::Either, of_either)] {
+        for (start, expected) in [(HeadStart::Fields, of_fields), (HeadStart::Either, of_either)] {
             let bytes = text.as_bytes();
             assert_eq!(read(start, &[bytes]), expected, "{text} {start:?}");
             for at in 0..bytes.len() {

@@ -4,7 +4,7 @@
 use super::FIELDS_MAX;
 use crate::fields::{Fields, Name};
 use crate::head::Span;
-use crate::head::field_line::{FieldEvent, FieldParser, Rules};
+use crate::head::field_line::{FieldEvent, FieldParser, FieldRules};
 use crate::hop;
 
 /// Why a trailer section is refused.
@@ -45,7 +45,7 @@ impl TrailerParser {
         let room = self.size_max.saturating_sub(before);
         self.text.extend_from_slice(input.get(..room).unwrap_or(input));
         loop {
-            match self.parser.advance(&self.text, Rules::Origin) {
+            match self.parser.advance(&self.text, FieldRules::Origin) {
                 FieldEvent::Field { name, value, known, .. } => {
                     if self.count >= FIELDS_MAX {
                         return Err(TrailerError::TooBig);

@@ -17,7 +17,7 @@ const CHANGES_MAX: u8 = 8;
 
 /// Storage of the text, owned by the resource that the head describes: some 700 bytes from the second response on.
 #[derive(Debug, Default)]
-pub struct Memo {
+pub struct HeadMemo {
     kept: RefCell<Option<Box<Kept>>>,
     /// Times that the text was not the one that is kept.
     changes: Cell<u8>,
@@ -34,12 +34,12 @@ struct Kept {
 }
 
 /// Offsets in a text of the time and of the lines about the connection.
-pub(super) struct Gaps {
+pub(super) struct MemoGaps {
     pub(super) date: Range<usize>,
     pub(super) connection: Range<usize>,
 }
 
-impl Memo {
+impl HeadMemo {
     /// As [`ResponseHead::write`]. What is sent once is not kept.
     pub(super) fn encode(&self, head: &ResponseHead, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
         if let Some(kept) = &*self.kept.borrow()
@@ -76,9 +76,9 @@ impl Kept {
         context: &EncodeContext<'_>,
         out: &[u8],
         start: usize,
-        gaps: &Gaps,
+        gaps: &MemoGaps,
     ) -> Option<Self> {
-        let Gaps { date, connection } = gaps;
+        let MemoGaps { date, connection } = gaps;
         let pieces = [start..date.start, date.end..connection.start, connection.end..out.len()];
         let [before, between, after] = pieces.map(|piece| out.get(piece).map(Box::from));
         Some(Self {
@@ -140,8 +140,8 @@ mod tests {
     }
 
     /// A head of a file, and the memo of that.
-    fn of_file() -> (ResponseHead, Rc<Memo>) {
-        let memo = Rc::new(Memo::default());
+    fn of_file() -> (ResponseHead, Rc<HeadMemo>) {
+        let memo = Rc::new(HeadMemo::default());
         let mut head = ResponseHead::new(200);
         head.content_type = Bytes::from_static(b"text/html");
         head.content_length = Some(1234);

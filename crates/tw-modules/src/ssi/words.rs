@@ -1,6 +1,6 @@
 //! The texts inside SSI commands: variables, backslashes, expressions of `if`, URIs of `include`.
 
-use tw_http::target::{LeadsUp, local};
+use tw_http::target::{AboveRoot, local};
 use tw_log::Text;
 
 /// Longest text that variables can make of a value, in bytes: a page could double it with each line.
@@ -107,7 +107,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 
 /// Path and arguments of a URI that is to be included. The error is nginx's: it leads out of the tree.
 pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
-    local(uri).map_err(|LeadsUp(path)| format!("unsafe URI \"{}\" was detected", Text(&path)))
+    local(uri).map_err(|AboveRoot(path)| format!("unsafe URI \"{}\" was detected", Text(&path)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATI
 use tw_core::event_loop::{Application, Connected, Newcomer, Room};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
-use tw_http::date::Written;
+use tw_http::date::DateCache;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 use tw_upstream::Rng;
@@ -71,7 +71,7 @@ pub struct Http {
     /// Which upstream server is next, where that is left to chance.
     pub(crate) random: RefCell<Rng>,
     /// Dates of heads, written as they are asked for.
-    pub(crate) dates: Written,
+    pub(crate) dates: DateCache,
 }
 
 impl Http {
@@ -134,7 +134,7 @@ impl Application for Http {
             input: Cell::default(),
             made: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
-            dates: Written::default(),
+            dates: DateCache::default(),
         }
     }
 

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_core::event_loop::Room;
 use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
-use tw_http::Memo;
+use tw_http::HeadMemo;
 use tw_http::condition::Etag;
 
 use self::content_cache::Content;
@@ -137,7 +137,7 @@ impl OpenFile {
     }
 
     /// Where the text of the head that goes with these is kept, as long as they are.
-    pub fn head(&self) -> Option<Rc<Memo>> {
+    pub fn head(&self) -> Option<Rc<HeadMemo>> {
         match &*self.content.borrow() {
             Content::Kept(kept) => Some(kept.head.clone()),
             Content::Unread | Content::Absent(_) => None,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_disk::{Disk, Kind, Now};
-use tw_http::Memo;
+use tw_http::HeadMemo;
 
 use super::OpenFile;
 
@@ -33,7 +33,7 @@ pub(super) enum Content {
 /// Contents in memory.
 pub(super) struct Kept {
     pub(super) bytes: Bytes,
-    pub(super) head: Rc<Memo>,
+    pub(super) head: Rc<HeadMemo>,
     /// Its place in [`ContentCache::files`].
     at: usize,
     /// Used since the hand last passed.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tw_http::{Content, HeadError, HeadLimits, ListSize, Method, Pseudo, RequestHead, base64};
+use tw_http::{Content, HeadError, HeadLimits, ListSize, Method, PseudoFields, RequestHead, base64};
 use tw_http2::{Fault, List, Pseudo as Which};
 use tw_log::{Level, Text};
 
@@ -43,7 +43,7 @@ pub(super) fn take(r: &mut Request, list: &List) -> Result<(), u16> {
     r.route.server = group.default_server;
     r.route.plan = generation.server(r.route.server).plan;
     let read = read(r, list, group);
-    r.head.came_as(list.block_len());
+    r.head.set_list_size(list.block_len());
     if let Err(wrong) = read {
         let said = Said { head: &r.head, wrong };
         r.log(Level::Info, format_args!("{said} while reading client request headers"));
@@ -74,7 +74,7 @@ pub(super) fn take(r: &mut Request, list: &List) -> Result<(), u16> {
 fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> {
     let generation = r.generation().clone();
     let (authority, other) = (list.pseudo(Which::Authority), list.pseudo(Which::Protocol));
-    let pseudo = Pseudo {
+    let pseudo = PseudoFields {
         method: if other.is_some() { UPGRADE_METHOD } else { list.pseudo(Which::Method).unwrap_or_default() },
         target: list.pseudo(Which::Path).unwrap_or_default(),
         authority,

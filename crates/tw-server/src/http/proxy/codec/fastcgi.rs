@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use tw_base::Limit;
 use tw_http::head::Progress;
-use tw_http::origin::{OriginHead, OriginLimits, Start};
+use tw_http::origin::{HeadStart, OriginHead, OriginLimits};
 use tw_http::{Method, status};
 use tw_log::Level;
 
@@ -276,7 +276,7 @@ impl FastCgi {
         if self.has_head {
             return Ok((len, self.body(input.split_to(len), answer)));
         }
-        let head = self.head.get_or_insert_with(|| http1::spare_head(Start::Fields));
+        let head = self.head.get_or_insert_with(|| http1::spare_head(HeadStart::Fields));
         let mut content = input.slice(..len);
         let progress = loop {
             match head.feed(&mut content, &self.limits) {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::head::Progress;
-use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, ResponseFraming, Start};
+use tw_http::origin::{BodyDecoder, HeadStart, OriginHead, OriginLimits, ResponseFraming};
 use tw_http::{Method, status};
 
 use super::{Codec, Event, UpstreamResponse, Warning};
@@ -25,7 +25,7 @@ pub struct Http1 {
     /// The method of the request as it was sent.
     method: Method,
     limits: OriginLimits,
-    start: Start,
+    start: HeadStart,
     /// Whether fields behind the body are kept.
     keeps_trailers: bool,
     /// While it comes.
@@ -41,7 +41,7 @@ impl Http1 {
         Self {
             method,
             limits: OriginLimits::of_size(head_size),
-            start: Start::StatusLine,
+            start: HeadStart::StatusLine,
             keeps_trailers,
             head: None,
             body: None,
@@ -52,7 +52,7 @@ impl Http1 {
 
     /// The same of an application, which may begin with fields, and whose connection ends with its response.
     pub fn of_application(method: Method, head_size: usize) -> Self {
-        Self { start: Start::Either, ..Self::new(method, head_size, false) }
+        Self { start: HeadStart::Either, ..Self::new(method, head_size, false) }
     }
 
     fn head(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
@@ -74,7 +74,7 @@ impl Http1 {
             return Ok(Event::Interim);
         }
         self.framing = head.framing(self.method);
-        self.keeps_alive = self.start == Start::StatusLine && head.keeps_alive(self.method);
+        self.keeps_alive = self.start == HeadStart::StatusLine && head.keeps_alive(self.method);
         let trailers_size = self.keeps_trailers.then_some(self.limits.head_size);
         self.body = Some(BodyDecoder::new(self.framing, trailers_size));
         if let Some(head) = self.head.take() {
@@ -85,7 +85,7 @@ impl Http1 {
 }
 
 /// A head that nobody uses, for a response that begins so.
-pub(super) fn spare_head(start: Start) -> Box<OriginHead> {
+pub(super) fn spare_head(start: HeadStart) -> Box<OriginHead> {
     let mut head = SPARE.take().unwrap_or_default();
     head.begin_with(start);
     head
