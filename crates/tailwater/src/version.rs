@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn markers_are_directives_of_nginx() {
         for module in OPTIONAL.iter().chain(STANDARD).chain(STANDARD_STREAM) {
-            let is = |known: tw_conf::Known| {
+            let is = |known: tw_conf::NginxDirective| {
                 known.name == module.directive && known.contexts & module.contexts != 0
             };
             assert!(tw_conf::known().any(is), "{} {}", module.word, module.directive);

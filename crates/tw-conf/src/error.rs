@@ -42,19 +42,19 @@ pub struct ConfError {
     /// Advice for the operator, shown below nginx's line.
     pub hint: Option<String>,
     /// Missing feature, if that is the only thing wrong.
-    pub missing: Option<Missing>,
+    pub missing: Option<MissingFeature>,
 }
 
 /// Something that nginx has and we have not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingFeature {
     /// A directive, or a variable with its `$`.
     pub name: Cow<'static, str>,
     /// The module of nginx it belongs to.
     pub module: Cow<'static, str>,
 }
 
-impl Missing {
+impl MissingFeature {
     /// Something of a module.
     pub fn new(name: impl Into<Cow<'static, str>>, module: impl Into<Cow<'static, str>>) -> Self {
         Self { name: name.into(), module: module.into() }
@@ -85,7 +85,7 @@ impl ConfError {
     }
 
     /// Marks the message as one about a feature that nginx has and Tailwater lacks.
-    pub fn missing(mut self, missing: Missing) -> Self {
+    pub fn missing(mut self, missing: MissingFeature) -> Self {
         self.missing = Some(missing);
         self
     }

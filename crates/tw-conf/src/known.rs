@@ -7,7 +7,7 @@ mod variables;
 
 use crate::context::{Contexts, context_words};
 use crate::directive::{DirectiveInfo, allowed_in};
-use crate::error::{ConfError, Missing};
+use crate::error::{ConfError, MissingFeature};
 use crate::suggest::{Guess, nearest};
 use crate::tree::Node;
 
@@ -16,7 +16,7 @@ pub use modules::{is_built_in, missing_module, module_of_file};
 
 /// A directive of nginx, whether or not we have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct NginxDirective {
     /// Name of the directive.
     pub name: &'static str,
     /// The module of nginx it belongs to.
@@ -26,9 +26,9 @@ pub struct Known {
 }
 
 /// All directives of nginx, by module; a name stands once for each module that has it.
-pub fn known() -> impl Iterator<Item = Known> + Clone {
+pub fn known() -> impl Iterator<Item = NginxDirective> + Clone {
     table::TABLE.iter().flat_map(|&(module, contexts, names)| {
-        names.split_ascii_whitespace().map(move |name| Known { name, module, contexts })
+        names.split_ascii_whitespace().map(move |name| NginxDirective { name, module, contexts })
     })
 }
 
@@ -44,7 +44,7 @@ pub fn missing_variable(name: &str) -> Option<ConfError> {
     let is = |known: &str| known == name || (known.ends_with('_') && name.starts_with(known));
     let (_, module) = known_variables().find(|(known, _)| is(known))?;
     let message = format!("variable \"${name}\" ({module}) is not supported by this version of Tailwater");
-    Some(ConfError::new(message).missing(Missing::new(format!("${name}"), module)))
+    Some(ConfError::new(message).missing(MissingFeature::new(format!("${name}"), module)))
 }
 
 /// The module of nginx that a directive in this context belongs to.
@@ -108,7 +108,7 @@ pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
         Some(hint) => error.hint(hint),
         None => error,
     };
-    error.missing(Missing::new(name.into_owned(), module))
+    error.missing(MissingFeature::new(name.into_owned(), module))
 }
 
 /// Suggestion for an unknown name: a directive for this context, one that nginx has there, or one for another
@@ -172,7 +172,11 @@ mod tests {
             ("hostt", None),
         ] {
             let missing = missing_variable(name).and_then(|error| error.missing);
-            assert_eq!(missing, expected.map(|module| Missing::new(format!("${name}"), module)), "{name}");
+            assert_eq!(
+                missing,
+                expected.map(|module| MissingFeature::new(format!("${name}"), module)),
+                "{name}"
+            );
         }
         assert_eq!(known_variables().count(), 174);
         let error = missing_variable("slice_range").unwrap();

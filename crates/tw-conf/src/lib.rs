@@ -33,16 +33,16 @@ pub use advice::advise;
 pub use context::*;
 pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
-pub use error::{ConfError, Diagnostics, Level, Missing, said_once};
+pub use error::{ConfError, Diagnostics, Level, MissingFeature, said_once};
 pub use known::{
-    Known, is_built_in, known, known_variables, missing_directive, missing_module, missing_variable,
+    NginxDirective, is_built_in, known, known_variables, missing_directive, missing_module, missing_variable,
     module_of, module_of_file, reject,
 };
 pub use lexer::MAX_PARAMETER_SIZE;
 pub use missing::MissingList;
 pub use network::Network;
 pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
-pub use setting::{Buffers, Setting, WithoutEffect};
+pub use setting::{Buffers, IneffectiveDirectives, Setting};
 pub use source::{ConfFiles, MemoryFiles, RecordedFiles, SystemFiles};
 pub use span::{Origin, SourceFile, Sources, Span};
 pub use suggest::{Guess, nearest};

@@ -121,7 +121,7 @@ impl fmt::Display for MissingList<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Missing;
+    use crate::error::MissingFeature;
 
     #[test]
     fn a_list_by_module() {
@@ -132,7 +132,7 @@ mod tests {
         sources.add(Origin::CommandLine, std::sync::Arc::default());
         let error = |name: &str, module: &'static str, file, line| {
             let span = Span { file, line, start: 0, end: 0 };
-            ConfError::new("x").at(span).missing(Missing::new(name.to_owned(), module))
+            ConfError::new("x").at(span).missing(MissingFeature::new(name.to_owned(), module))
         };
         let mut mistakes = vec![
             error("proxy_pass", "ngx_http_proxy_module", 0, 3),

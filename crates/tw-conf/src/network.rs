@@ -15,7 +15,7 @@ pub struct Network {
 
 /// A network as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct ParsedNetwork {
     /// The network.
     pub network: Network,
     /// True if the address has bits set beyond the prefix, for the warning `low address bits of … are meaningless`.
@@ -24,7 +24,7 @@ pub struct Written {
 
 impl Network {
     /// Reads an address, or an address and `/bits`.
-    pub fn parse(text: &[u8]) -> Option<Written> {
+    pub fn parse(text: &[u8]) -> Option<ParsedNetwork> {
         let (addr, bits) = match text.iter().position(|&byte| byte == b'/') {
             Some(at) => (address(&text[..at])?, Some(crate::units::number(&text[at + 1..])?)),
             None => (address(text)?, None),
@@ -36,7 +36,7 @@ impl Network {
             None => all as u8,
         };
         let network = Self::new(addr, bits);
-        Some(Written { network, has_low_bits: network.addr != addr })
+        Some(ParsedNetwork { network, has_low_bits: network.addr != addr })
     }
 
     /// The network of `bits` bits that an address is in; more bits than it has are all of them.

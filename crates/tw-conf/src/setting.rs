@@ -219,9 +219,9 @@ impl Setting<u32> {
 
 /// Directives of a block that are accepted and change nothing: each still may stand only once.
 #[derive(Clone, Debug, Default)]
-pub struct WithoutEffect(Vec<Box<[u8]>>);
+pub struct IneffectiveDirectives(Vec<Box<[u8]>>);
 
-impl WithoutEffect {
+impl IneffectiveDirectives {
     /// Remembers that the directive stood here.
     ///
     /// # Errors
@@ -330,7 +330,7 @@ mod tests {
     fn ineffective_directive_is_refused_twice() {
         let mut tree = Tree::default();
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", b"a on;\nb on;\na on;").unwrap();
-        let mut seen = WithoutEffect::default();
+        let mut seen = IneffectiveDirectives::default();
         let said = tree.nodes.iter().map(|node| seen.set_once(node).map_err(|error| error.message));
         let expected = [Ok(()), Ok(()), Err("\"a\" directive is duplicate".to_owned())];
         assert_eq!(said.collect::<Vec<_>>(), expected);

@@ -28,23 +28,23 @@ pub fn number(text: &[u8]) -> Option<u64> {
 
 /// Treatment of decimals after the last significant one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Further {
+pub enum ExtraDecimals {
     /// The number is refused.
     Refused,
     /// They are digits, and ignored.
     Ignored,
 }
 
-/// A number with decimals, `12.5` or `.5`, in units of its last decimal: with two `places`, hundredths. `None` for anything
-/// else, and for what 63 bits do not hold.
-pub fn fixed(text: &[u8], places: u32, further: Further) -> Option<u64> {
+/// A number with decimals, `12.5` or `.5`, in units of its last decimal: with two `places`, hundredths. `None` for
+/// anything else, and for what 63 bits do not hold.
+pub fn fixed(text: &[u8], places: u32, further: ExtraDecimals) -> Option<u64> {
     let (mut value, mut decimals, mut has_point) = (0_u64, 0, false);
     for &byte in text {
         match byte {
             b'.' if !has_point => has_point = true,
             b'0'..=b'9' if decimals == places => match further {
-                Further::Refused => return None,
-                Further::Ignored => {}
+                ExtraDecimals::Refused => return None,
+                ExtraDecimals::Ignored => {}
             },
             digit => {
                 value = push_digit(value, digit)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, WithoutEffect, Word, record, units,
+    Args, ConfError, Cx, Directive, EVENTS, IneffectiveDirectives, MAIN, Node, Setting, Word, record, units,
 };
 
 pub use debug_connection::DebugPeer;
@@ -234,7 +234,7 @@ pub struct Raw {
     working_directory: Setting<Box<[u8]>>,
     env: Vec<(Box<str>, Option<Box<str>>)>,
     worker_shutdown_timeout: Setting<Duration>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 /// The records of `main` and `events`.

@@ -10,7 +10,9 @@ pub(crate) mod params;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, Span, WithoutEffect, record};
+use tw_conf::{
+    Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Setting, Span, record,
+};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::{Framing as Announced, Method};
@@ -97,7 +99,7 @@ pub(crate) struct Raw<L: Language> {
     settings: settings::Raw,
     pass: Setting<RawTarget>,
     params: Setting<Vec<RawParam>>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
     pub(crate) own: L::Raw,
 }
 
@@ -107,7 +109,7 @@ impl<L: Language> Default for Raw<L> {
             settings: settings::Raw::default(),
             pass: Setting::default(),
             params: Setting::default(),
-            without_effect: WithoutEffect::default(),
+            without_effect: IneffectiveDirectives::default(),
             own: L::Raw::default(),
         }
     }

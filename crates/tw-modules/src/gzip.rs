@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, WithoutEffect, record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting,
+    record,
 };
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
@@ -29,7 +30,7 @@ pub(crate) struct Raw {
     level: Setting<u8>,
     window_bits: Setting<u8>,
     mem_level: Setting<u8>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 /// `gzip` at one location.

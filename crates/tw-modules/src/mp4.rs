@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_conf::units::Further;
+use tw_conf::units::ExtraDecimals;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_disk::{Errno, Kind, Op};
@@ -364,7 +364,7 @@ fn body_of(file: &Rc<OpenFile>, piece: Piece) -> Body {
 
 /// Seconds with a fraction as milliseconds; what is behind the third digit does not count.
 fn milliseconds(text: &[u8]) -> Option<u64> {
-    tw_conf::units::fixed(text, 3, Further::Ignored)
+    tw_conf::units::fixed(text, 3, ExtraDecimals::Ignored)
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, WithoutEffect,
-    Word, record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LIMIT_EXCEPT, LOCATION, SERVER,
+    Setting, Word, record,
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -83,7 +83,7 @@ pub(crate) struct Raw {
     cookie_paths: Setting<Vec<cookie::Written>>,
     cookie_flags: Setting<Vec<cookie::WrittenFlags>>,
     pass_trailers: Setting<bool>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 impl HasGateway for Raw {

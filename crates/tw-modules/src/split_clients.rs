@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tw_conf::units::Further;
+use tw_conf::units::ExtraDecimals;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, STREAM, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
@@ -128,7 +128,7 @@ fn read(node: &Node) -> Result<Parts, ConfError> {
 
 /// Reads a number with at most two decimals as hundredths.
 fn hundredths(text: &[u8]) -> Option<u64> {
-    tw_conf::units::fixed(text, 2, Further::Refused)
+    tw_conf::units::fixed(text, 2, ExtraDecimals::Refused)
 }
 
 /// Austin Appleby's MurmurHash2 with the seed 0, as nginx has it.

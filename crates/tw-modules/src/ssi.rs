@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, WithoutEffect, record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, SERVER, Setting,
+    record,
 };
 use tw_core::module::Settings;
 use tw_core::regex::{Caseless, Regex};
@@ -49,7 +50,7 @@ pub(crate) struct Raw {
     silent_errors: Setting<bool>,
     last_modified: Setting<bool>,
     value_length: Setting<u64>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
     types: RawTypes,
 }
 

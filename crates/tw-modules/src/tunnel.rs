@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, WithoutEffect, Word, record,
+    Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, Word,
+    record,
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -52,7 +53,7 @@ const KIND: Kind = Kind {
 pub(crate) struct Raw {
     settings: settings::Raw,
     pass: Setting<RawTarget>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 impl HasGateway for Raw {

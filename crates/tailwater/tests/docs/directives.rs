@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use tw_conf::{DirectiveInfo, Known, context_words, known};
+use tw_conf::{DirectiveInfo, NginxDirective, context_words, known};
 
 use crate::{anchor, check, names, rows};
 
@@ -43,7 +43,7 @@ pub(crate) fn chapters() -> Vec<Chapter> {
 }
 
 /// nginx's own record of a directive.
-fn in_nginx(directive: &DirectiveInfo) -> Option<Known> {
+fn in_nginx(directive: &DirectiveInfo) -> Option<NginxDirective> {
     known().find(|known| known.name == directive.name && known.contexts & directive.contexts != 0)
 }
 

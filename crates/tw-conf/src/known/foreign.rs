@@ -1,6 +1,7 @@
 //! Directives of third-party modules, and of missing nginx modules, with their replacements here.
 
-/// Names, and what to say about them. A name that ends with `*` is the beginning of names, one that begins with `*` a part.
+/// Names, and what to say about them. A name that ends with `*` is the beginning of names, one that begins with `*` a
+/// part.
 const HINTS: &[(&str, &str)] = &[
     ("more_set_headers", "\"add_header NAME VALUE always;\" sets a field of the response"),
     ("more_clear_headers", "\"proxy_hide_header NAME;\" leaves out a field of an upstream response"),

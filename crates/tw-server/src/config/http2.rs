@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Contexts, Cx, Directive, HTTP, LOCATION, Node, SERVER, Setting, WithoutEffect, record,
+    Args, ConfError, Contexts, Cx, Directive, HTTP, IneffectiveDirectives, LOCATION, Node, SERVER, Setting,
+    record,
 };
 use tw_core::module::Settings;
 
@@ -66,7 +67,7 @@ pub struct Raw {
     body_preread_size: Setting<usize>,
     recv_buffer_size: Setting<usize>,
     chunk_size: Setting<usize>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 const EVERYWHERE: Contexts = HTTP | SERVER;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Cx, Missing, Node, Span, Word, units};
+use tw_conf::{ConfError, Cx, MissingFeature, Node, Span, Word, units};
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::parameter(
@@ -100,7 +100,7 @@ impl Listen {
                     Some("quic") => "ngx_http_v3_module",
                     _ => "ngx_http_v2_module",
                 };
-                let missing = Missing::new(format!("listen … {word}"), module);
+                let missing = MissingFeature::new(format!("listen … {word}"), module);
                 return Err(node.fail(message).at(word.span).missing(missing));
             }
             _ => self.sets_options = true,

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, MAIN, SERVER, Setting,
-    WithoutEffect, Word, record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, IneffectiveDirectives, LOCATION, MAIN,
+    SERVER, Setting, Word, record,
 };
 use tw_core::log::{LogTarget, SharedErrorLog};
 use tw_core::metrics::Metric;
@@ -188,7 +188,7 @@ pub struct Raw {
     log_subrequest: Setting<bool>,
     subrequest_buffer_size: Setting<usize>,
     uninitialized_variable_warn: Setting<bool>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 /// The limits of all parts of a location.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Span, WithoutEffect, Word, record,
+    Args, Buffers, ConfError, Directive, HTTP, IneffectiveDirectives, SERVER, Setting, Span, Word, record,
 };
 use tw_core::module::Settings;
 use tw_core::names::{HostName, NotAName, Wildcards};
@@ -71,7 +71,7 @@ pub struct Raw {
     underscores_in_headers: Setting<bool>,
     merge_slashes: Setting<bool>,
     client_body_early_read: Setting<Vec<Word>>,
-    without_effect: WithoutEffect,
+    without_effect: IneffectiveDirectives,
 }
 
 impl Settings<Http> for ServerSettings {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use tw_conf::{ConfError, Missing, Node, Word};
+use tw_conf::{ConfError, MissingFeature, Node, Word};
 use tw_rt::secret;
 use tw_tls::words::{Command, Flag, Protocol, Switch, ciphers, conf_command, groups, protocols};
 use tw_tls::{Crls, Identity, Key, Passwords, Settings, Zeroizing, authorities, chain};
@@ -110,7 +110,7 @@ pub(crate) fn check_name(node: &Node, word: &Word, module: &'static str) -> Resu
         _ => return Ok(()),
     };
     let message = format!("{missing} are not supported by this version of Tailwater: \"{word}\"");
-    Err(node.fail(message).at(word.span).missing(Missing::new(missing, module)))
+    Err(node.fail(message).at(word.span).missing(MissingFeature::new(missing, module)))
 }
 
 fn note(cx: &mut Resolve<'_>, word: &Word, note: Option<String>) {
