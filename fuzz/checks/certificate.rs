@@ -1,7 +1,7 @@
 //! What must hold for any bytes that a peer shows as its certificate, or that come in the place of an OCSP response: no panic, the
 //! same facts every time, and no trust.
 
-use tw_tls::certificate::Facts;
+use tw_tls::certificate::CertificateFields;
 use tw_tls::ocsp::{Question, issuer_of, responder};
 use tw_tls::rustls::pki_types::CertificateDer;
 use tw_tls::{Authorities, Purpose, Trust, judge};
@@ -11,7 +11,7 @@ const NOW: u64 = 1_795_500_000;
 
 pub(crate) fn check(data: &[u8]) {
     let der = CertificateDer::from(data);
-    if let Some(facts) = Facts::of(&der) {
+    if let Some(facts) = CertificateFields::of(&der) {
         let texts = [facts.subject(), facts.issuer(), facts.subject_legacy(), facts.issuer_legacy()];
         // They go into logs and fields of heads.
         assert!(texts.iter().all(|text| !text.contains(['\r', '\n', '\0'])), "{texts:?}");

@@ -6,7 +6,7 @@ use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 use tw_rt::secret;
-use tw_tls::certificate::Facts;
+use tw_tls::certificate::CertificateFields;
 use tw_tls::{Identity, Key, Passwords, chain};
 use zeroize::Zeroizing;
 
@@ -43,7 +43,8 @@ impl Issued {
         let private = secret::within(|| Key::read(key.as_bytes(), &Passwords::default()))
             .map_err(|error| unusable(error.to_string()))?;
         // Only what was understood is kept and shown.
-        let pem: String = certificates.iter().filter_map(Facts::of).map(|facts| facts.pem()).collect();
+        let pem: String =
+            certificates.iter().filter_map(CertificateFields::of).map(|facts| facts.pem()).collect();
         let identity = Identity::new(certificates, private)
             .map_err(|_| unusable("the certificate is not for our key".into()))?;
         let key_pem = match key.find("-----BEGIN CERTIFICATE-----") {
@@ -60,12 +61,14 @@ impl Issued {
 
     /// From when until when it is good, in seconds since 1970.
     pub(crate) fn validity(&self) -> (u64, u64) {
-        self.leaf().and_then(Facts::of).map_or((0, 0), |facts| (facts.begins_at(), facts.ends_at()))
+        self.leaf()
+            .and_then(CertificateFields::of)
+            .map_or((0, 0), |facts| (facts.begins_at(), facts.ends_at()))
     }
 
     /// Returns its identifier in questions for the renewal window (RFC 9773, section 4.1).
     pub(crate) fn renewal_id(&self) -> Option<String> {
-        let facts = self.leaf().and_then(Facts::of)?;
+        let facts = self.leaf().and_then(CertificateFields::of)?;
         let encoded = crate::jws::base64url;
         Some(format!("{}.{}", encoded(facts.authority_key()?), encoded(facts.serial_bytes())))
     }
@@ -89,7 +92,8 @@ pub(crate) fn check(leaf: &CertificateDer<'_>, identifiers: &[Identifier], now: 
             return Err(Error::Unusable(format!("the certificate is not for \"{identifier}\"")));
         }
     }
-    let facts = Facts::of(leaf).ok_or_else(|| Error::Unusable("the certificate cannot be read".into()))?;
+    let facts = CertificateFields::of(leaf)
+        .ok_or_else(|| Error::Unusable("the certificate cannot be read".into()))?;
     if facts.ends_at() <= now {
         return Err(Error::Unusable(format!("the certificate is over since {}", facts.not_after())));
     }

@@ -14,7 +14,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tw_tls::Identity;
-use tw_tls::certificate::Facts;
+use tw_tls::certificate::CertificateFields;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -88,7 +88,7 @@ impl LocalAuthority {
 
     /// The certificate, in PEM.
     pub fn certificate(&self) -> String {
-        Facts::of(&self.certificate).map(|facts| facts.pem()).unwrap_or_default()
+        CertificateFields::of(&self.certificate).map(|facts| facts.pem()).unwrap_or_default()
     }
 
     /// The key, in PEM.
@@ -103,7 +103,7 @@ impl LocalAuthority {
 
     /// Returns true if it can issue nothing any more at `now`, in seconds since 1970.
     pub fn is_over(&self, now: u64) -> bool {
-        Facts::of(&self.certificate).is_none_or(|facts| facts.ends_at() <= now)
+        CertificateFields::of(&self.certificate).is_none_or(|facts| facts.ends_at() <= now)
     }
 
     /// Issues a certificate for these names, which all have to be [local](is_local). Under a millisecond.
@@ -249,7 +249,7 @@ mod tests {
         let leaf = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
         crate::issued::check(&leaf, &all, NOW).unwrap();
         assert!(crate::issued::check(&leaf, &names(&["other.test"]), NOW).is_err());
-        let facts = Facts::of(&leaf).unwrap();
+        let facts = CertificateFields::of(&leaf).unwrap();
         assert_eq!(facts.issuer(), format!("CN=Tailwater local authority {}", made.id()));
         assert_eq!(facts.ends_at() - NOW, 397 * 86_400);
     }

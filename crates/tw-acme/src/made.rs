@@ -84,7 +84,7 @@ pub(crate) fn for_challenge(identifier: &Identifier, digest: &[u8; 32]) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use tw_tls::certificate::Facts;
+    use tw_tls::certificate::CertificateFields;
 
     use super::*;
 
@@ -96,7 +96,7 @@ mod tests {
         }
         let identity = temporary(&all).unwrap();
         let leaf = &identity.certified.cert[0];
-        assert_eq!(Facts::of(leaf).unwrap().subject(), format!("CN={TEMPORARY}"));
+        assert_eq!(CertificateFields::of(leaf).unwrap().subject(), format!("CN={TEMPORARY}"));
         crate::issued::check(leaf, &all, 1_000_000_000).unwrap();
         assert!(for_challenge(&all[0], &[7; 32]).is_ok());
         let key = KeyType::EcdsaP384.generate().unwrap();

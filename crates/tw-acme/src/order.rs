@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tw_base::Limit;
-use tw_tls::certificate::Facts;
+use tw_tls::certificate::CertificateFields;
 use tw_tls::chain;
 use zeroize::Zeroizing;
 
@@ -286,7 +286,7 @@ fn as_text(reply: &Reply) -> Result<String, Error> {
 fn ends_with(text: &str, name: &str) -> bool {
     let Ok(certificates) = chain(text.as_bytes()) else { return false };
     let top: Option<&CertificateDer<'_>> = certificates.last();
-    let issuer = top.and_then(Facts::of).map(|facts| facts.issuer_legacy()).unwrap_or_default();
+    let issuer = top.and_then(CertificateFields::of).map(|facts| facts.issuer_legacy()).unwrap_or_default();
     issuer.split('/').any(|attribute| attribute.strip_prefix("CN=") == Some(name))
 }
 
@@ -339,7 +339,7 @@ mod tests {
     fn the_top_of_a_chain() {
         let authority = tw_testkit::tls::Authority::new();
         let text = authority.certify(&["example.com"]).pem + &authority.pem();
-        let name = Facts::of(&chain(authority.pem().as_bytes()).unwrap()[0]).unwrap().subject();
+        let name = CertificateFields::of(&chain(authority.pem().as_bytes()).unwrap()[0]).unwrap().subject();
         let name = name.strip_prefix("CN=").unwrap();
         assert!(ends_with(&text, name) && !ends_with(&text, "another") && !ends_with("", name));
     }

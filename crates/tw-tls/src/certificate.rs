@@ -13,9 +13,9 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// The facts of one certificate. Texts are made when they are asked for.
 #[derive(Debug, Clone)]
-pub struct Facts<'a>(Certificate<'a>);
+pub struct CertificateFields<'a>(Certificate<'a>);
 
-impl<'a> Facts<'a> {
+impl<'a> CertificateFields<'a> {
     /// Of this certificate; nothing, if it cannot be read.
     pub fn of(der: &'a CertificateDer<'_>) -> Option<Self> {
         Certificate::parse(der).ok().map(Self)
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn names() {
         let der = certificate();
-        let facts = Facts::of(&der).unwrap();
+        let facts = CertificateFields::of(&der).unwrap();
         let expected = "1.3.6.1.4.1.99999=#0C0178,emailAddress=a@b.c,CN=\\#J\\C3\\BCrgen=1,O=\\ A\\, \\\"B\\\" \\+ \\<C\\>\\;\\\\\\ ,C=DE";
         assert_eq!(facts.subject(), expected);
         let expected =
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn numbers_and_times() {
         let der = certificate();
-        let facts = Facts::of(&der).unwrap();
+        let facts = CertificateFields::of(&der).unwrap();
         assert_eq!(facts.serial(), "8A0BFF");
         assert_eq!(facts.fingerprint().len(), 40);
         assert_eq!(facts.not_before(), "Jan  1 00:00:00 2020 GMT");
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn texts() {
         let der = certificate();
-        let facts = Facts::of(&der).unwrap();
+        let facts = CertificateFields::of(&der).unwrap();
         let pem = facts.pem();
         assert!(
             pem.starts_with("-----BEGIN CERTIFICATE-----\nMII")
@@ -408,7 +408,7 @@ mod tests {
             let mut changed = der.clone();
             changed[at] = changed[at].wrapping_add(1);
             let changed = CertificateDer::from(changed);
-            if let Some(facts) = Facts::of(&changed) {
+            if let Some(facts) = CertificateFields::of(&changed) {
                 let _ = (facts.subject(), facts.subject_legacy(), facts.serial(), facts.not_after());
             }
         }

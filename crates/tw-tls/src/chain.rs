@@ -82,8 +82,8 @@ impl fmt::Display for ChainError {
 
 impl std::error::Error for ChainError {}
 
-/// The certificates of a certificate file: that of the server or client first, then those that lead to its authority. What
-/// else is in the text, such as a key, is skipped.
+/// The certificates of a certificate file: that of the server or client first, then those that lead to its authority.
+/// What else is in the text, such as a key, is skipped.
 ///
 /// # Errors
 /// No certificate, or one that is broken, or too much.

@@ -11,9 +11,9 @@ const SIZE: usize = 32;
 
 /// Session id context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Context([u8; SIZE]);
+pub struct SessionIdContext([u8; SIZE]);
 
-impl Context {
+impl SessionIdContext {
     /// Context of a server with this identity, given as byte strings in this order.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut digest = Digest::new(&SHA256);
@@ -29,14 +29,14 @@ impl Context {
 }
 
 /// Session cache or ticketer restricted to one context.
-pub struct Within<T: ?Sized> {
-    context: Context,
+pub struct SessionsInContext<T: ?Sized> {
+    context: SessionIdContext,
     inner: Arc<T>,
 }
 
-impl<T: ?Sized> Within<T> {
+impl<T: ?Sized> SessionsInContext<T> {
     /// `inner` for sessions of this context; others may use it, too.
-    pub fn new(context: Context, inner: Arc<T>) -> Self {
+    pub fn new(context: SessionIdContext, inner: Arc<T>) -> Self {
         Self { context, inner }
     }
 
@@ -45,13 +45,13 @@ impl<T: ?Sized> Within<T> {
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Within<T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for SessionsInContext<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl<T: ?Sized + ProducesTickets> ProducesTickets for Within<T> {
+impl<T: ?Sized + ProducesTickets> ProducesTickets for SessionsInContext<T> {
     fn enabled(&self) -> bool {
         self.inner.enabled()
     }
@@ -69,7 +69,7 @@ impl<T: ?Sized + ProducesTickets> ProducesTickets for Within<T> {
     }
 }
 
-impl<T: ?Sized + StoresServerSessions> StoresServerSessions for Within<T> {
+impl<T: ?Sized + StoresServerSessions> StoresServerSessions for SessionsInContext<T> {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
         self.inner.put(self.with(&key), value)
     }
@@ -96,20 +96,24 @@ mod tests {
     #[test]
     fn sessions_of_other_contexts_are_not_resumed() {
         let clock = TestClock::at(1000);
-        let (one, other) = (Context::of([&b"a"[..], b"bc"]), Context::of([&b"ab"[..], b"c"]));
+        let (one, other) =
+            (SessionIdContext::of([&b"a"[..], b"bc"]), SessionIdContext::of([&b"ab"[..], b"c"]));
         assert_ne!(one, other);
-        assert_eq!(one, Context::of([&b"a"[..], b"bc"]));
+        assert_eq!(one, SessionIdContext::of([&b"a"[..], b"bc"]));
 
         let tickets = Arc::new(Tickets::random(3600, clock.clock()).unwrap());
-        let ticket = Within::new(one, tickets.clone()).encrypt(b"state").unwrap();
-        assert_eq!(Within::new(one, tickets.clone()).decrypt(&ticket).as_deref(), Some(&b"state"[..]));
-        assert_eq!(Within::new(other, tickets).decrypt(&ticket), None);
+        let ticket = SessionsInContext::new(one, tickets.clone()).encrypt(b"state").unwrap();
+        assert_eq!(
+            SessionsInContext::new(one, tickets.clone()).decrypt(&ticket).as_deref(),
+            Some(&b"state"[..])
+        );
+        assert_eq!(SessionsInContext::new(other, tickets).decrypt(&ticket), None);
 
         let cache = Arc::new(Cache::new(1 << 20, 300, clock.clock()));
-        assert!(Within::new(one, cache.clone()).put(vec![1], vec![2]));
-        assert_eq!(Within::new(other, cache.clone()).get(&[1]), None);
-        assert_eq!(Within::new(other, cache.clone()).take(&[1]), None);
-        assert_eq!(Within::new(one, cache.clone()).get(&[1]), Some(vec![2]));
-        assert_eq!(Within::new(one, cache).take(&[1]), Some(vec![2]));
+        assert!(SessionsInContext::new(one, cache.clone()).put(vec![1], vec![2]));
+        assert_eq!(SessionsInContext::new(other, cache.clone()).get(&[1]), None);
+        assert_eq!(SessionsInContext::new(other, cache.clone()).take(&[1]), None);
+        assert_eq!(SessionsInContext::new(one, cache.clone()).get(&[1]), Some(vec![2]));
+        assert_eq!(SessionsInContext::new(one, cache).take(&[1]), Some(vec![2]));
     }
 }

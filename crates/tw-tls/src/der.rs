@@ -1,4 +1,5 @@
-//! DER (X.690), as far as certificates, revocation lists and keys need it: elements with short tags and definite lengths.
+//! DER (X.690), as far as certificates, revocation lists and keys need it: elements with short tags and definite
+//! lengths.
 
 /// Not DER, or not what was expected there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -81,7 +81,8 @@ pub(crate) fn is_short(key: &PublicKey<'_>) -> bool {
         && RsaParameters::public_modulus_len(key.bits).is_ok_and(|bits| bits < TRUSTED_RSA_BITS)
 }
 
-/// Verifies the signature of a handshake by a key too short to be trusted: its owner holds it, and [`judge`](crate::judge) refuses it.
+/// Verifies the signature of a handshake by a key too short to be trusted: its owner holds it, and
+/// [`judge`](crate::judge) refuses it.
 fn is_of_short_key(key: &PublicKey<'_>, message: &[u8], dss: &DigitallySignedStruct) -> bool {
     let Some((padding, digest)) = scheme_of_rsa(dss.scheme) else { return false };
     is_short(key) && rsa::has_signed(key.whole, padding, digest, message, dss.signature())

@@ -140,7 +140,7 @@ impl Key {
             };
             return match section.header("DEK-Info") {
                 Some(info) => {
-                    let seal = sealed::Legacy::parse(info)?;
+                    let seal = sealed::LegacyEncryption::parse(info)?;
                     Self::open(&section, passwords, form, |bytes, word| seal.open(bytes, word))
                 }
                 None => {

@@ -8,8 +8,8 @@
 //!               └► judge ─► Verdict                sessions ─► Tickets, Cache: shared by all threads
 //! ```
 //!
-//! Texts are read by somebody else; nothing here opens a file. The words in errors begin as nginx's do, so that who knows one
-//! log can read the other.
+//! Texts are read by somebody else; nothing here opens a file. The words in errors begin as nginx's do, so that who
+//! knows one log can read the other.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -37,7 +37,7 @@ pub mod words;
 mod x509;
 
 pub use chain::{ChainError, authorities, chain};
-pub use context::{Context, Within};
+pub use context::{SessionIdContext, SessionsInContext};
 pub use identity::{Identity, IdentityError};
 pub use key::{Cost, Key, KeyError, Kind};
 pub use password::{PasswordError, Passwords};
@@ -47,8 +47,8 @@ pub use settings::Settings;
 pub use tickets::{TicketError, Tickets};
 pub use upstream::{Upstream, UpstreamError};
 pub use verify::{
-    Authorities, ClientVerifier, Crls, Demand, Purpose, Trust, TrustError, Verdict, client_scheme, judge,
-    path,
+    Authorities, ClientVerification, ClientVerifier, Crls, Purpose, Trust, TrustError, Verdict,
+    client_scheme, judge, path,
 };
 pub use zeroize::Zeroizing;
 

@@ -9,14 +9,14 @@ use crate::words::suite_name;
 
 /// The name of a code point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
+pub enum AlgorithmName {
     /// OpenSSL has one.
     Known(&'static str),
     /// Number without a name.
     Code(u16),
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for AlgorithmName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(name) => f.write_str(name),
@@ -26,34 +26,40 @@ impl fmt::Display for Name {
 }
 
 /// Of a cipher suite: `TLS_AES_128_GCM_SHA256`, `ECDHE-RSA-AES256-GCM-SHA384`.
-pub fn suite(suite: CipherSuite) -> Name {
+pub fn suite(suite: CipherSuite) -> AlgorithmName {
     let code = u16::from(suite);
-    suite_name(code).map_or(Name::Code(code), Name::Known)
+    suite_name(code).map_or(AlgorithmName::Code(code), AlgorithmName::Known)
 }
 
 /// Of a version: `TLSv1.3`.
-pub fn protocol(version: ProtocolVersion) -> Name {
+pub fn protocol(version: ProtocolVersion) -> AlgorithmName {
     match version {
-        ProtocolVersion::SSLv2 => Name::Known("SSLv2"),
-        ProtocolVersion::SSLv3 => Name::Known("SSLv3"),
-        ProtocolVersion::TLSv1_0 => Name::Known("TLSv1"),
-        ProtocolVersion::TLSv1_1 => Name::Known("TLSv1.1"),
-        ProtocolVersion::TLSv1_2 => Name::Known("TLSv1.2"),
-        ProtocolVersion::TLSv1_3 => Name::Known("TLSv1.3"),
-        other => Name::Code(u16::from(other)),
+        ProtocolVersion::SSLv2 => AlgorithmName::Known("SSLv2"),
+        ProtocolVersion::SSLv3 => AlgorithmName::Known("SSLv3"),
+        ProtocolVersion::TLSv1_0 => AlgorithmName::Known("TLSv1"),
+        ProtocolVersion::TLSv1_1 => AlgorithmName::Known("TLSv1.1"),
+        ProtocolVersion::TLSv1_2 => AlgorithmName::Known("TLSv1.2"),
+        ProtocolVersion::TLSv1_3 => AlgorithmName::Known("TLSv1.3"),
+        other => AlgorithmName::Code(u16::from(other)),
     }
 }
 
 /// Of a group: `X25519`, `prime256v1`.
-pub fn group(group: NamedGroup) -> Name {
+pub fn group(group: NamedGroup) -> AlgorithmName {
     let code = u16::from(group);
-    GROUPS.iter().find(|(known, _)| *known == code).map_or(Name::Code(code), |(_, name)| Name::Known(name))
+    GROUPS
+        .iter()
+        .find(|(known, _)| *known == code)
+        .map_or(AlgorithmName::Code(code), |(_, name)| AlgorithmName::Known(name))
 }
 
 /// Of a scheme of signatures: `ecdsa_secp256r1_sha256`.
-pub fn scheme(scheme: SignatureScheme) -> Name {
+pub fn scheme(scheme: SignatureScheme) -> AlgorithmName {
     let code = u16::from(scheme);
-    SCHEMES.iter().find(|(known, _)| *known == code).map_or(Name::Code(code), |(_, name)| Name::Known(name))
+    SCHEMES
+        .iter()
+        .find(|(known, _)| *known == code)
+        .map_or(AlgorithmName::Code(code), |(_, name)| AlgorithmName::Known(name))
 }
 
 /// Appends the signature schemes that a client offered, as `$ssl_sigalgs` has them: names with colons between them.
@@ -71,14 +77,14 @@ pub fn groups(offered: &[NamedGroup], out: &mut Vec<u8>) {
     list(offered.iter().map(|offered| group(*offered)), out);
 }
 
-fn list(names: impl Iterator<Item = Name>, out: &mut Vec<u8>) {
+fn list(names: impl Iterator<Item = AlgorithmName>, out: &mut Vec<u8>) {
     for (at, name) in names.enumerate() {
         if at > 0 {
             out.push(b':');
         }
         match name {
-            Name::Known(name) => out.extend_from_slice(name.as_bytes()),
-            Name::Code(code) => out.extend_from_slice(format!("0x{code:04x}").as_bytes()),
+            AlgorithmName::Known(name) => out.extend_from_slice(name.as_bytes()),
+            AlgorithmName::Code(code) => out.extend_from_slice(format!("0x{code:04x}").as_bytes()),
         }
     }
 }

@@ -140,8 +140,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// About a certificate that the first of `issuers` issued; the others stand above that one. All as DER. `None` if that is not
-    /// so, as far as names tell.
+    /// About a certificate that the first of `issuers` issued; the others stand above that one. All as DER. `None` if
+    /// that is not so, as far as names tell.
     pub fn new(certificate: &[u8], issuers: &[impl AsRef<[u8]>]) -> Option<Self> {
         let issuer = issuers.first()?.as_ref();
         let (cert, parsed) = (Certificate::parse(certificate).ok()?, Certificate::parse(issuer).ok()?);

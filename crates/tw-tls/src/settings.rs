@@ -39,8 +39,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The provider for a configuration of rustls, with `self.protocols.versions()`. One is made for each kind of settings,
-    /// and shared.
+    /// The provider for a configuration of rustls, with `self.protocols.versions()`. One is made for each kind of
+    /// settings, and shared.
     pub fn provider(&self) -> Arc<CryptoProvider> {
         let mut cipher_suites = Vec::new();
         if self.protocols.has(Protocol::Tls13) {

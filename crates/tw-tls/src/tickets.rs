@@ -97,7 +97,8 @@ enum Origin {
 }
 
 impl Tickets {
-    /// With a random key, which is replaced whenever it is older than `lifetime`, in seconds. Tickets are good for as long.
+    /// With a random key, which is replaced whenever it is older than `lifetime`, in seconds. Tickets are good for as
+    /// long.
     ///
     /// # Errors
     /// The system has no random numbers.

@@ -52,7 +52,8 @@ fn two(digits: &[u8]) -> Result<(i64, &[u8]), Malformed> {
     }
 }
 
-/// Days from 1970 to a date of the Gregorian calendar. Years begin in March, so that a leap day is the last of its year.
+/// Days from 1970 to a date of the Gregorian calendar. Years begin in March, so that a leap day is the last of its
+/// year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

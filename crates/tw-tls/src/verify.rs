@@ -28,7 +28,7 @@ mod tests;
 mod verdict;
 
 pub use authorities::{Authorities, TrustError};
-pub use client::{ClientVerifier, Demand, client_scheme};
+pub use client::{ClientVerification, ClientVerifier, client_scheme};
 use path::Path;
 pub use revocation::Crls;
 pub use verdict::Verdict;

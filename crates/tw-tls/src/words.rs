@@ -21,14 +21,14 @@ pub(crate) use suite::name as suite_name;
 
 /// Selection made by a configuration string, in order of preference.
 #[derive(Debug, Clone)]
-pub struct Selected<T> {
+pub struct Selection<T> {
     /// Selected algorithms that can be offered.
     pub chosen: Vec<T>,
     /// The words for what is never offered.
     pub never: Vec<String>,
 }
 
-impl<T> Selected<T> {
+impl<T> Selection<T> {
     /// Sentence for the configuration test, if a selected algorithm is never offered.
     pub fn note(&self) -> Option<String> {
         (!self.never.is_empty()).then(|| format!("never offered: {}", self.never.join(", ")))

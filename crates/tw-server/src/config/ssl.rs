@@ -22,7 +22,7 @@ use tw_core::pools::{Mode, PoolSettings};
 use tw_core::reach::Reach;
 use tw_disk::{Pool, PoolSize};
 
-use tw_tls::Demand;
+use tw_tls::ClientVerification;
 
 use crate::config::location::Location;
 use crate::http::Http;
@@ -132,7 +132,7 @@ struct Written {
     reject_handshake: bool,
     sign_pool: SignPool,
     early_data: EarlyData,
-    verify_client: Option<Demand>,
+    verify_client: Option<ClientVerification>,
     verify_depth: u32,
     client_certificate: Option<Word>,
     trusted_certificate: Option<Word>,
@@ -165,7 +165,7 @@ pub struct Raw {
     ssl_sign_pool: Setting<Word>,
     ssl_early_data: Setting<EarlyData>,
     ssl_dhparam: Setting<Word>,
-    ssl_verify_client: Setting<Option<Demand>>,
+    ssl_verify_client: Setting<Option<ClientVerification>>,
     ssl_verify_depth: Setting<usize>,
     ssl_client_certificate: Setting<Word>,
     ssl_trusted_certificate: Setting<Word>,
@@ -181,11 +181,11 @@ pub struct Raw {
     ssl_ocsp_cache: Setting<Option<ocsp::CacheNamed>>,
 }
 
-const VERIFY_CLIENT: &[(&str, Option<Demand>)] = &[
+const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[
     ("off", None),
-    ("on", Some(Demand::Required)),
-    ("optional", Some(Demand::Optional)),
-    ("optional_no_ca", Some(Demand::OptionalNoCa)),
+    ("on", Some(ClientVerification::Required)),
+    ("optional", Some(ClientVerification::Optional)),
+    ("optional_no_ca", Some(ClientVerification::OptionalNoCa)),
 ];
 
 const EVERYWHERE: u32 = HTTP | SERVER;

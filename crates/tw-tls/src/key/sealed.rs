@@ -165,9 +165,9 @@ const HASHES: &[(&[u8], pbkdf2::Algorithm)] = &[
 
 /// Value of `DEK-Info`: the cipher, and its initialisation vector in hexadecimal digits.
 #[derive(Debug)]
-pub(super) struct Legacy(Cbc);
+pub(super) struct LegacyEncryption(Cbc);
 
-impl Legacy {
+impl LegacyEncryption {
     pub(super) fn parse(info: &str) -> Result<Self, KeyError> {
         let (name, iv) = info.split_once(',').unwrap_or((info, ""));
         let cipher = match name.trim() {

@@ -1,4 +1,5 @@
-//! Keys of every form. The sealed ones are of `openssl`; the key inside and the pass phrase `tailwater` exist only here.
+//! Keys of every form. The sealed ones are of `openssl`; the key inside and the pass phrase `tailwater` exist only
+//! here.
 
 use super::*;
 use crate::testing::{ecdsa_key, rsa_key};

@@ -12,7 +12,7 @@ use crate::handshake;
 
 /// Requirement on a client's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Demand {
+pub enum ClientVerification {
     /// `on`: a certificate that can be trusted.
     Required,
     /// `optional`: if there is one, it can be trusted.
@@ -21,9 +21,9 @@ pub enum Demand {
     OptionalNoCa,
 }
 
-impl Demand {
+impl ClientVerification {
     /// Returns `true` if a client may proceed; `None` is one without a certificate.
-    pub fn is_met(self, verdict: Option<Verdict>) -> bool {
+    pub fn admits(self, verdict: Option<Verdict>) -> bool {
         match (self, verdict) {
             (Self::Required, None) => false,
             (_, None | Some(Verdict::Good)) => true,
@@ -44,8 +44,8 @@ pub fn client_scheme() -> Option<SignatureScheme> {
     SCHEME.take()
 }
 
-/// Asks for a certificate and lets every handshake pass in which the client has its key. Whether it can be trusted is found
-/// by [`judge`](super::judge) afterwards.
+/// Asks for a certificate and lets every handshake pass in which the client has its key. Whether it can be trusted is
+/// found by [`judge`](super::judge) afterwards.
 #[derive(Debug)]
 pub struct ClientVerifier {
     hints: Vec<DistinguishedName>,

@@ -334,17 +334,17 @@ fn a_key_that_is_too_short() {
 #[test]
 fn client_certificate_requirements() {
     for (demand, verdict, expected) in [
-        (Demand::Required, None, false),
-        (Demand::Required, Some(Verdict::Good), true),
-        (Demand::Required, Some(Verdict::SelfSigned), false),
-        (Demand::Optional, None, true),
-        (Demand::Optional, Some(Verdict::Expired), false),
-        (Demand::OptionalNoCa, None, true),
-        (Demand::OptionalNoCa, Some(Verdict::UnableToVerifyLeaf), true),
-        (Demand::OptionalNoCa, Some(Verdict::Expired), false),
-        (Demand::OptionalNoCa, Some(Verdict::KeyTooShort), false),
+        (ClientVerification::Required, None, false),
+        (ClientVerification::Required, Some(Verdict::Good), true),
+        (ClientVerification::Required, Some(Verdict::SelfSigned), false),
+        (ClientVerification::Optional, None, true),
+        (ClientVerification::Optional, Some(Verdict::Expired), false),
+        (ClientVerification::OptionalNoCa, None, true),
+        (ClientVerification::OptionalNoCa, Some(Verdict::UnableToVerifyLeaf), true),
+        (ClientVerification::OptionalNoCa, Some(Verdict::Expired), false),
+        (ClientVerification::OptionalNoCa, Some(Verdict::KeyTooShort), false),
     ] {
-        assert_eq!(demand.is_met(verdict), expected, "{demand:?} {verdict:?}");
+        assert_eq!(demand.admits(verdict), expected, "{demand:?} {verdict:?}");
     }
 }
 

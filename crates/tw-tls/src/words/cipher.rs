@@ -10,7 +10,7 @@
 use rustls::SupportedCipherSuite;
 
 use super::suite::{A, E, K, M, SUITES, Suite, V, named};
-use super::{Selected, WordError};
+use super::{Selection, WordError};
 
 /// Expansion of `DEFAULT` at the beginning of a string.
 const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
@@ -19,7 +19,7 @@ const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 ///
 /// # Errors
 /// The string is malformed, selects nothing, or only what is never offered.
-pub fn ciphers(words: &str) -> Result<Selected<SupportedCipherSuite>, WordError> {
+pub fn ciphers(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError> {
     let mut list = List::new();
     // Fedora's OpenSSL has the second word, and the packages of Fedora say it.
     let rest = match words.strip_prefix("DEFAULT").or_else(|| words.strip_prefix("PROFILE=SYSTEM")) {
@@ -44,8 +44,8 @@ pub fn default_ciphers() -> Vec<SupportedCipherSuite> {
 ///
 /// # Errors
 /// A name that is not known, or only what is never offered.
-pub fn ciphersuites(words: &str) -> Result<Selected<SupportedCipherSuite>, WordError> {
-    let mut selected = Selected { chosen: Vec::new(), never: Vec::new() };
+pub fn ciphersuites(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError> {
+    let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split(':').map(str::trim).filter(|word| !word.is_empty()) {
         let suite = named(word).filter(|suite| suite.version == V::Tls13);
         let suite = suite.ok_or_else(|| WordError::Unknown(word.to_owned()))?;
@@ -56,8 +56,8 @@ pub fn ciphersuites(words: &str) -> Result<Selected<SupportedCipherSuite>, WordE
         }
     }
     match selected {
-        Selected { chosen, never } if chosen.is_empty() && never.is_empty() => Err(WordError::NoMatch),
-        Selected { chosen, never } if chosen.is_empty() => Err(WordError::NeverOffered(never)),
+        Selection { chosen, never } if chosen.is_empty() && never.is_empty() => Err(WordError::NoMatch),
+        Selection { chosen, never } if chosen.is_empty() => Err(WordError::NeverOffered(never)),
         selected => Ok(selected),
     }
 }
@@ -182,7 +182,7 @@ impl List {
         self.items = out;
     }
 
-    fn finish(self) -> Result<Selected<SupportedCipherSuite>, WordError> {
+    fn finish(self) -> Result<Selection<SupportedCipherSuite>, WordError> {
         let List { items, wanted } = self;
         let selected = || items.iter().filter(|item| item.place == Place::In).map(|item| item.suite);
         let chosen: Vec<SupportedCipherSuite> = selected().filter_map(Suite::supported).collect();
@@ -199,7 +199,7 @@ impl List {
             }
         }
         match chosen.is_empty() {
-            false => Ok(Selected { chosen, never }),
+            false => Ok(Selection { chosen, never }),
             true if selected().next().is_some() => Err(WordError::NeverOffered(never)),
             true => Err(WordError::NoMatch),
         }

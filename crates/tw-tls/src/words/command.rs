@@ -2,7 +2,7 @@
 
 use rustls::{SignatureScheme, SupportedCipherSuite};
 
-use super::{Group, Protocol, Selected, WordError, ciphers, ciphersuites, groups, signature_algorithms};
+use super::{Group, Protocol, Selection, WordError, ciphers, ciphersuites, groups, signature_algorithms};
 
 /// A command, understood.
 #[derive(Debug, Clone)]
@@ -12,17 +12,17 @@ pub enum Command {
     /// The last version that is offered; `None` sets no bound.
     MaxProtocol(Option<Protocol>),
     /// The suites of TLS 1.3.
-    Ciphersuites(Selected<SupportedCipherSuite>),
+    Ciphersuites(Selection<SupportedCipherSuite>),
     /// The suites of TLS 1.2.
-    CipherString(Selected<SupportedCipherSuite>),
+    CipherString(Selection<SupportedCipherSuite>),
     /// The groups of the key exchange.
-    Groups(Selected<Group>),
+    Groups(Selection<Group>),
     /// The schemes of signatures.
-    SignatureAlgorithms(Selected<SignatureScheme>),
+    SignatureAlgorithms(Selection<SignatureScheme>),
     /// Tickets that a client of TLS 1.3 gets.
     NumTickets(usize),
     /// Switches, each on or off; and those that change nothing here.
-    Options(Selected<(Flag, Switch)>),
+    Options(Selection<(Flag, Switch)>),
 }
 
 /// A switch of the command Options that changes something.
@@ -41,7 +41,7 @@ pub enum Flag {
 /// State of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
-    /// `Name`, or `+Name`.
+    /// `AlgorithmName`, or `+AlgorithmName`.
     On,
     /// `-Name`.
     Off,
@@ -113,8 +113,8 @@ fn protocol(value: &str) -> Result<Option<Protocol>, WordError> {
     }
 }
 
-fn options(value: &str) -> Result<Selected<(Flag, Switch)>, WordError> {
-    let mut selected = Selected { chosen: Vec::new(), never: Vec::new() };
+fn options(value: &str) -> Result<Selection<(Flag, Switch)>, WordError> {
+    let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in value.split(',').map(str::trim) {
         let (name, switch) = match word.strip_prefix('-') {
             Some(name) => (name, Switch::Off),

@@ -5,7 +5,7 @@ use rustls::crypto::aws_lc_rs::kx_group::{
     MLKEM768, MLKEM1024, SECP256R1, SECP256R1MLKEM768, SECP384R1, X25519, X25519MLKEM768,
 };
 
-use super::{Selected, WordError};
+use super::{Selection, WordError};
 
 /// A group of rustls.
 pub type Group = &'static dyn SupportedKxGroup;
@@ -46,13 +46,13 @@ pub fn default_groups() -> Vec<Group> {
     vec![X25519MLKEM768, X25519, SECP256R1, SECP384R1]
 }
 
-/// The groups that words select: `auto`, or names with colons between them. As in OpenSSL 3.5, `?` in front of a name lets it
-/// be unknown, `*` (a key share is sent) says nothing here, and slashes separate as well.
+/// The groups that words select: `auto`, or names with colons between them. As in OpenSSL 3.5, `?` in front of a name
+/// lets it be unknown, `*` (a key share is sent) says nothing here, and slashes separate as well.
 ///
 /// # Errors
 /// A name that is not known, or only groups that are never offered.
-pub fn groups(words: &str) -> Result<Selected<Group>, WordError> {
-    let mut selected = Selected { chosen: Vec::new(), never: Vec::new() };
+pub fn groups(words: &str) -> Result<Selection<Group>, WordError> {
+    let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split([':', '/']).map(str::trim) {
         if word == "auto" || word == "DEFAULT" {
             default_groups().into_iter().for_each(|group| add(&mut selected.chosen, group));

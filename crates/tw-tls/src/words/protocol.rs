@@ -3,7 +3,7 @@
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-use super::{Selected, WordError};
+use super::{Selection, WordError};
 
 /// A version, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,8 +99,8 @@ impl Protocols {
 /// A word that is not known, or only versions that are never offered.
 pub fn protocols<'a>(
     words: impl IntoIterator<Item = &'a str>,
-) -> Result<(Protocols, Selected<Protocol>), WordError> {
-    let mut selected = Selected { chosen: Vec::new(), never: Vec::new() };
+) -> Result<(Protocols, Selection<Protocol>), WordError> {
+    let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words {
         match Protocol::named(word).ok_or_else(|| WordError::Unknown(word.to_owned()))? {
             protocol if selected.chosen.contains(&protocol) => {}

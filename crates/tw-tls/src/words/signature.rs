@@ -2,7 +2,7 @@
 
 use rustls::SignatureScheme;
 
-use super::{Selected, WordError};
+use super::{Selection, WordError};
 
 /// Names of one scheme; OpenSSL does not look at their case.
 struct Known {
@@ -69,13 +69,13 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// The schemes that words select: names with colons between them, in order of preference. `?` in front of a name lets it be
-/// unknown.
+/// The schemes that words select: names with colons between them, in order of preference. `?` in front of a name lets
+/// it be unknown.
 ///
 /// # Errors
 /// A name that is not known, or only schemes that are never used.
-pub fn signature_algorithms(words: &str) -> Result<Selected<SignatureScheme>, WordError> {
-    let mut selected = Selected { chosen: Vec::new(), never: Vec::new() };
+pub fn signature_algorithms(words: &str) -> Result<Selection<SignatureScheme>, WordError> {
+    let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split(':').map(str::trim) {
         let name = word.trim_start_matches('?');
         let known =

@@ -1,7 +1,8 @@
 //! Cipher suites of OpenSSL: names, code points, and the properties that words select them by.
 //!
-//! In the order in which OpenSSL 3.0 prefers them (`openssl ciphers -V ALL:COMPLEMENTOFALL`), with those that it does not have
-//! any more at the end. Suites with PSK and SRP are left out: no browser offers them and no server without passwords has them.
+//! In the order in which OpenSSL 3.0 prefers them (`openssl ciphers -V ALL:COMPLEMENTOFALL`), with those that it does
+//! not have any more at the end. Suites with PSK and SRP are left out: no browser offers them and no server without
+//! passwords has them.
 
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;

@@ -13,8 +13,8 @@ use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{
-    Authorities, Cache, ClientVerifier, Clock, Context, Cost, Demand, Identity, Kind, Purpose, Tickets,
-    Trust, TrustError, Within,
+    Authorities, Cache, ClientVerification, ClientVerifier, Clock, Cost, Identity, Kind, Purpose,
+    SessionIdContext, SessionsInContext, Tickets, Trust, TrustError,
 };
 
 use super::common::{ConfiguredCertificate, contents, crls, identity, passwords, shown, trusted};
@@ -65,7 +65,7 @@ pub struct Tls {
 #[derive(Debug, Clone)]
 pub struct Clients {
     /// Who gets further.
-    pub demand: Demand,
+    pub demand: ClientVerification,
     /// Who is trusted.
     pub trust: Arc<Trust>,
     /// Who asks whether they were revoked, if somebody does.
@@ -344,7 +344,7 @@ pub(super) fn tls(
     if let Some(file) = &written.key_log {
         config.key_log = Arc::new(KeyLogFile::new(file, cx));
     }
-    config.session_storage = Arc::new(Within::new(context, sessions(written, cx)));
+    config.session_storage = Arc::new(SessionsInContext::new(context, sessions(written, cx)));
     // A ticket could be used twice, and with it what was sent early. What is kept here is taken up once.
     let has_early_data = written.early_data != EarlyData::Refused && hints_are_absent;
     if has_early_data {
@@ -352,7 +352,7 @@ pub(super) fn tls(
         config.send_half_rtt_data = true;
     }
     if tickets && !has_early_data {
-        config.ticketer = Arc::new(Within::new(context, self::tickets(written, cx)?));
+        config.ticketer = Arc::new(SessionsInContext::new(context, self::tickets(written, cx)?));
     }
     // Without tickets that hold a session, there are some that name one which is kept.
     let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
@@ -363,14 +363,18 @@ pub(super) fn tls(
 }
 
 /// Whose sessions a server takes up: those of servers with the same certificates, or names of them, and the same authorities.
-fn context(written: &Written, identities: &Identities, hints: Option<&[DistinguishedName]>) -> Context {
+fn context(
+    written: &Written,
+    identities: &Identities,
+    hints: Option<&[DistinguishedName]>,
+) -> SessionIdContext {
     // One that comes by itself is another one tomorrow, and the same server.
     let own = identities.candidates.iter().filter(|candidate| !matches!(candidate.source, Source::Coming(_)));
     let own: Vec<_> = own.map(|candidate| candidate.source.identity().certified).collect();
     let leaves = own.iter().filter_map(|certified| certified.cert.first());
     let names = written.certificates.iter().filter(|_| own.is_empty());
     let parts = leaves.map(|leaf| &**leaf).chain(names.map(|name| &*name.bytes));
-    Context::of(parts.chain(hints.unwrap_or_default().iter().map(|hint| hint.as_ref())))
+    SessionIdContext::of(parts.chain(hints.unwrap_or_default().iter().map(|hint| hint.as_ref())))
 }
 
 /// As OpenSSL sends: a browser opens several connections.
@@ -448,7 +452,7 @@ pub(super) fn clients(
     cx: &mut Resolve<'_>,
 ) -> Result<Option<(Clients, Vec<DistinguishedName>)>, ConfError> {
     let Some(demand) = written.verify_client else { return Ok(None) };
-    if demand == Demand::OptionalNoCa && written.ocsp.about.is_some() {
+    if demand == ClientVerification::OptionalNoCa && written.ocsp.about.is_some() {
         let message = "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"";
         return Err(ConfError::new(message));
     }
@@ -460,7 +464,11 @@ pub(super) fn clients(
         (read(&written.client_certificate)?, read(&written.trusted_certificate)?);
     // Without one of its own it trusts nobody, as in nginx.
     let has_own = !written.certificates.is_empty();
-    if shown_to_clients.is_empty() && others.is_empty() && demand != Demand::OptionalNoCa && has_own {
+    if shown_to_clients.is_empty()
+        && others.is_empty()
+        && demand != ClientVerification::OptionalNoCa
+        && has_own
+    {
         return Err(ConfError::new(
             "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
         ));

@@ -98,7 +98,7 @@ pub(crate) fn refusal(r: &Request) -> Option<u16> {
     let verdict = secured.client.as_ref().map(|client| client.verdict);
     let standing = secured.client.as_ref().map_or(Standing::Good, |client| client.standing);
     let reading = r.head.reading();
-    match (clients.demand.is_met(verdict), standing) {
+    match (clients.demand.admits(verdict), standing) {
         (true, Standing::Good) => return None,
         (true, standing) => {
             let said =

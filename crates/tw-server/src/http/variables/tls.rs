@@ -1,8 +1,8 @@
 //! What was agreed on by TLS (nginx: ngx_http_ssl_module). On a connection without it they are missing.
 
 use tw_tls::Verdict;
-use tw_tls::certificate::Facts;
-use tw_tls::names::{self, Name};
+use tw_tls::certificate::CertificateFields;
+use tw_tls::names::{self, AlgorithmName};
 
 use super::{Request, put, put_maybe};
 use crate::config::ssl::ocsp::Standing;
@@ -182,9 +182,9 @@ fn verify(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 /// What a client's certificate says of itself.
-fn client(r: &Request, out: &mut Vec<u8>, ask: impl FnOnce(&Facts<'_>) -> String) -> Value {
+fn client(r: &Request, out: &mut Vec<u8>, ask: impl FnOnce(&CertificateFields<'_>) -> String) -> Value {
     of(r, out, |tls, out| {
-        let facts = tls.client.as_ref().and_then(|client| Facts::of(&client.der));
+        let facts = tls.client.as_ref().and_then(|client| CertificateFields::of(&client.der));
         facts.map_or(Value::Missing, |facts| put(out, ask(&facts).as_bytes()))
     })
 }
@@ -197,6 +197,6 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
-fn put_name(out: &mut Vec<u8>, name: Option<Name>) -> Value {
+fn put_name(out: &mut Vec<u8>, name: Option<AlgorithmName>) -> Value {
     name.map_or(Value::Missing, |name| put(out, name.to_string().as_bytes()))
 }
