@@ -15,7 +15,7 @@ use tw_http::{Fields, Known, Method, Name};
 
 const KEY_TEXT: &[u8] = b"http://example.com/";
 
-/// A response with nothing that can be left out.
+/// Response with only the mandatory parts.
 fn plain() -> Meta {
     let mut fields = Fields::new();
     fields.append(Known::ContentType, "text/plain");

@@ -17,7 +17,7 @@ const KEYS_PER_GROUP: usize = 6;
 const LOOPS: u64 = 4;
 const REQUESTS: usize = 6000;
 
-/// A cache whose disk is a map, and whose origin says a number that only grows.
+/// Cache whose disk is a map, and whose origin returns a growing number.
 struct Cache {
     index: Arc<Index>,
     purges: Purges,
@@ -147,7 +147,7 @@ impl Cache {
         self.groups[group].least.fetch_max(content, SeqCst);
     }
 
-    /// As the documentation of purges says.
+    /// Sweep as documented in `purge`.
     fn sweep(&self) {
         let latest = self.purges.latest();
         let (mut cursor, mut seen) = (self.index.sweep(latest), Vec::new());

@@ -4,7 +4,7 @@ use crate::error::ConfError;
 use crate::span::{Sources, Span};
 use crate::tree::{Node, Word};
 
-/// Adds a hint to an error about `node` if its words show what happened; `opens` says that a block should follow it.
+/// Adds a hint to an error about `node` if its words show the cause; `opens` is true if a block should follow.
 pub fn advise(
     error: ConfError,
     node: &Node,
@@ -33,7 +33,7 @@ pub fn advise(
     }
 }
 
-/// The hint for characters that look like those of the language: word processors and web pages put them there.
+/// Hint about typographic characters, as word processors and web pages insert them.
 fn typography(node: &Node) -> Option<String> {
     let words = || std::iter::once(&node.name).chain(&node.args);
     let has = |is: fn(char) -> bool| words().find_map(|word| word.as_str()?.chars().find(|c| is(*c)));
@@ -47,7 +47,7 @@ fn typography(node: &Node) -> Option<String> {
     ))
 }
 
-/// The hint for a directive whose last word is `word`, and which should have ended there.
+/// Hint for a directive that should have ended after `word`.
 pub(crate) fn unfinished(mut error: ConfError, word: &Word, opens: bool, text: &[u8]) -> ConfError {
     let start = word.span.end + u32::from(word.quoted);
     // The message keeps its line, which is nginx's; what is shown below it is where the character is missing.
@@ -59,7 +59,7 @@ pub(crate) fn unfinished(mut error: ConfError, word: &Word, opens: bool, text: &
     })
 }
 
-/// The number of the line on which a byte stands.
+/// Number of the line that contains a byte.
 pub(crate) fn line_of(text: &[u8], at: usize) -> usize {
     1 + text[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
 }
@@ -72,7 +72,7 @@ pub(crate) fn indentation(text: &[u8], at: usize) -> Option<usize> {
     matches!(before[..before.len() - blanks].last(), None | Some(b'\n')).then_some(blanks)
 }
 
-/// The word before the one with which another directive begins, on a line of its own.
+/// Word before one on a line of its own that begins another directive.
 fn swallowed<'n>(node: &'n Node, text: &[u8], is_directive: impl Fn(&str) -> bool) -> Option<&'n Word> {
     let before = std::iter::once(&node.name).chain(&node.args);
     let begins = |word: &Word| {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::{MemoryFiles, Reader, Tree};
 
-    /// The hint and what it points at, for the first directive of a text.
+    /// Hint and its place, for the first directive of a text.
     fn advice(text: &str, message: &str, opens: bool) -> (String, u32) {
         let mut tree = Tree::default();
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();

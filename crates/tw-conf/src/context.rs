@@ -38,7 +38,7 @@ pub const MODULE_BLOCK: Contexts = 1 << 14;
 /// Everywhere, as `include`.
 pub const ANYWHERE: Contexts = (1 << 15) - 1;
 
-/// The word nginx's documentation uses for each context, in the order of its lists.
+/// Name of each context in nginx's documentation, in the order of its lists.
 const WORDS: [(Contexts, &str); 15] = [
     (MAIN, "main"),
     (EVENTS, "events"),

@@ -38,7 +38,7 @@ impl fmt::Display for Diagnostic<'_> {
 }
 
 impl Diagnostic<'_> {
-    /// The line as it is, and what stands below it on a terminal: for files, pipes and journals.
+    /// Line with the quoted source below it: for files, pipes and journals.
     pub fn plain(&self) -> String {
         let mut out = self.to_string();
         self.below(false, &mut out);

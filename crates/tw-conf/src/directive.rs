@@ -33,7 +33,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Stores what a directive says into the settings of its block.
+/// Function that stores a directive in the settings of its block.
 pub type Setter<R> = fn(&mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;
 
 /// All there is to know about a directive whose module keeps `R` per block; [`record`] begins one.
@@ -109,14 +109,14 @@ impl DirectiveInfo {
         format!("syntax: {}{gap}{}{end}", self.name, self.syntax)
     }
 
-    /// The whole record. It comes last, so that the type of the settings is known from the list it stands in.
+    /// Completes the record. It comes last, so that the type of the settings is known from the list.
     pub const fn set<R>(self, set: Setter<R>) -> Directive<R> {
         let Self { name, syntax, contexts, args, default, since, doc } = self;
         Directive { name, syntax, contexts, args, default, since, doc, set }
     }
 }
 
-/// The beginnings of records: what a directive is called, where it stands and what it takes.
+/// Constructors of records: name, contexts and arguments.
 pub mod record {
     use std::marker::PhantomData;
 
@@ -194,7 +194,7 @@ pub mod record {
 /// Numbers of arguments that a directive takes, and whether a block follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Args {
-    /// Bit `n` is set if `n` arguments are allowed; the highest bit stands for every larger number too.
+    /// Bit `n` is set if `n` arguments are allowed; the highest bit covers every larger number too.
     counts: u32,
     block: bool,
 }
@@ -258,7 +258,7 @@ pub struct Cx<'a> {
     pub prefix: &'a [u8],
     /// The directory of the main configuration file, of which certificates, `include` and such are relative.
     pub conf_prefix: &'a [u8],
-    /// The one context in which the directive stands.
+    /// Context of the directive.
     pub context: Contexts,
 }
 

@@ -19,7 +19,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The word in the brackets of a log line.
+    /// Word in the brackets of a log line.
     pub fn word(self) -> &'static str {
         match self {
             Level::Emerg => "emerg",
@@ -50,7 +50,7 @@ pub struct ConfError {
 pub struct MissingFeature {
     /// A directive, or a variable with its `$`.
     pub name: Cow<'static, str>,
-    /// The module of nginx it belongs to.
+    /// Module of nginx that has it.
     pub module: Cow<'static, str>,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// Messages collected while a configuration is read and resolved, in the order in which they came.
+/// Messages collected while a configuration is read and resolved, in order.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     messages: Vec<ConfError>,
@@ -122,7 +122,7 @@ impl Diagnostics {
         self.push(ConfError::warn(message).at(span));
     }
 
-    /// Everything so far, first come first.
+    /// Messages so far, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfError> {
         self.messages.iter()
     }
@@ -133,8 +133,8 @@ impl Diagnostics {
     }
 }
 
-/// Merges equal messages. A message about a file that is included several times comes from each place of
-/// it; a hint says how many these are.
+/// Merges equal messages. A file that is included several times causes one message per place; a hint gives their
+/// number.
 pub fn said_once(messages: Vec<ConfError>) -> Vec<ConfError> {
     let mut counts: HashMap<(String, Option<Span>), usize> = HashMap::new();
     let mut kept = Vec::with_capacity(messages.len());

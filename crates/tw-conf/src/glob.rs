@@ -7,7 +7,7 @@ pub(crate) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The names that a pattern stands for. Directories that cannot be listed count as empty.
+/// Names that match a pattern. Directories that cannot be listed count as empty.
 pub(crate) fn expand(files: &dyn ConfFiles, pattern: &[u8]) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     expand_from(files, Vec::new(), pattern, &mut names);

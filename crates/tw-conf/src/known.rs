@@ -1,4 +1,4 @@
-//! Directives, variables and modules that nginx knows, so that one we do not have is named for what it is.
+//! Directives, variables and modules that nginx has, so that a missing one is reported as such.
 
 mod foreign;
 mod modules;
@@ -19,13 +19,13 @@ pub use modules::{is_built_in, missing_module, module_of_file};
 pub struct NginxDirective {
     /// Name of the directive.
     pub name: &'static str,
-    /// The module of nginx it belongs to.
+    /// Module of nginx that has it.
     pub module: &'static str,
     /// Contexts in which nginx allows it.
     pub contexts: Contexts,
 }
 
-/// All directives of nginx, by module; a name stands once for each module that has it.
+/// All directives of nginx, by module; a name occurs once for each module that has it.
 pub fn known() -> impl Iterator<Item = NginxDirective> + Clone {
     table::TABLE.iter().flat_map(|&(module, contexts, names)| {
         names.split_ascii_whitespace().map(move |name| NginxDirective { name, module, contexts })
@@ -47,7 +47,7 @@ pub fn missing_variable(name: &str) -> Option<ConfError> {
     Some(ConfError::new(message).missing(MissingFeature::new(format!("${name}"), module)))
 }
 
-/// The module of nginx that a directive in this context belongs to.
+/// Module of nginx that has a directive in this context.
 pub fn module_of(name: &str, context: Contexts) -> Option<&'static str> {
     let mut theirs = known().filter(|known| known.name == name && known.contexts & context != 0);
     theirs.next().map(|known| known.module)

@@ -12,7 +12,7 @@ use crate::tree::Word;
 use std::sync::Arc;
 use tw_base::Limit;
 
-/// The longest stretch of a file that one word may occupy together with what ends it: nginx's read buffer.
+/// Largest length of one word with its end: nginx's read buffer.
 pub const MAX_PARAMETER_SIZE: usize = 4096;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
@@ -97,7 +97,7 @@ impl Lexer {
         (rest.get(least + most) == Some(&b'}')).then_some(least + most + 2)
     }
 
-    /// The next directive or brace. After an error or `End` there is nothing more to ask.
+    /// Next directive or brace. Must not be called after an error or `End`.
     pub(crate) fn next(&mut self) -> Result<Item, ConfError> {
         let mut words = Vec::new();
         loop {
@@ -143,7 +143,8 @@ impl Lexer {
         Ok(())
     }
 
-    /// A word in quotes. After it must come a blank, the end of the directive, or a `)`, which begins a new word.
+    /// Reads a quoted word. It must be followed by a blank, the end of the directive, or a `)`, which begins a new
+    /// word.
     fn quoted(&mut self, quote: u8) -> Result<Word, ConfError> {
         let mut started = Start { pos: self.pos + 1, line: self.line, quote: Some(quote) };
         self.bump();
@@ -174,7 +175,7 @@ impl Lexer {
         Ok(word)
     }
 
-    /// A word without quotes, which a blank, `;` or `{` ends.
+    /// Reads an unquoted word, up to a blank, `;` or `{`.
     fn unquoted(&mut self, start: usize) -> Result<Word, ConfError> {
         let started = Start { pos: start, line: self.line, quote: None };
         let mut after_dollar = false;

@@ -5,7 +5,7 @@ pub(crate) fn opens_lua(name: &[u8]) -> bool {
     name.ends_with(b"_by_lua_block")
 }
 
-/// Place of the `}` that closes a block of Lua whose text begins at `start`; `None` if nothing closes it.
+/// Offset of the `}` that closes a block of Lua whose text begins at `start`; `None` if it is not closed.
 pub(crate) fn end_of_block(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     let mut depth = 0_usize;

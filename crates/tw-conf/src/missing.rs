@@ -60,7 +60,7 @@ impl<'a> MissingList<'a> {
         self.modules.iter().map(|module| module.names.len()).sum()
     }
 
-    /// Both in words: `5 directives and 1 variable`.
+    /// Summary as text: `5 directives and 1 variable`.
     pub fn summary(&self) -> String {
         let names = || self.modules.iter().flat_map(|module| &module.names);
         let variables = names().filter(|name| name.name.starts_with('$')).count();

@@ -58,9 +58,9 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Reads configuration texts into a [`Tree`].
 ///
-/// Reading goes on after what is wrong, as far as it can: a file that is missing, the rest of a file that is broken.
-/// Each failure is kept in [`Tree::failures`], and a [marker](Node::failure) stands in its place, so that mistakes
-/// before it are found, too.
+/// Reading continues after an error as far as possible: a missing file, or the rest of a broken one. Each failure is
+/// kept in [`Tree::failures`], and a [marker](Node::failure) takes its place, so that earlier mistakes are found,
+/// too.
 pub struct Reader<'a> {
     files: &'a dyn ConfFiles,
     conf_prefix: &'a [u8],
@@ -85,19 +85,19 @@ impl<'a> Reader<'a> {
         self
     }
 
-    /// Has these files, names and texts, where there is none of that name: beside the main file, or where packages of
-    /// nginx have them.
+    /// Adds built-in files, which are used if there is no file of that name beside the main file or where packages of
+    /// nginx have it.
     #[must_use]
     pub fn built_in(mut self, files: &'a [(&'a str, &'a str)]) -> Self {
         self.built_in = files;
         self
     }
 
-    /// Adds the directives of a file, which may wait for the disk.
+    /// Adds the directives of a file. May wait for the disk.
     ///
     /// # Errors
-    /// The first failure: the file or one it includes cannot be read, or is wrong by itself; unknown directives are
-    /// not looked at here. If the file itself cannot be read, nothing is added.
+    /// The first failure: the file or an included one cannot be read or parsed; unknown directives are not reported
+    /// here. If the file itself cannot be read, nothing is added.
     pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.open(name)?;

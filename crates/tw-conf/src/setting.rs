@@ -217,7 +217,7 @@ impl Setting<u32> {
     }
 }
 
-/// Directives of a block that are accepted and change nothing: each still may stand only once.
+/// Directives of a block that are accepted without effect; each is allowed only once.
 #[derive(Clone, Debug, Default)]
 pub struct IneffectiveDirectives(Vec<Box<[u8]>>);
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub struct Span {
     /// Index of the text in [`Sources`].
     pub file: u32,
-    /// The line nginx names in a message: counted from 1, the line on which the *directive's* `;` or `{` stands,
-    /// for each of its words too. The word's own line follows from `start`.
+    /// Line in nginx's messages, counted from 1: the line of the *directive's* `;` or `{`, for each of its words too.
+    /// The word's own line follows from `start`.
     pub line: u32,
     /// First byte.
     pub start: u32,

@@ -1,6 +1,6 @@
 //! "Did you mean": the nearest of a list of words.
 
-/// As many letters may differ in a long word: more, and it is another word.
+/// Largest edit distance of a suggestion, also for long words.
 const MAX_DISTANCE: usize = 3;
 
 /// Switch for suggestions of similar names.
@@ -8,12 +8,11 @@ const MAX_DISTANCE: usize = 3;
 pub enum Guess {
     /// Suggest the most similar name, if one is similar enough.
     Nearest,
-    /// Nobody needs it.
+    /// Not needed.
     None,
 }
 
-/// The nearest word to a misspelt one, if one is near enough to be meant: at most a third of its letters differ.
-/// The first of equally near ones wins.
+/// Most similar word, if at most a third of its letters differ. The first of equally similar ones wins.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().collect();
     let limit = (word.len() / 3).min(MAX_DISTANCE);

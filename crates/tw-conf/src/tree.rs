@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// The file of what is in no file: there are never so many.
+/// File number of nodes that are in no file; there are never so many files.
 const NO_FILE: u32 = u32::MAX;
 
 /// A whole configuration: the `-g` directives first, then the main file with its includes in place.
@@ -17,11 +17,11 @@ const NO_FILE: u32 = u32::MAX;
 pub struct Tree {
     /// The directives of the main context, in order.
     pub nodes: Vec<Node>,
-    /// The texts they came from.
+    /// Texts of the nodes.
     pub sources: Sources,
-    /// Everything that could not be read, in order; [markers](Node::failure) stand in its place.
+    /// Failures of reading, in order; [markers](Node::failure) take their place in the tree.
     pub failures: Vec<ConfError>,
-    /// Notes about what was read.
+    /// Notes about the texts.
     pub notes: Vec<ConfError>,
     /// Files, by their index in the sources, of which a brace is missing or too many.
     pub unbalanced: Vec<u32>,
@@ -120,7 +120,7 @@ impl fmt::Display for Word {
 }
 
 impl Node {
-    /// Makes the node that stands in the place of the failure of this number.
+    /// Makes the marker node of a failure.
     pub(crate) fn marker(failure: usize) -> Self {
         let span = Span { file: NO_FILE, line: 0, start: failure as u32, end: failure as u32 };
         Self {
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The number of the failure ([`Tree::failures`]) in whose place this stands; directives have none.
+    /// Number of the failure ([`Tree::failures`]) that this marker stands for; `None` for directives.
     pub fn failure(&self) -> Option<usize> {
         (self.span.file == NO_FILE).then_some(self.span.start as usize)
     }
@@ -262,8 +262,8 @@ impl Node {
     }
 }
 
-/// Writes directives one per line, blocks indented by four spaces. What comes out reads as the same tree, but for
-/// places, comments and the way words were quoted.
+/// Writes directives one per line, blocks indented by four spaces. The output reads as the same tree, except for
+/// places, comments and quoting.
 pub fn write_nodes(nodes: &[Node], out: &mut Vec<u8>) {
     write_indented(nodes, 0, out);
 }
@@ -290,7 +290,7 @@ fn write_indented(nodes: &[Node], depth: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a word as it is if it then reads as the same, else in double quotes.
+/// Writes a word unquoted if it reads as the same, else in double quotes.
 fn write_word(word: &Word, out: &mut Vec<u8>) {
     let plain = |(at, &byte): (usize, &u8)| match byte {
         b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b'}' | b'"' | b'\'' | b'#' => false,

@@ -1,7 +1,7 @@
 //! Golden files: a configuration, a line `---`, and the expected result; `UPDATE=1` rewrites the part after the line.
 //!
-//! `golden/syntax/*.conf` show the tree with the line nginx would name for each directive, `golden/check/*.conf` what
-//! the small set of directives below says. `=== NAME` begins another file, `=== -g` the text of that option.
+//! `golden/syntax/*.conf` show the tree with nginx's line for each directive, `golden/check/*.conf` the messages for
+//! the small set of directives below. `=== NAME` begins another file, `=== -g` the text of that option.
 
 use std::fmt::Write as _;
 use std::io;
@@ -72,7 +72,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Applies the directives of a block, shows what they set, and goes on after errors.
+    /// Applies the directives of a block, shows their settings, and continues after errors.
     fn block(&mut self, nodes: &[Node], context: Contexts) {
         let mut raw = Raw::default();
         for node in nodes {

@@ -17,7 +17,7 @@ const AWAKE: u8 = 0;
 const LINGERING: u8 = 1;
 /// The writer waits to be woken.
 const ASLEEP: u8 = 2;
-/// The writer has gone.
+/// The writer has ended.
 const CLOSED: u8 = 3;
 
 /// Result of closing a sink.
@@ -26,7 +26,7 @@ const CLOSED: u8 = 3;
 pub enum CloseResult {
     /// Every queued line was written.
     Written,
-    /// The log could not take them in time; what is missing is lost when the process ends.
+    /// The log was too slow; the unwritten lines are lost when the process ends.
     Late,
 }
 
@@ -149,8 +149,8 @@ impl WriterCommands {
         pending.close || pending.reopen.is_some()
     }
 
-    /// Rests at most `span` (`None`: for ever) unless `is_due` says that there is work already. Returns after a command,
-    /// a wake-up, the span, or for no reason.
+    /// Sleeps at most `span` (`None`: without limit) unless `is_due` returns `true`. Returns after a command, a
+    /// wake-up, the span, or spuriously.
     pub(crate) fn sleep(&self, rest: SleepState, span: Option<Duration>, is_due: impl FnOnce() -> bool) {
         // SeqCst: whoever adds a line after `is_due` has looked sees this state and wakes us.
         self.state.store(rest as u8, SeqCst);

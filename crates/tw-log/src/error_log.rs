@@ -57,7 +57,7 @@ impl ErrorLog {
         Self { targets: targets.into(), max }
     }
 
-    /// A log that writes nothing.
+    /// Makes a log without targets.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Vec::new())
@@ -72,8 +72,9 @@ impl ErrorLog {
 
     /// Writes `2026/11/20 11:00:00 [error] PID#TID: *CONNECTION message`, cut at [`LINE_MAX`].
     ///
-    /// Control characters are escaped as `\x0A`, so that nothing a peer sent can forge a line. Reads the clock; never
-    /// waits; allocates only for syslog. Use the macros ([`crate::error!`] and its sisters), which ask [`ErrorLog::enabled`] first.
+    /// Control characters are escaped as `\x0A`, so that no peer can forge a line. Reads the clock; never waits;
+    /// allocates only for syslog. Use the macros ([`crate::error!`] and the like), which check [`ErrorLog::enabled`]
+    /// first.
     pub fn write(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
         if self.enabled(level) {
             self.write_to(LineTargets::Admitting, level, connection, message);

@@ -24,7 +24,7 @@ impl Escape {
         }
     }
 
-    /// Appends `value`, or what stands for a missing one, to `out`. Allocates only if `out` has to grow.
+    /// Appends `value`, or the replacement of a missing one, to `out`. Allocates only if `out` has to grow.
     pub fn push(self, out: &mut Vec<u8>, value: Option<&[u8]>) {
         let start = out.len();
         match value {
@@ -36,15 +36,15 @@ impl Escape {
         }
     }
 
-    /// Appends what stands for a missing value.
+    /// Appends the replacement of a missing value.
     pub fn push_missing(self, out: &mut Vec<u8>) {
         if self == Self::Default {
             out.push(b'-');
         }
     }
 
-    /// Escapes a value that is already there, from `start` to the end of `out`. Most values need nothing: then it only
-    /// looks at them. Allocates only if `out` has to grow.
+    /// Escapes a value in place, from `start` to the end of `out`. Most values need no escaping and are only scanned.
+    /// Allocates only if `out` has to grow.
     pub fn escape(self, out: &mut Vec<u8>, start: usize) {
         match self {
             Self::Default => escape_from(out, start, is_special, |out, byte| out.extend(hex(byte))),

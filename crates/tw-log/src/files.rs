@@ -20,7 +20,7 @@ const PARTS_MAX: usize = 1024;
 /// Time limit for a file that is not ready (a pipe) before its lines are dropped.
 const READY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// A line and where it goes.
+/// Line with its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// The file.
@@ -149,7 +149,7 @@ impl Opened {
         }
     }
 
-    /// Closes what was not used for too long. Returns after how long that has to be looked at again.
+    /// Closes files that were unused for too long. Returns the time until the next sweep.
     pub(crate) fn sweep(&mut self) -> Option<Duration> {
         self.cache.as_mut().and_then(|cache| cache.sweep(Instant::now()))
     }
@@ -270,7 +270,7 @@ impl Cache {
         self.order.insert(order, path.into());
     }
 
-    /// Forgets what was not used for too long.
+    /// Removes files that were unused for too long. Returns the time until the next sweep.
     fn sweep(&mut self, now: Instant) -> Option<Duration> {
         while let Some(oldest) = self.order.first_entry() {
             let used = self.names.get(oldest.get()).map(|entry| entry.used);

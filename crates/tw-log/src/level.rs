@@ -36,7 +36,7 @@ impl Level {
         Self::Debug,
     ];
 
-    /// The word in the configuration and in the log.
+    /// Name in the configuration and in the log.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Level {
         }
     }
 
-    /// The level of a word of `error_log`, or `None` if it names no level.
+    /// Level of a word of `error_log`, or `None` if it names no level.
     #[must_use]
     pub fn parse(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.word().as_bytes() == word)

@@ -14,7 +14,7 @@ use rustix::io::{Errno, pwrite};
 
 use crate::target::Memory;
 
-/// Stands behind the newest line. The line after it may be cut.
+/// Mark after the newest line. The line after it may be cut.
 const MARK: &[u8] = b"--- the newest line is above, the oldest below ---\n";
 /// The kernel takes no longer names.
 const NAME_MAX: usize = 200;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tw_base::Errno;
 
-/// A log that could not be opened; displays as nginx words it.
+/// Failure to open a log; displays as in nginx.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenError {
     /// The call that failed: `open()`, or `pthread_create()` for its writer.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tw_base::{Limit, Whole, WholeGuard};
 
-/// Bytes a sink may hold that are not yet written, unless the operator says otherwise.
+/// Default limit of bytes that a sink holds unwritten.
 ///
 /// 1 MiB is about 5,000 access log lines: a tenth of a second at 50,000 requests a second.
 pub const RING_SIZE_DEFAULT: usize = 1 << 20;
@@ -53,7 +53,7 @@ const SPINS: usize = 64;
 pub enum PushResult {
     /// Queued: the line will be written.
     Queued,
-    /// The ring is full, or the log closed; the line is gone and counted.
+    /// Dropped and counted, because the ring is full or the log closed.
     Dropped,
 }
 
@@ -135,7 +135,7 @@ impl Pool {
     }
 }
 
-/// One half of a shard: what was appended since the writer last took it.
+/// One half of a shard: lines appended since the writer last took it.
 #[derive(Debug, Default)]
 struct Side {
     chunks: Vec<Chunk>,
@@ -244,7 +244,7 @@ impl Ring {
         }
     }
 
-    /// Gives back the memory of what was taken.
+    /// Returns the chunks to the pool.
     pub(crate) fn give_back(&self, taken: &mut TakenLines) {
         taken.lines = 0;
         taken.chunks.drain(..).for_each(|chunk| self.pool.put(chunk));
@@ -271,7 +271,7 @@ impl Shard {
     }
 }
 
-/// Locks what only takes single assignments: whatever happened to the last owner, it is whole.
+/// Locks data that is only assigned as a whole, so that a panic cannot leave it half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) ring: Ring,
     pub(crate) counts: Counts,
     pub(crate) commands: WriterCommands,
-    /// Lines came that shall not wait for a batch to fill.
+    /// True if lines were added that must not wait for a batch to fill.
     pub(crate) urgent: AtomicBool,
     /// Log for failures of the writer; weak, because an error log holds sinks.
     pub(crate) reports: Weak<Mutex<ErrorLog>>,
@@ -133,8 +133,8 @@ impl Sink {
         Self(Arc::new(Handle(Arc::new(shared))))
     }
 
-    /// Copies one line, with its line feed, into the ring; one message without it, if the sink is a syslog server. Never
-    /// waits, whatever the log does; any thread.
+    /// Copies one line, with its line feed, into the ring; a message without it, if the sink is a syslog server.
+    /// Never waits; callable from any thread.
     pub fn push(&self, line: &[u8]) -> PushResult {
         self.push_parts(&[line])
     }
@@ -160,8 +160,8 @@ impl Sink {
         pushed
     }
 
-    /// A line for the file at `path`, if the sink is one of [`Target::Files`]. It is written only if the directory `root`
-    /// exists, and what may be on the way to it is what `links` says. `path` has no NUL.
+    /// Queues a line for the file at `path`, if the sink is one of [`Target::Files`]. It is written only if the
+    /// directory `root` exists, and the path satisfies `links`. `path` has no NUL.
     pub fn push_to(&self, path: &[u8], root: &[u8], links: Links, line: &[u8]) -> PushResult {
         self.push_parts(&[&files::head(path, root, links), path, root, line])
     }
@@ -171,7 +171,7 @@ impl Sink {
         Writer::start(&self.0.0)
     }
 
-    /// Lets the writer thread open its files again after what is queued (log rotation). Does not wait.
+    /// Makes the writer thread open its files again after the queued lines (log rotation). Does not wait.
     pub fn reopen(&self) {
         self.0.0.commands.reopen(ReopenFile::Again);
     }
@@ -181,9 +181,9 @@ impl Sink {
         self.0.0.commands.reopen(ReopenFile::Open(file));
     }
 
-    /// Writes what is queued and ends the writer, but waits at most until `deadline`; later lines are dropped.
+    /// Writes the queued lines and ends the writer, waiting at most until `deadline`; later lines are dropped.
     ///
-    /// Returns whether all was written. Waits for the disk: not on a loop thread.
+    /// Waits for the disk: not on a loop thread.
     pub fn flush_and_close(&self, deadline: Instant) -> CloseResult {
         // A log that was never started, as in a test of the configuration, still gets its lines.
         if self.0.0.ring.is_pending() && self.start().is_err() {

@@ -98,7 +98,8 @@ impl Sinks {
         self.all().iter().try_for_each(start)
     }
 
-    /// Lets every writer open its path again (log rotation), or go on in what was handed over for it. Does not wait.
+    /// Makes every writer open its path again (log rotation), or continue in the file handed over for it. Does not
+    /// wait.
     pub fn reopen(&self) {
         for sink in self.all() {
             match self.handed(sink.target()) {

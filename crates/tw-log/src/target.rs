@@ -72,9 +72,9 @@ pub struct CacheConfig {
 pub enum Links {
     /// Symbolic links are followed.
     Follow,
-    /// One behind the first so many bytes of the path is refused.
+    /// A link after the first so many bytes of the path is refused.
     Refuse(u32),
-    /// One behind the first so many bytes of the path is refused unless its owner owns what it leads to.
+    /// A link after the first so many bytes of the path is refused unless its owner owns its target.
     SameOwner(u32),
 }
 

@@ -64,7 +64,7 @@ pub fn push_msec(out: &mut Vec<u8>, unix_s: i64, ms: u16) {
 
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
-/// The system's time zone as it was when first asked for, which waits for the disk; opening a log asks.
+/// Time zone of the system when first used, which waits for the disk; opening a log does that.
 pub fn zone() -> &'static TimeZone {
     ZONE.get_or_init(TimeZone::system)
 }

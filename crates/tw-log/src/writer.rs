@@ -7,10 +7,11 @@
 //!                           └ linger
 //! ```
 //!
-//! A quiet log is written line by line at once, and so are the first lines of a burst. Under load, lines gather while the writer lingers, so that the wake-up
-//! and the `write()` are paid once per batch; `buffer=` and `flush=` linger before the write as well. A failed write is
-//! tried again every second with nothing lost; what the ring cannot hold meanwhile is dropped there and counted. What goes
-//! to a syslog server or to files with variables in their names is tried once: others behind it need not wait for it.
+//! A quiet log is written line by line at once, and so are the first lines of a burst. Under load, lines gather while the
+//! writer lingers, so that the wake-up and the `write()` are paid once per batch; `buffer=` and `flush=` linger before the
+//! write as well. A failed write is repeated every second with nothing lost; lines that the ring cannot hold meanwhile
+//! are dropped there and counted. A write to a syslog server, or to files with variables in their names, is tried once:
+//! the lines for others need not wait for it.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,13 +67,13 @@ const FLAT_KEEP: usize = 64 * 1024;
 
 /// Result of writing a batch.
 enum Wrote {
-    /// Nothing of it is left.
+    /// Everything was written.
     All,
     /// The log failed, or it is not ready and a command is pending.
     Part,
 }
 
-/// One writer and what it alone uses.
+/// Writer of one sink, with the state that only it uses.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     output: Output,
@@ -213,7 +214,7 @@ impl Writer {
         self.shared.commands.sleep(SleepState::Sleep, span, || self.shared.ring.is_pending());
     }
 
-    /// Writes what was taken. What a stream does not take stays in the batch.
+    /// Writes a batch. Bytes that a stream does not accept stay in the batch.
     fn write_batch(&mut self) -> Wrote {
         if self.batch.chunks.is_empty() {
             return Wrote::All;
@@ -338,7 +339,7 @@ impl Writer {
         self.finish()
     }
 
-    /// Says that the server could not be reached, unless that was said lately.
+    /// Reports that the server could not be reached, unless that was reported recently.
     fn report_failed_send(&mut self, failed: &SendError) {
         self.shared.counts.failed.add(1);
         if is_due(&mut self.failure_reported, REPORT_EVERY)
@@ -427,7 +428,7 @@ impl Writer {
         }
     }
 
-    /// Says that the log could not be written, unless that was said lately.
+    /// Reports that the log could not be written, unless that was reported recently.
     fn report_failed_write(&mut self, errno: Errno) {
         if is_due(&mut self.failure_reported, REPORT_EVERY) {
             let (name, errno) = (self.shared.name(), tw_base::Errno::from(errno));

@@ -68,7 +68,7 @@ fn fill(sink: &Sink) -> u64 {
     (0..).find(|n| sink.push(format!("line {n}\n").as_bytes()) == PushResult::Dropped).unwrap()
 }
 
-/// Reads what is in the pipe, without waiting.
+/// Reads the available bytes of the pipe, without waiting.
 fn read_some(reader: &mut File, into: &mut Vec<u8>) {
     // An error is EAGAIN: nothing there now.
     let _ = reader.read_to_end(into);

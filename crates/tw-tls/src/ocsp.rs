@@ -170,7 +170,6 @@ impl Question {
     /// Verifies a response, as DER, at `now`, in seconds since 1970. Checks some signatures: 0.05 to 0.3 ms each.
     ///
     /// # Errors
-    ///
     /// The response is not valid.
     pub fn read(&self, response: &[u8], now: u64) -> Result<Reply, OcspError> {
         if response.len() > REPLY_SIZE_MAX {

@@ -13,18 +13,17 @@ use crate::policy::{Duties, Lifetime};
 /// least the first 144.
 ///
 /// # Errors
-///
 /// The file is not one of ours.
 pub fn needed(input: &[u8]) -> Result<usize, FormatError> {
     let numbers = Numbers::of(input)?;
     Ok(numbers.used)
 }
 
-/// Reads a header. `input` has at least as many bytes as [`needed`] says, and may have more; `file_size` is that of
-/// the whole file. The texts share the memory of `input`; only the list of fields is allocated.
+/// Reads a header. `input` has at least as many bytes as [`needed`] returned, and may have more; `file_size` is that
+/// of the whole file. The texts share the memory of `input`; only the list of fields is allocated.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault found.
 pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
     let numbers = Numbers::of(input)?;
     let header = input.get(..numbers.used).ok_or(FormatError::Short)?;

@@ -20,7 +20,7 @@ pub enum EncodeError {
 }
 
 impl EncodeError {
-    /// The word for logs, e.g. `no-room`.
+    /// Word for logs, e.g. `no-room`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl fmt::Display for EncodeError {
     }
 }
 
-/// The size that the header of a new file gets ([`Meta::header_size`]): what it takes and some room, rounded up.
+/// Size that the header of a new file gets ([`Meta::header_size`]): its length and some room, rounded up.
 ///
 /// # Errors
 /// A text is too long for any file.
@@ -48,10 +48,10 @@ pub fn place(meta: &Meta) -> Result<u32, EncodeError> {
     if size <= HEADER_MAX { Ok(size) } else { Err(EncodeError::TooLong) }
 }
 
-/// Appends the header: [`Meta::header_size`] bytes, zeros behind what is used.
+/// Appends the header: [`Meta::header_size`] bytes, padded with zeros.
 ///
 /// # Errors
-/// [`EncodeError::NoRoom`] if it does not fit into its place, and what [`place`] refuses. Nothing is appended then.
+/// [`EncodeError::NoRoom`] if it does not fit into its place, and the errors of [`place`]. Nothing is appended then.
 pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let used = used(meta)?;
     let size = usize::try_from(meta.header_size).map_err(|_| EncodeError::NoRoom)?;

@@ -57,7 +57,7 @@ pub(super) const BODY_LEN_MAX: u64 = i64::MAX as u64;
 /// The size of a header is a multiple of this. A small response and its header share a block of 4096 bytes.
 pub const HEADER_UNIT: u32 = 512;
 
-/// Room behind what a header has at first, in bytes: a 304 may bring a longer `Date` form, `Expires` or tag.
+/// Room reserved after a new header, in bytes: a 304 may bring a longer form of `Date`, `Expires` or an entity tag.
 pub(super) const ROOM: usize = 96;
 
 /// Bytes of a header.

@@ -40,9 +40,9 @@ pub enum FormatError {
     Short,
     /// The header's checksum is another.
     Checksum,
-    /// The checksum of what is written at the end of a fill is another.
+    /// The checksum of the bytes written at the end of a fill does not match.
     StateChecksum,
-    /// The fill has not come to its end.
+    /// The fill did not complete.
     Unfinished,
     /// The lengths of the parts of the header do not add up, or one is beyond its limit.
     Length,
@@ -52,7 +52,7 @@ pub enum FormatError {
     Status,
     /// A field has a name or a value that no field can have.
     Field,
-    /// The body is shorter or longer than the header says.
+    /// The length of the body differs from that in the header.
     Size,
     /// In a file of nginx: the key is not where it should be, or has another checksum.
     KeyText,
@@ -61,7 +61,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// The word for logs, e.g. `checksum`.
+    /// Word for logs, e.g. `checksum`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -47,17 +47,16 @@ pub fn is_nginx(input: &[u8]) -> bool {
 /// first 336.
 ///
 /// # Errors
-///
 /// The file is not one of nginx's.
 pub fn needed(input: &[u8]) -> Result<usize, FormatError> {
     Header::of(input).map(|header| header.body_start)
 }
 
-/// Reads what stands in front of the body; `file_size` is that of the whole file. Fields that concern the connection
-/// to the origin are left out. Cost: one MD5, and a copy of the fields; it is for taking a cache over, not for hits.
+/// Reads the part before the body; `file_size` is that of the whole file. Connection-specific fields are left out.
+/// Cost: one MD5, and a copy of the fields; it is for taking a cache over, not for hits.
 ///
 /// # Errors
-/// The first thing that is wrong; [`FormatError::Head`] for a response that did not come by HTTP.
+/// The first fault found; [`FormatError::Head`] for a response that is not HTTP.
 pub fn decode(input: &[u8], file_size: u64) -> Result<Meta, FormatError> {
     let header = Header::of(input)?;
     let input = input.get(..header.body_start).ok_or(FormatError::Short)?;

@@ -27,8 +27,8 @@ pub struct Claim {
     sequence: u64,
 }
 
-/// The permit to put a file in its place, which one fill of a key has at a time. Dropping it gives that up: no file
-/// may be left behind.
+/// Permit to put a file in place, which one fill of a key has at a time. After dropping it no file may be left
+/// behind.
 #[must_use = "dropping it gives up"]
 pub struct Commit(Claim);
 
@@ -139,7 +139,6 @@ impl Commit {
     /// Returns the entry that was evicted to make room in memory, if any.
     ///
     /// # Errors
-    ///
     /// The key was purged meanwhile, or the file may have been removed in place of another ([`Index::unlinked`]). The
     /// caller deletes the file and then drops this permit.
     pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<RemovedEntry>, Self> {

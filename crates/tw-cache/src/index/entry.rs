@@ -7,7 +7,7 @@ use crate::Key;
 /// State of an entry: a file, or only a use count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryState {
-    /// Nothing on disk: its uses are counted, or it is being filled for the first time.
+    /// No file: uses are counted, or the first fill is in progress.
     Count,
     /// A file.
     File,
@@ -22,11 +22,11 @@ pub struct IndexEntry {
     pub sequence: u64,
     /// No purge up to this number concerns it: what to ask for the verdict of.
     pub checked: u64,
-    /// A variant of this entry counts only if its own sequence is not smaller: an exact purge of this key purges
-    /// them, too. An entry that went and came again knows nothing of what was before, so older variants are not used
-    /// then, either.
+    /// Lower bound for variants: a variant of this entry is used only if its own sequence number is not smaller, so
+    /// an exact purge of this key purges its variants, too. An entry that was removed and added again starts with a
+    /// new bound, so older variants are not used then, either.
     pub since: u64,
-    /// Bytes on disk, as they were told.
+    /// Bytes on disk, as reported.
     pub size: u64,
     /// Time at which the response becomes stale.
     pub valid_until: u32,
@@ -76,8 +76,8 @@ pub struct PurgeOutcome {
     pub sequence: u64,
     /// Entry whose file has to be deleted before the purge is acknowledged, so that it survives a restart.
     pub gone: Option<RemovedEntry>,
-    /// A file that is older than the purge is being put in its place: it is removed when that is done, and a server
-    /// that ends before that leaves it. Who says that the purge is done has to write it down
+    /// True if a file that is older than the purge is being put in place: it is removed afterwards, but a server that
+    /// ends before that leaves it. To acknowledge the purge, the caller has to record it
     /// ([`Purges::purge_key`](crate::Purges::purge_key)).
     pub is_placing: bool,
 }
@@ -113,7 +113,7 @@ pub struct ScannedEntry {
     pub key: Key,
     /// State of the entry.
     pub found: IndexEntry,
-    /// No fill of it that goes on began before; `None` without any.
+    /// Smallest sequence number of the fills in progress; `None` without any.
     pub claimed_since: Option<u64>,
 }
 
@@ -139,7 +139,7 @@ pub struct ScanCursor {
 pub enum Progress {
     /// There may be more to do.
     More,
-    /// There is nothing left to do, or what is left is held by fills.
+    /// Nothing is left to do, or only entries that are held by fills.
     Done,
 }
 

@@ -28,7 +28,7 @@ struct Left {
 /// State of the entries that left an index before some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalState {
-    /// Nothing.
+    /// No file is left.
     Nothing,
     /// Files that are being deleted.
     Files,
@@ -70,7 +70,7 @@ impl Removals {
 }
 
 impl PendingRemoval {
-    /// The file is gone, or belongs to another entry by now.
+    /// The file was deleted, or belongs to another entry by now.
     pub(super) fn deleted(mut self) {
         self.is_deleted = true;
     }

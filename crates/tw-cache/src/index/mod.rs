@@ -66,7 +66,7 @@ pub use queue::EvictionPolicy;
 /// Parts of an index that are locked one by one: a few for each loop of a large machine.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 6;
-/// Bytes for an entry, with its part of the hash table and of what is allocated and empty.
+/// Bytes for an entry, including its part of the hash table and of unused capacity.
 const ENTRY_SIZE: u64 = 96;
 /// Entries that are looked at or taken before a lock is given back.
 const STEP_ENTRIES: usize = 32;
@@ -157,7 +157,7 @@ impl Index {
         index
     }
 
-    /// Another limit, in bytes: for the next generation of a configuration. Nothing is dropped by this.
+    /// Sets another limit, in bytes, for the next generation of a configuration. Removes nothing.
     pub fn set_memory_max(&self, memory_max: u64) {
         self.entries_max.store((memory_max / ENTRY_SIZE).max(1), Relaxed);
     }
@@ -198,7 +198,7 @@ impl Index {
         UseCount { uses: uses.unwrap_or(1), pushed_out: self.make_room(now) }
     }
 
-    /// Takes an entry out, whatever it has.
+    /// Removes an entry, with or without a file.
     pub fn remove(&self, key: Key) -> Option<RemovedEntry> {
         self.remove_if(key, |_| true)
     }
@@ -222,9 +222,9 @@ impl Index {
         })
     }
 
-    /// Purges one key, hard, and its variants ([`IndexEntry::since`]): nothing that began to be fetched before this
-    /// is used or stored from now on. As long as files may be on disk that no scan has found yet, the caller deletes
-    /// the file of the key whether it is known or not.
+    /// Purges one key, hard, and its variants ([`IndexEntry::since`]): no response whose fetch began before is used
+    /// or stored from now on. While there may be files on disk that no scan has found, the caller deletes the file of
+    /// the key even if it has no entry.
     pub fn purge(&self, key: Key) -> PurgeOutcome {
         self.with(key, |shard, hash| {
             // In the lock, as claims are numbered: each fill of this key comes wholly before or wholly after.
@@ -241,8 +241,9 @@ impl Index {
         })
     }
 
-    /// The file of this key was removed, and no entry led to it. One that came into its place meanwhile may have gone
-    /// with it: it is taken out, or will not be stored. What it had then, the caller has to remove once more.
+    /// Handles the removal of a file without an entry. A successor put in place meanwhile may have been removed with
+    /// it: its entry is removed, or will not be stored. The caller has to delete the file of the returned entry once
+    /// more.
     #[must_use]
     pub fn unlinked(&self, key: Key) -> Option<RemovedEntry> {
         self.with(key, |shard, hash| {
@@ -285,8 +286,8 @@ impl Index {
         });
     }
 
-    /// Adds what was found on disk, as if used now, unless there is a file already. Who counted its uses before it
-    /// was found may have made the entry: variants that are older than that are not used then.
+    /// Adds an entry found on disk, as if used now, unless it has a file already. Counting of uses may have made the
+    /// entry before; variants that are older than that are not used.
     pub fn load(&self, known: &LoadedEntry, now: u32) -> LoadOutcome {
         let key = known.key;
         let is_added = self.with(key, |shard, hash| {
@@ -336,8 +337,8 @@ impl Index {
         Progress::Done
     }
 
-    /// Takes the least recently used entries until so much is free (or those that the [`EvictionPolicy`] says), and
-    /// adds their files to `gone`. At most 256 (`BATCH_ENTRIES`) in one call: what is missing then is for the next.
+    /// Evicts entries in the order of the [`EvictionPolicy`] until the target is reached, and adds them to `gone`.
+    /// Evicts at most 256 (`BATCH_ENTRIES`) in one call.
     pub fn evict(&self, excess: EvictionTarget, now: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
         let mut left = match excess {
             EvictionTarget::Bytes(count) | EvictionTarget::Entries(count) => count,
@@ -358,8 +359,7 @@ impl Index {
         self.take_oldest(now, BATCH_ENTRIES, |_| true, count, gone)
     }
 
-    /// By `s3fifo`: takes entries as long as `next` wants more, at most `work` steps. What is too much goes from
-    /// where most is.
+    /// Evicts by `s3fifo` as long as `next` wants more, at most `work` steps. The fuller queue is evicted from first.
     fn take_next(
         &self,
         by_bytes: bool,
@@ -433,8 +433,8 @@ impl Index {
         ScanCursor::default()
     }
 
-    /// Adds some entries to `seen`, at most 32 (`STEP_ENTRIES`), in no order. Those that are there from the first
-    /// call to the one that says [`Progress::Done`] are told, some of them twice.
+    /// Adds some entries to `seen`, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
+    /// to the one that returns [`Progress::Done`] are all reported, some of them twice.
     pub fn scan(&self, cursor: &mut ScanCursor, seen: &mut Vec<ScannedEntry>) -> Progress {
         let Some(place) = self.shards.get(cursor.shard) else {
             *cursor = ScanCursor::default();
@@ -489,7 +489,7 @@ impl Index {
         }
     }
 
-    /// The oldest entry goes if there are too many.
+    /// Evicts the oldest entry if there are too many.
     fn make_room(&self, now: u32) -> Option<RemovedEntry> {
         if self.len() <= self.entries_max.load(Relaxed) && self.live() <= self.live_max() {
             return None;
@@ -503,8 +503,8 @@ impl Index {
         taken.pop()
     }
 
-    /// Takes the oldest entries of all shards as long as `is_due` says so of the time of their last use and `next`
-    /// wants more. Looks at no more than `work`. If all that it saw is held by fills, there is nothing to do for now.
+    /// Evicts the oldest entries of all shards as long as `is_due` is true for the time of their last use and `next`
+    /// wants more. Examines no more than `work`. If all of them are held by fills, stops for now.
     fn take_oldest(
         &self,
         now: u32,

@@ -27,14 +27,14 @@ pub enum EvictionPolicy {
     S3Fifo,
 }
 
-/// The queue an entry stands in.
+/// Queue of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     /// New; by `lru` all.
     Small,
-    /// Asked for again.
+    /// Used again.
     Main,
-    /// Gone lately.
+    /// Evicted recently.
     Ghost,
 }
 
@@ -130,7 +130,7 @@ impl Ends {
         self.put_newer(slots, older, newer);
     }
 
-    /// `older` comes behind `at`, or first.
+    /// Puts `older` after `at`, or first.
     pub(super) fn put_older(&mut self, slots: &mut Chunks<Slot, SLOTS_PER_PIECE>, at: u32, older: u32) {
         match slots.get_mut(at) {
             Some(slot) => slot.older = older,
@@ -138,7 +138,7 @@ impl Ends {
         }
     }
 
-    /// `newer` comes before `at`, or last.
+    /// Puts `newer` before `at`, or last.
     pub(super) fn put_newer(&mut self, slots: &mut Chunks<Slot, SLOTS_PER_PIECE>, at: u32, newer: u32) {
         match slots.get_mut(at) {
             Some(slot) => slot.newer = newer,

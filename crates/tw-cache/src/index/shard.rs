@@ -63,7 +63,7 @@ pub(super) struct Slot {
     pub(super) holds: EntryState,
     /// State of the claim that is putting its file in place.
     pub(super) placing: Placement,
-    /// The queue it stands in.
+    /// Queue of the entry.
     pub(super) queue: Queue,
     /// Number of uses since the entry came into its queue, up to the number that the policy needs.
     pub(super) lately: u8,
@@ -86,7 +86,7 @@ pub(super) enum Placement {
 const _: () = assert!(size_of::<Slot>() == 88, "with a head and what pieces leave empty, 96 bytes");
 
 impl Slot {
-    /// An entry without a file, of which nothing is known before `since`.
+    /// Makes an entry without a file, with `since` as the lower bound for its variants.
     pub(super) const fn new(key: Key, since: u64, now: u32) -> Self {
         Self {
             key,
@@ -162,7 +162,7 @@ pub(super) struct Shard {
     heads: Chunks<u32, HEADS_PER_PIECE>,
     policy: EvictionPolicy,
     pub(super) queues: Queues,
-    /// By `s3fifo`: nothing was used before.
+    /// Lower bound of the last use, with `s3fifo`.
     used_since: u32,
     /// Progress of a search for unused entries, and the oldest use seen so far.
     looked: Option<(u32, u32)>,
@@ -205,7 +205,7 @@ impl Shard {
         }
     }
 
-    /// Another policy from now on: what is there is put in order anew.
+    /// Sets another policy, and puts all entries in order.
     pub(super) fn set_policy(&mut self, policy: EvictionPolicy) {
         if policy == self.policy {
             return;
@@ -305,7 +305,7 @@ impl Shard {
         Some(at)
     }
 
-    /// The entry of this key, which is made if need be. A ghost comes back as one that was asked for again.
+    /// Slot of this key's entry, made if it is missing. A ghost returns as an entry that was used again.
     pub(super) fn found_or_new(&mut self, hash: u64, key: Key, since: u64, now: u32) -> Option<u32> {
         let at = self.find(hash, key).or_else(|| self.insert(hash, Slot::new(key, since, now)))?;
         if self.slots.get(at)?.queue == Queue::Ghost {
@@ -338,7 +338,7 @@ impl Shard {
         }
     }
 
-    /// The file of an entry is asked for.
+    /// Records a use of an entry's file.
     pub(super) fn ask(&mut self, at: u32, now: u32) {
         self.touch(at, now);
         if let Some(slot) = self.slots.get_mut(at)
@@ -534,8 +534,8 @@ impl Shard {
         if head < self.heads.len() { head } else { head & (mask >> 1) }
     }
 
-    /// One more head before an entry comes, if there are as many entries as heads: takes its part of the chain that
-    /// it splits.
+    /// Adds a head before an entry is added, if there are as many entries as heads, and moves its part of the split
+    /// chain.
     fn split(&mut self) {
         if self.heads.len() > self.slots.len() {
             return;
@@ -552,8 +552,7 @@ impl Shard {
         }
     }
 
-    /// Two heads less after an entry has gone, if there are more than twice as many: their chains go where they came
-    /// from.
+    /// Removes two heads after an entry was removed, if there are more than twice as many, and joins their chains.
     fn join(&mut self) {
         for _ in 0..2 {
             if self.heads.len() / 2 > self.slots.len() {

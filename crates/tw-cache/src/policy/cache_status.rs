@@ -2,29 +2,29 @@
 
 use tw_http::num;
 
-/// Why a request went on to the origin (RFC 9211 section 2.2).
+/// Reason for forwarding a request to the origin (RFC 9211 section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardReason {
     /// The configuration had the cache left out.
     Bypass,
     /// The method.
     Method,
-    /// Nothing is stored for the URL.
+    /// No stored response for the URL.
     UriMiss,
     /// Something is stored for the URL, but not for requests like this one.
     VaryMiss,
-    /// Nothing that could be used was stored.
+    /// No stored response that could be used.
     Miss,
     /// A directive of the request, although something fresh was stored.
     Request,
     /// The stored response was stale.
     Stale,
-    /// A part is stored, and other parts were wanted.
+    /// A stored part, but others are needed.
     Partial,
 }
 
 impl ForwardReason {
-    /// The word of RFC 9211.
+    /// Word of RFC 9211.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl ForwardReason {
 pub struct CacheStatus<'a> {
     /// The name of the cache.
     pub cache: &'a str,
-    /// Why the origin was asked; `None` if it was not: a hit.
+    /// Reason for forwarding the request to the origin; `None` for a hit.
     pub forward: Option<ForwardReason>,
     /// The status that the origin answered with.
     pub forward_status: Option<u16>,
@@ -57,7 +57,7 @@ pub struct CacheStatus<'a> {
     pub is_collapsed: bool,
     /// The text of the key; left out if it is not ASCII.
     pub key: Option<&'a [u8]>,
-    /// Anything else, e.g. the word of [`NoStoreReason`](super::NoStoreReason).
+    /// Additional detail, e.g. the word of [`NoStoreReason`](super::NoStoreReason).
     pub detail: Option<&'a str>,
 }
 

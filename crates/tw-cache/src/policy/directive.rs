@@ -6,7 +6,7 @@
 
 use tw_http::hop;
 
-/// The longest time a directive can say, in seconds: what is beyond it means it (RFC 9111 section 1.2.2).
+/// Largest time in a directive, in seconds: greater ones count as this (RFC 9111 section 1.2.2).
 pub const DELTA_MAX: u32 = 1 << 31;
 
 /// Lists of field names that one `no-cache` or `private` may be spread over; a response has one or two.
@@ -54,7 +54,7 @@ impl Directives {
     }
 }
 
-/// The names that stand in `no-cache="…"` or `private="…"`.
+/// Names in `no-cache="…"` or `private="…"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>([Option<&'a [u8]>; NAME_LISTS_MAX]);
 
@@ -71,7 +71,7 @@ impl<'a> Names<'a> {
         self.0.iter().flatten().any(|list| hop::has_element(list, name))
     }
 
-    /// Takes one more list; says whether there was room.
+    /// Adds one more list; `false` if there is no room.
     fn add(&mut self, list: &'a [u8]) -> bool {
         let place = self.0.iter_mut().find(|place| place.is_none());
         place.map(|place| *place = Some(list)).is_some()

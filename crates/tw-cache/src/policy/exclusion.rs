@@ -8,8 +8,8 @@ use super::{IgnoredFields, Rules, Ruleset};
 /// Fields of proxy authentication: they belong to one client of the proxy.
 const OF_PROXIES: [&[u8]; 2] = [b"Proxy-Authenticate", b"Proxy-Authentication-Info"];
 
-/// Removes what concerns the connection that the response came on, and, by the rules of RFC 9111, what belongs to
-/// proxies and what `no-cache="…"` and `private="…"` name (sections 5.2.2.4 and 5.2.2.7). Cost: copies these names.
+/// Removes connection-specific fields, and, by the rules of RFC 9111, proxy authentication and the fields named by
+/// `no-cache="…"` and `private="…"` (sections 5.2.2.4 and 5.2.2.7). Cost: copies these names.
 pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: IgnoredFields) {
     let connection: Vec<Vec<u8>> = fields.get_all(b"Connection").map(<[u8]>::to_vec).collect();
     let mut named = Vec::new();

@@ -4,7 +4,7 @@ use tw_http::{Fields, Known, Method};
 
 use super::{Rules, Ruleset};
 
-/// Scheme and authority that requests came to.
+/// Scheme and authority of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UriOrigin<'a> {
     /// True for a request over TLS.

@@ -7,7 +7,7 @@ use std::ops::BitOr;
 pub struct Duties(u8);
 
 impl Duties {
-    /// Nothing.
+    /// No duty.
     pub const NONE: Duties = Duties(0);
     /// Ask the origin for every use, also while it is fresh (`no-cache`, RFC 9111 section 5.2.2.4).
     pub const VALIDATE: Duties = Duties(1);
@@ -53,7 +53,7 @@ pub struct Lifetime {
     pub responded: i64,
     /// Time at which it expires; seconds since 1970. By nginx's rules it is still fresh in that second.
     pub valid_until: i64,
-    /// Seconds after that in which it may be used while the origin is asked (RFC 5861 section 3).
+    /// Seconds after expiry in which it may be used during revalidation (RFC 5861 section 3).
     pub stale_while_revalidate_s: u32,
     /// Seconds after that in which it may be used if the origin fails (RFC 5861 section 4).
     pub stale_if_error_s: u32,

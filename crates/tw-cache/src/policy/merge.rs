@@ -45,7 +45,6 @@ pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
 /// as [`merge`] left them; `terms` are those of its status, not of 304.
 ///
 /// # Errors
-///
 /// By the rules of RFC 9111 the response may not be reused, or nothing gives it a lifetime
 /// ([`NoStoreReason::NoValidity`]); it may still be sent to this client. By nginx's rules it stays stored as it was.
 pub fn freshen(

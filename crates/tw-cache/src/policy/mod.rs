@@ -1,8 +1,8 @@
 //! Storage and reuse policy: pure functions of a stored response, a request, the time and the [`Rules`].
 //!
 //! ```text
-//! a response arrives ── may_store ─► Lifetime, which is stored        or Why it is not
-//! a request arrives  ── may_use ───► Use: Fresh, Stale, Validate …
+//! a response arrives ── may_store ─► Lifetime, which is stored        or NoStoreReason
+//! a request arrives  ── may_use ───► Reuse: Fresh, Stale, Validate …
 //! a 304 arrives      ── freshen ───► Lifetime, and merge updates the fields
 //! ```
 //!
@@ -73,7 +73,7 @@ pub const LIMITS: &[Limit] = &[
 pub enum Ruleset {
     /// As nginx does.
     Nginx,
-    /// As RFC 9111 asks of a shared cache.
+    /// Rules of RFC 9111 for a shared cache.
     Rfc9111,
 }
 
@@ -86,7 +86,7 @@ pub struct Rules {
     /// 4.2.2).
     pub heuristic_max_s: u32,
     /// Names of fields that replace `Cache-Control` and `Expires`, the most important first, such as
-    /// `CDN-Cache-Control` (RFC 9213 section 2.2). Whoever asks for that means it, whosever rules count otherwise.
+    /// `CDN-Cache-Control` (RFC 9213 section 2.2). They apply with both rule sets.
     pub targeted: Vec<Bytes>,
 }
 
@@ -129,7 +129,7 @@ impl Request for (Method, &Fields) {
     }
 }
 
-/// A response as it came from the origin.
+/// Response of the origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
     /// The status code.

@@ -43,9 +43,8 @@ pub(super) fn may_store(
     state.lifetime(now, terms)
 }
 
-/// The lifetime after a 304: what its fields say; if they say nothing, what the stored ones say, counted anew; if
-/// they do not either, `proxy_cache_valid` for the stored status. Refusals in it do not matter
-/// (`ngx_http_upstream_test_next`).
+/// Lifetime after a 304: by its own fields, else by the stored ones, counted from now, else by `proxy_cache_valid`
+/// for the stored status. Refusals in the 304 are ignored (`ngx_http_upstream_test_next`).
 pub(super) fn freshen(
     update: &Fields,
     stored: &Fields,
@@ -72,9 +71,9 @@ struct State {
     if_error: u32,
     /// Refused for good.
     refused: Option<NoStoreReason>,
-    /// Refused until `X-Accel-Expires` says otherwise.
+    /// Refusal that only `X-Accel-Expires` can revert.
     no_cache: Option<NoStoreReason>,
-    /// Refused by `Expires`, until something else says otherwise.
+    /// Refused by `Expires`, unless a later field sets a lifetime.
     expired: bool,
     /// True if there was an `X-Accel-Expires`, even an ignored one.
     has_accel: bool,
@@ -248,8 +247,8 @@ fn behind<'a>(value: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
     value.get(at + word.len()..)
 }
 
-/// A number up to a comma, a semicolon or a space; 0 if nothing is there, `None` if it is no number. What is too
-/// large is the largest, whatever follows.
+/// Number up to a comma, a semicolon or a space; 0 without any characters, `None` if it is no number. Too large
+/// numbers become the largest one.
 fn seconds(text: &[u8]) -> Option<i64> {
     let mut sum: i64 = 0;
     for &byte in text {

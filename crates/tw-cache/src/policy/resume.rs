@@ -13,13 +13,13 @@ const STRONG_AFTER: i64 = 1;
 /// The part of a response that another response has to deliver.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingRange {
-    /// First byte that is wanted.
+    /// First byte of the missing range.
     pub from: u64,
     /// Bytes of the whole representation, if they are known.
     pub length: Option<u64>,
 }
 
-/// A response that delivers what is missing.
+/// Response that delivers the missing range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumption {
     /// Position of the first byte of its body in the representation.
@@ -28,9 +28,8 @@ pub struct Resumption {
     pub length: Option<u64>,
 }
 
-/// The value of `If-Range` for a response with these fields: its validator, if that is strong. A weak or overlong
-/// entity tag is none, and hides the `Last-Modified` beside it: the origin has said that equal bytes are not
-/// promised.
+/// Value of `If-Range` for a response with these fields: its validator, if that is strong. A weak or overlong entity
+/// tag is not usable, and hides the `Last-Modified` beside it: the origin does not promise equal bytes.
 #[must_use]
 pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
     // Another status has no ranges.

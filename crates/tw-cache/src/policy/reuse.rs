@@ -11,16 +11,16 @@ pub enum Window {
     Open,
     /// Not granted by the response; the operator may grant it (`proxy_cache_use_stale`).
     Closed,
-    /// Nobody may.
+    /// Forbidden to caches.
     Forbidden,
 }
 
-/// Why the origin is asked although the response might be fresh.
+/// Reason to validate a response that might be fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValidateReason {
-    /// The response says `no-cache`.
+    /// `no-cache` in the response.
     NoCache,
-    /// The client says `no-cache`.
+    /// `no-cache` in the request.
     RequestNoCache,
     /// Older than the client accepts (`max-age`).
     RequestMaxAge,
@@ -50,7 +50,7 @@ pub enum Reuse {
         /// Permission to send it if the origin fails.
         if_error: Window,
     },
-    /// The origin is asked whether it is still valid, although it may be fresh.
+    /// Possibly fresh, but has to be validated with the origin.
     Validate {
         /// See above.
         age: u32,

@@ -17,8 +17,8 @@ pub(super) struct ResponseDirectives<'a> {
 }
 
 impl<'a> ResponseDirectives<'a> {
-    /// RFC 9213 section 2.2: the first targeted field that can be read, and is not empty, stands for `Cache-Control`
-    /// and `Expires`.
+    /// Directives of the first targeted field that is valid and not empty, which replaces `Cache-Control` and
+    /// `Expires` (RFC 9213 section 2.2).
     pub(super) fn of(fields: &'a Fields, rules: &Rules, ignored: IgnoredFields) -> Self {
         if ignored.has(IgnoredFields::CACHE_CONTROL) {
             return Self { says: CacheControl::default(), is_targeted: false };
@@ -58,7 +58,7 @@ pub(super) fn with_request_directives<T>(
     then(&asked)
 }
 
-/// Two lines of a request as one; of what both say, the first counts.
+/// Merges two lines of a request; of a repeated directive the first counts.
 fn merge(first: &CacheControl<'_>, second: &CacheControl<'_>) -> CacheControl<'static> {
     CacheControl {
         directives: first.directives.and(second.directives),
@@ -188,8 +188,8 @@ pub(super) fn lifetime(
     })
 }
 
-/// Sections 4.2.1 and 4.2.2: how long the response is fresh, counted from when the origin made it, and the word if
-/// that is over or was never said. `proxy_cache_valid` stands in the place of a guess.
+/// Freshness lifetime (sections 4.2.1 and 4.2.2), counted from when the origin made the response, or the reason for
+/// having none. `proxy_cache_valid` replaces the heuristic.
 fn freshness(
     response: &Response<'_>,
     control: &ResponseDirectives<'_>,
@@ -217,7 +217,7 @@ fn freshness(
     (guess.filter(|&seconds| seconds != 0), NoStoreReason::NoValidity)
 }
 
-/// Seconds that are not negative, as far as directives can say them.
+/// Non-negative seconds within the range of directives.
 fn bounded(seconds: i64) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(DELTA_MAX).min(DELTA_MAX)
 }
@@ -233,7 +233,7 @@ fn age(fields: &Fields) -> u32 {
     value.and_then(delta).unwrap_or(0)
 }
 
-/// RFC 9110 section 15.1: statuses whose responses may be stored and their lifetime guessed although nothing says so.
+/// Statuses that are heuristically cacheable (RFC 9110 section 15.1).
 fn is_default_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }

@@ -12,7 +12,7 @@ use crate::format::ETAG_MAX;
 pub enum NoStoreReason {
     /// The method's responses are not stored.
     Method,
-    /// A response of this status says nothing about the content: 304, or one that is not final.
+    /// Status without content of its own: 304, or one that is not final.
     Status,
     /// A part of the content (206) under the key of the whole.
     Partial,
@@ -42,7 +42,7 @@ pub enum NoStoreReason {
     BadNumber,
     /// Expired on arrival, or `Expires` is no date.
     Expired,
-    /// Neither the response nor `proxy_cache_valid` says how long it is valid.
+    /// Neither the response nor `proxy_cache_valid` gives a lifetime.
     NoValidity,
 }
 
@@ -68,7 +68,7 @@ impl NoStoreReason {
         Self::NoValidity,
     ];
 
-    /// The word for logs, e.g. `set-cookie`.
+    /// Word for logs, e.g. `set-cookie`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -103,7 +103,6 @@ impl fmt::Display for NoStoreReason {
 /// some passes over the fields.
 ///
 /// # Errors
-///
 /// The reason for not storing it.
 pub fn may_store(
     request: &impl Request,

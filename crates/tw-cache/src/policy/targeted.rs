@@ -39,8 +39,8 @@ enum Item<'a> {
     Other,
 }
 
-/// RFC 9213 section 2.1. A directive that comes again replaces the one before; one of another type is taken for what
-/// keeps less.
+/// Applies one directive (RFC 9213 section 2.1). A repeated one replaces the earlier; one of a wrong type is read so
+/// that less is stored.
 fn apply<'a>(all: &mut CacheControl<'a>, key: &[u8], item: &Item<'a>) {
     let time = match key {
         b"max-age" => Some(&mut all.max_age),
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// At most 15 digits, or 12 and 3 behind a point.
+    /// Number with at most 15 digits, or 12 and 3 decimals.
     fn number(&mut self) -> Option<Item<'a>> {
         let is_negative = self.next_is(b'-');
         let digits = self.take(|byte| byte.is_ascii_digit());

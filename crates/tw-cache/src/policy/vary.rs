@@ -20,7 +20,7 @@ pub const NGINX_VARY_MAX: usize = 128;
 /// Bytes of `Vary` by the rules of RFC 9111: each name costs a look at the fields of every request.
 pub const VARY_MAX: usize = 1024;
 
-/// Names and members that are sorted; beyond, they stay in their order, which costs hits and nothing else.
+/// Largest number of names and members that are sorted; longer lists keep their order, which only costs hits.
 const SORTED_MAX: usize = 32;
 
 /// The text of `Vary` as it is stored: all lines, joined by a comma and a space; empty if responses do not vary.
@@ -65,8 +65,7 @@ pub(super) fn check(fields: &Fields, max: usize) -> Result<(), NoStoreReason> {
     if size > max { Err(NoStoreReason::VaryTooLong) } else { Ok(()) }
 }
 
-/// The key of the variant that answers this request, of all that are stored under `main`. Cost: one MD5; allocates
-/// nothing.
+/// Key of the variant for this request, among those stored under `main`. Cost: one MD5; no allocation.
 #[must_use]
 pub fn variant(main: Key, vary: &[u8], request: &impl Request, rules: &Rules) -> Key {
     let mut digest = Md5::new();
@@ -133,7 +132,7 @@ fn nginx_values(name: &[u8], request: &impl Request, out: &mut dyn FnMut(&[u8]))
     });
 }
 
-/// A colon and the values, or nothing if the field is absent.
+/// Calls `out` with a colon and the values; not at all if the field is absent.
 fn values(name: &[u8], request: &impl Request, out: &mut dyn FnMut(&[u8])) {
     let is_set = is_one_of(name, &["Accept-Encoding", "Accept-Charset"]);
     let is_list = is_one_of(name, &["Accept-Language", "Accept"]);
@@ -162,7 +161,7 @@ fn values(name: &[u8], request: &impl Request, out: &mut dyn FnMut(&[u8])) {
     });
 }
 
-/// One member with its parameters, without blanks, in small letters and without a weight that says nothing.
+/// One member with its parameters, without blanks, in lower case and without a weight of 1.
 fn member_of(member: &[u8], out: &mut dyn FnMut(&[u8])) {
     for (index, part) in member.split(|&byte| byte == b';').enumerate() {
         let part = part.trim_ascii();
@@ -177,7 +176,7 @@ fn member_of(member: &[u8], out: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// Shows what a list has in the order of its letters, each once, whatever their case.
+/// Calls `see` for each member of a list in alphabetical order, once each, ignoring case.
 fn sorted<'a>(list: impl Iterator<Item = &'a [u8]> + Clone, see: &mut dyn FnMut(&[u8])) {
     let mut all: [&[u8]; SORTED_MAX] = [b""; SORTED_MAX];
     let count = list.clone().take(SORTED_MAX + 1).zip(0usize..).map(|(word, at)| {

@@ -10,13 +10,12 @@ pub(super) const MARKS_MAX: usize = 65_536;
 /// Number of marks in one generation.
 const GENERATION: usize = MARKS_MAX / 2;
 
-/// Mark → its last purges, in two generations. When the young one is full, it becomes the old one, whose purges
-/// become one that concerns all marks: more is purged than was asked for, never less, and nothing is moved while the
-/// lock is held.
+/// Purges by mark, in two generations. When the young one is full, it becomes the old one, whose purges are merged
+/// into one of all marks: more is purged than requested, never less, and nothing is moved while the lock is held.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     young: Generation,
-    /// Nothing is added to it: a copy is another handle.
+    /// Old generation, which no longer changes: a copy is another handle.
     old: Arc<Generation>,
     /// Effect on every mark.
     floor: PurgeEffect,
@@ -62,7 +61,7 @@ impl Marks {
         self.floor
     }
 
-    /// Each mark with its purges, the old ones first; a mark may come twice.
+    /// Marks with their purges, the old ones first; a mark may occur twice.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, PurgeEffect)> {
         self.old.cuts.iter().chain(&self.young.cuts).map(|(mark, cut)| (*mark, *cut))
     }

@@ -130,7 +130,7 @@ struct Lists {
     prefixes: Prefixes,
     tags: Marks,
     keys: Marks,
-    /// Purges up to this number may have been forgotten: nothing that is kept is older.
+    /// Largest number of a purge that may have been forgotten: all entries are younger.
     forgotten: u64,
 }
 
@@ -194,8 +194,7 @@ impl Purges {
         }
     }
 
-    /// The number of the last purge, also if it was forgotten: it changes with each, so that the caller knows when to
-    /// write them.
+    /// Number of the last purge, even a forgotten one: the caller writes the purges when it changes.
     pub fn latest(&self) -> u64 {
         self.latest.load(SeqCst)
     }
@@ -229,7 +228,6 @@ impl Purges {
     /// Reads the purges from such a file, for a process that starts at `now_ms`, in milliseconds of the wall clock.
     ///
     /// # Errors
-    ///
     /// The file is damaged, or was written by a newer version.
     pub fn decode(file: &[u8], now_ms: u64) -> Result<Self, PurgeFileError> {
         let (lists, last) = wire::decode(file)?;

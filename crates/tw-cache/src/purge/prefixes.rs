@@ -78,7 +78,7 @@ impl Prefixes {
         self.rows.iter().fold(PurgeEffect::default(), |all, row| all.and(row.own))
     }
 
-    /// Each with what it purges, sorted.
+    /// Prefixes with their purges, sorted.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], PurgeEffect)> {
         self.rows.iter().map(|row| (&*row.text, row.own))
     }

@@ -1,7 +1,6 @@
 //! Directives of third-party modules, and of missing nginx modules, with their replacements here.
 
-/// Names, and what to say about them. A name that ends with `*` is the beginning of names, one that begins with `*` a
-/// part.
+/// Hints by name. `*` at the end of a name matches any rest, at its beginning any part.
 const HINTS: &[(&str, &str)] = &[
     ("more_set_headers", "\"add_header NAME VALUE always;\" sets a field of the response"),
     ("more_clear_headers", "\"proxy_hide_header NAME;\" leaves out a field of an upstream response"),
@@ -63,7 +62,7 @@ const HINTS: &[(&str, &str)] = &[
     ("quic*", NO_QUIC),
 ];
 
-/// Modules of nginx, and what to say about everything of theirs.
+/// Hints for all directives of a module.
 const MODULES: &[(&str, &str)] = &[
     ("ngx_stream_", "only HTTP is served: plain TCP and UDP need another program"),
     ("ngx_mail_", "only HTTP is served: mail needs another program"),

@@ -79,7 +79,7 @@ impl Pair {
         &mut self.parts[shard as usize]
     }
 
-    /// The entry, which is made if need be, or comes back from the ghosts.
+    /// Entry of a key, made if it is missing, or restored from the ghosts.
     fn found_or_new(&mut self, key: Key) -> &mut Entry {
         let is_new = !self.entries.contains_key(&key);
         let part = self.part(key);
