@@ -29,11 +29,11 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends what a text means, with or without padding; what follows that does not count. Bits at the end that make no
-/// whole byte say nothing. Where the text is malformed, what is in front of that has been appended.
+/// Appends the decoded bytes of a text, with or without padding; text after the padding is ignored, and so are
+/// trailing bits that make no whole byte. If the text is malformed, the bytes before the error have been appended.
 ///
 /// # Errors
-/// A letter that is not in the alphabet, or one alone at the end.
+/// A letter that is not in the alphabet, or a single one at the end.
 pub fn decode(text: &[u8], alphabet: Alphabet, out: &mut Vec<u8>) -> Result<(), Malformed> {
     let text = text.split(|byte| *byte == b'=').next().unwrap_or_default();
     for group in text.chunks(4) {

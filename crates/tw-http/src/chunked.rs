@@ -19,7 +19,7 @@ use crate::{num, scan};
 /// The largest chunk: nginx refuses a size whose next digit could overflow an `off_t`.
 const CHUNK_MAX: u64 = i64::MAX as u64 / 16;
 
-/// Hexadecimal digits of a size that cost nothing; more of them can only be leading zeros.
+/// Hexadecimal digits of a size that do not count as overhead; more can only be leading zeros.
 const FREE_DIGITS: u8 = 16;
 
 /// Treatment of the trailer section.
@@ -54,11 +54,11 @@ impl std::error::Error for ChunkError {}
 /// Result of one decoding step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// The input is used up and the body goes on.
+    /// The input is used up and the body continues.
     NeedMore,
     /// Body bytes: a range of the input.
     Data(Range<usize>),
-    /// The body is complete, or its trailer section comes next if it is kept.
+    /// The body is complete, or its trailer section follows if it is kept.
     End,
 }
 
@@ -67,10 +67,10 @@ pub enum Chunk {
 pub struct ChunkedDecoder {
     stage: Stage,
     trailers: Trailers,
-    /// Size of the current chunk, then what is left of it.
+    /// Size of the current chunk, then the remaining bytes of it.
     size: u64,
     digits: u8,
-    /// Bytes of extensions, leading zeros and skipped trailers that may still come.
+    /// Limit of further bytes of extensions, leading zeros and skipped trailers.
     overhead_left: usize,
 }
 
@@ -78,7 +78,7 @@ pub struct ChunkedDecoder {
 enum Stage {
     SizeStart,
     Size,
-    /// Behind the size.
+    /// After the size.
     Blank,
     Extension,
     SizeLf,
@@ -118,17 +118,17 @@ impl ChunkedDecoder {
         self.stage == Stage::Done
     }
 
-    /// Bytes of the chunk that has begun that are still to come; 0 between chunks. They are known with its size line,
-    /// before any of them is there, so a body can be refused by what it announces.
+    /// Remaining bytes of the current chunk; 0 between chunks. They are known with the size line, before the data
+    /// arrives, so a body can be refused early.
     pub fn chunk_left(&self) -> u64 {
         if self.stage == Stage::Data { self.size } else { 0 }
     }
 
-    /// Reads on in `input`, the bytes not yet consumed, up to the next piece of the body. Says how many bytes were
-    /// consumed and what was found; the data of a [`Chunk::Data`] is part of the consumed bytes.
+    /// Decodes `input`, the bytes not yet consumed, up to the next piece of the body. Returns the number of consumed
+    /// bytes and the result; the data of a [`Chunk::Data`] is part of the consumed bytes.
     ///
     /// # Errors
-    /// [`ChunkError`]; the body and the connection are then lost.
+    /// [`ChunkError`]; the body and the connection are then unusable.
     pub fn decode(&mut self, input: &[u8]) -> Result<(usize, Chunk), ChunkError> {
         let mut at = 0;
         while self.stage != Stage::Done {
@@ -236,7 +236,8 @@ pub const BODY_END: &[u8] = b"0\r\n\r\n";
 mod tests {
     use super::*;
 
-    /// The data and how many bytes were consumed, fed in two pieces split at `at`; None while it goes on.
+    /// Decodes a body in two pieces split at `at`: the data and the number of consumed bytes, `None` if the body
+    /// continues.
     fn decoded(body: &[u8], at: usize, trailers: Trailers) -> Result<(Vec<u8>, Option<usize>), ChunkError> {
         let mut decoder = ChunkedDecoder::new(trailers, 100);
         let (mut data, mut consumed) = (Vec::new(), 0);

@@ -20,7 +20,7 @@ pub enum IfModifiedSince {
     Before,
 }
 
-/// Precedence of two conditions that speak of the same thing.
+/// Precedence of two conditions on the same property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precedence {
     /// All count, in nginx's order.
@@ -121,8 +121,8 @@ fn is_modified_since(since: &[u8], last_modified: Option<i64>, mode: IfModifiedS
     }
 }
 
-/// Returns true if a `Range` counts beside this `If-Range`: the tag is the very same and not weak, or the time is the
-/// same (RFC 9110 section 13.1.5).
+/// Returns `true` if a `Range` applies with this `If-Range`: the tag is equal and strong, or the time is equal (RFC
+/// 9110 section 13.1.5).
 pub fn if_range_holds(value: &[u8], response: &Validators<'_>) -> bool {
     if value.len() >= 2 && value.ends_with(b"\"") {
         return response.etag == Some(value) && !is_weak(value);

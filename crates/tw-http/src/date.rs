@@ -125,8 +125,8 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     read(text).map(|(seconds, _)| seconds)
 }
 
-/// Reads a date as a cache does that computes how long something is fresh: what is in another zone than GMT, or
-/// followed by something else, is no date (RFC 9111 section 4.2). An asctime date has no zone.
+/// Reads a date as a cache does for computing freshness: only in GMT, and without trailing text (RFC 9111 section
+/// 4.2). An asctime date has no zone.
 pub fn parse_gmt(text: &[u8]) -> Option<i64> {
     let (seconds, rest) = read(text)?;
     let is_gmt = match rest {
@@ -136,11 +136,11 @@ pub fn parse_gmt(text: &[u8]) -> Option<i64> {
     is_gmt.then_some(seconds)
 }
 
-/// Rest of a text behind a time.
+/// Rest of a text after a time.
 enum Rest<'a> {
-    /// Nothing should.
+    /// Must be empty.
     OfAsctime(&'a [u8]),
-    /// The zone should, behind a space.
+    /// A space and the zone must follow.
     Zone(&'a [u8]),
 }
 

@@ -108,12 +108,12 @@ pub enum Unescape {
     All,
     /// Up to and including the first `?`, escaped or not; what follows is left as it is.
     Uri,
-    /// As `Uri`, but only characters that may stand in a redirect as they are: above `%`, below DEL.
+    /// As `Uri`, but only escapes of characters that are valid in a redirect: above `%`, below DEL.
     Redirect,
 }
 
-/// Appends the text without percent escapes. An escape that is none is taken as nginx takes it: `%` with a wrong first
-/// digit loses the `%`, with a wrong second digit all three characters are lost.
+/// Appends the text without percent escapes. Malformed escapes are treated as in nginx: a wrong first digit drops the
+/// `%`, a wrong second digit drops all three characters.
 pub fn unescape(text: &[u8], how: Unescape, out: &mut Vec<u8>) {
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {

@@ -27,7 +27,7 @@ struct Entry {
 /// A field name on its way into [`Fields`].
 #[derive(Clone, Debug)]
 pub enum Name<'a> {
-    /// A name the server knows, written in its usual case.
+    /// Known name, written in its usual case.
     Known(Known),
     /// A name in static memory.
     Static(&'static str),
@@ -35,7 +35,7 @@ pub enum Name<'a> {
     Shared(Bytes),
     /// A name to copy.
     Copy(&'a [u8]),
-    /// A name to copy, and what [`Known::find`] has said of it.
+    /// Name to copy, with the result of [`Known::find`].
     CopyKnown(&'a [u8], Option<Known>),
 }
 
@@ -89,7 +89,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// An empty list; allocates nothing.
+    /// Makes an empty list; allocates nothing.
     pub const fn new() -> Self {
         Fields { entries: Vec::new(), text: Vec::new(), present: 0 }
     }
@@ -111,7 +111,7 @@ impl Fields {
         self.entries.is_empty()
     }
 
-    /// Adds a field at the end, whatever is there already.
+    /// Adds a field at the end, even if one of that name exists.
     pub fn append<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
         let (name, known) = self.name_piece(name.into());
         let value = self.value_piece(value.into());
@@ -143,7 +143,7 @@ impl Fields {
         }
     }
 
-    /// Removes every field of that name; says whether there was one.
+    /// Removes every field of that name; returns `true` if there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let known = Known::find(name);
         if known.is_some_and(|known| !self.has(known)) {
@@ -157,7 +157,7 @@ impl Fields {
         self.entries.len() != before
     }
 
-    /// Removes every field of a known name; says whether there was one.
+    /// Removes every field of a known name; returns `true` if there was one.
     pub fn remove_known(&mut self, known: Known) -> bool {
         self.remove(known.as_str().as_bytes())
     }

@@ -2,7 +2,7 @@
 
 use crate::scan;
 
-/// A host that is not one: a bad character, an empty label, a bad port, an open bracket, or nothing.
+/// Invalid host: a bad character, an empty label, a bad port, an open bracket, or an empty one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHost;
 

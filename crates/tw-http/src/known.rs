@@ -91,11 +91,11 @@ struct Table {
     slots: [u8; 1 << TABLE_BITS],
 }
 
-/// Words of eight bytes that hold the longest name.
+/// Number of eight-byte words that hold the longest name.
 const WORDS: usize = 3;
 
-/// A name as words: equal to another one in any case if `words` equals the other's words with `case` set in them.
-/// `case` has 0x20 where there is a letter and nothing elsewhere, so that nothing but a letter is folded.
+/// Name as eight-byte words: equal to another one in any case if `words` equals the other's words with `case` set in
+/// them. `case` has 0x20 at each letter and zero elsewhere, so that only letters are folded.
 #[derive(Clone, Copy)]
 struct Folded {
     words: [u64; WORDS],
@@ -178,8 +178,8 @@ impl Known {
         Known::find_padded(&padded, name.len())
     }
 
-    /// As [`Known::find`], for the first `len` bytes of `line`. Spares the copy if the line goes on for some bytes,
-    /// and is free of branches that depend on the length of the name, which no processor can foresee.
+    /// Like [`Known::find`], for the first `len` bytes of `line`. Avoids the copy if the line has some more bytes,
+    /// and has no branches that depend on the length of the name, which would be mispredicted.
     #[inline]
     pub(crate) fn find_at_start(line: &[u8], len: usize) -> Option<Known> {
         match line.first_chunk() {

@@ -35,12 +35,12 @@ pub enum Method {
     Trace,
     /// `CONNECT`
     Connect,
-    /// Any other word; the bytes are in the request head.
+    /// Any other method; the bytes are in the request head.
     Other,
 }
 
 impl Method {
-    /// The method of a word; case matters (RFC 9110 section 9.1).
+    /// Method of a token; case matters (RFC 9110 section 9.1).
     pub fn of(word: &[u8]) -> Method {
         match word {
             b"GET" => Method::Get,
@@ -63,7 +63,7 @@ impl Method {
         }
     }
 
-    /// The word, or an empty one for [`Method::Other`].
+    /// Name of the method, empty for [`Method::Other`].
     pub fn as_str(self) -> &'static str {
         match self {
             Method::Get => "GET",

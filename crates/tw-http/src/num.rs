@@ -44,7 +44,7 @@ pub fn hex(mut number: u64, digits: &mut [u8; HEX_MAX]) -> &[u8] {
     digits.get(at..).unwrap_or(b"")
 }
 
-/// Reads a number that is decimal digits and nothing else; None if it is empty, has anything else or overflows.
+/// Parses a number of decimal digits only; `None` if it is empty, has other characters or overflows.
 #[inline]
 pub fn parse(text: &[u8]) -> Option<u64> {
     if text.is_empty() {

@@ -160,9 +160,9 @@ pub fn first_byte(value: &[u8]) -> u64 {
 /// Parsed `Content-Range` of a 206.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// The bytes that are there; empty or the wrong way round if the sender says so.
+    /// Byte range as sent; possibly empty or reversed.
     pub range: ByteRange,
-    /// Bytes of the whole representation, if the sender knows.
+    /// Bytes of the whole representation, if given.
     pub length: Option<u64>,
 }
 
@@ -245,14 +245,14 @@ impl Multipart {
         out.extend_from_slice(&self.boundary);
     }
 
-    /// Appends what goes in front of the bytes of a range.
+    /// Appends the part head before the bytes of a range.
     pub fn push_part_head(&self, range: ByteRange, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.part_head);
         push_numbers(range, self.length, out);
         out.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Appends what goes behind the last range.
+    /// Appends the end after the last range.
     pub fn push_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n--");
         out.extend_from_slice(&self.boundary);

@@ -41,8 +41,8 @@ pub struct ResponseHead {
     pub varies_by_coding: bool,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
-    /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the
-    /// client and the configuration allow it; they are filled in until the body has ended.
+    /// Trailers of a chunked body. `Some` announces trailers, which makes the body chunked if the client and the
+    /// configuration allow it; they may be filled in until the body has ended.
     pub trailers: Option<Fields>,
     /// Memo of the encoded text, if the head is likely to be sent again.
     pub memo: Option<Rc<HeadMemo>>,
@@ -100,7 +100,7 @@ const FRAMING: [Known; 6] = [
 ];
 
 impl ResponseHead {
-    /// A head with this status and nothing else.
+    /// Makes a head with this status only.
     pub fn new(status: u16) -> Self {
         ResponseHead { status, ..ResponseHead::default() }
     }
@@ -137,8 +137,8 @@ impl ResponseHead {
         }
     }
 
-    /// Removes what was added to the fields but is the server's own to say: framing, connection management, and a
-    /// `Trailer` that announces none. Cost: a bit test per name if there is none.
+    /// Removes added fields that only the server may set: framing, connection management, and a `Trailer` without
+    /// trailers. Cost: a bit test per name if there are none.
     pub fn remove_framing_fields(&mut self) {
         let keeps_trailer = self.trailers.is_some();
         let may_go = |known| hop::is_framing(known) || known == Known::Trailer && !keeps_trailer;

@@ -1,6 +1,6 @@
 //! Status codes with nginx's reason phrases.
 
-/// Code and reason of a status line in nginx's words, e.g. `302 Moved Temporarily`; None for a code that nginx
+/// Code and reason of a status line in nginx's words, e.g. `302 Moved Temporarily`; `None` for a code that nginx
 /// writes without a reason.
 pub fn line(status: u16) -> Option<&'static str> {
     Some(match status {

@@ -54,7 +54,8 @@ pub fn wire_status(status: u16) -> u16 {
     if matches!(status, 494..=497) { 400 } else { status }
 }
 
-/// Appends the page of a status; `server` is the line at its foot, e.g. `tailwater/1.0`. Says whether there is one.
+/// Appends the page of a status; `server` is the line at its foot, e.g. `tailwater/1.0`. Returns `false` if there is
+/// none.
 pub fn push(status: u16, server: &str, out: &mut Vec<u8>) -> bool {
     let Some((heading, detail)) = words(status) else { return false };
     let mut put = |parts: &[&str]| parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));

@@ -79,10 +79,10 @@ pub fn scan(target: &[u8]) -> TargetScan {
 /// Normalises the path of a target (path and arguments) and writes it to `path`, which is cleared first. A target
 /// that starts with `?` has the path `/`.
 ///
-/// # Errors
-/// [`BadPath`]; `path` then holds nothing useful.
-///
 /// Cost: no allocation if `path` has the capacity of the target.
+///
+/// # Errors
+/// [`BadPath`]; the contents of `path` are then unspecified.
 pub fn normalize(target: &[u8], merge_slashes: bool, path: &mut Vec<u8>) -> Result<TargetParts, BadPath> {
     path.clear();
     if target.first() == Some(&b'?') {
@@ -170,8 +170,8 @@ fn close_dots(path: &mut Vec<u8>, segment: usize) -> Result<(), BadPath> {
     Ok(())
 }
 
-/// The extension of the last segment of a normalised path, without the dot; empty if none. For paths that did not
-/// come from a request line (rewrites, internal redirects), for which nginx looks backwards.
+/// Extension of the last segment of a normalised path, without the dot; empty if none. For paths that are not from a
+/// request line (rewrites, internal redirects), in which nginx searches backwards.
 pub fn exten(path: &[u8]) -> &[u8] {
     let Some(at) = memchr::memrchr2(b'.', b'/', path) else { return b"" };
     let after_slash = at.checked_sub(1).and_then(|before| path.get(before)) == Some(&b'/');
@@ -193,9 +193,8 @@ pub fn split_args(uri: &[u8]) -> (&[u8], &[u8]) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AboveRoot(pub Vec<u8>);
 
-/// Path, without escapes, and arguments of a URI that names something of this server: a page that is to be included,
-/// or another one that answers. Segments are judged before and after escapes are undone; broken ones are nothing.
-/// Costs two copies.
+/// Unescaped path and arguments of a URI of this server, such as an included page or an internal redirect. Segments
+/// are checked before and after unescaping. Costs two copies.
 ///
 /// # Errors
 /// The path is empty, or leads above the root.

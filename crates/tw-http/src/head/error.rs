@@ -28,9 +28,9 @@ pub enum HeadError {
     TooLargeRequest,
     /// More fields than `max_headers`.
     TooManyHeaders,
-    /// A field that may come once came twice.
+    /// Repetition of a field that may occur once.
     DuplicateHeader(Known),
-    /// `Host` came twice.
+    /// Repeated `Host`.
     DuplicateHost,
     /// `Host` is not a host.
     InvalidHost,
@@ -78,7 +78,7 @@ impl HeadError {
         }
     }
 
-    /// The word for metrics.
+    /// Word for metrics.
     pub fn word(self) -> &'static str {
         match self {
             HeadError::InvalidMethod => "invalid_method",
@@ -110,7 +110,7 @@ impl HeadError {
     }
 }
 
-/// A log line in nginx's words. It holds what the client sent, control characters included (the log escapes them);
+/// Log line in nginx's words. It contains the client's bytes, control characters included (the log escapes them);
 /// bytes that are not UTF-8 are replaced.
 #[derive(Debug)]
 pub struct ErrorText<'a> {

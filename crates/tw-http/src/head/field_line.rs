@@ -68,7 +68,7 @@ impl FieldRules {
 pub(crate) enum FieldEvent {
     /// The line is not complete.
     NeedMore,
-    /// A line is complete; `odd_name` says whether its name is one nginx calls invalid.
+    /// Complete line; `odd_name` is true for a name that nginx considers invalid.
     Field { name: Span, value: Span, known: Option<Known>, odd_name: bool },
     /// The empty line.
     End,
@@ -101,7 +101,7 @@ impl FieldParser {
         self.step(bytes, rules)
     }
 
-    /// A line that is all there and as it should be, without the state machine; None leaves it to that.
+    /// Fast path for a complete and regular line; `None` leaves it to the state machine.
     #[inline]
     fn plain_line(&mut self, bytes: &[u8], rules: FieldRules) -> Option<FieldEvent> {
         let line = bytes.get(self.pos..)?;

@@ -21,7 +21,7 @@ pub(crate) struct FieldList {
 }
 
 impl FieldList {
-    /// No field; allocates nothing.
+    /// Makes an empty list; allocates nothing.
     pub(crate) const fn new() -> Self {
         FieldList { spans: Vec::new(), slots: [0; KNOWN_COUNT], present: 0 }
     }

@@ -89,8 +89,8 @@ impl LineParser {
         Version(self.major * 1000 + self.minor)
     }
 
-    /// Reads on in `line`, the bytes from the start of the request. Says how long the line is, line end included, once
-    /// it is complete.
+    /// Parses `line`, the bytes from the start of the request. Returns the length of the line, line end included,
+    /// once it is complete.
     #[inline]
     pub(super) fn advance(&mut self, line: &[u8]) -> Result<Option<usize>, HeadError> {
         if self.pos == 0
@@ -101,7 +101,7 @@ impl LineParser {
         self.step(line)
     }
 
-    /// A line that is all there and of the usual form, without the state machine; None leaves it to that.
+    /// Fast path for a complete line of the usual form; `None` leaves it to the state machine.
     #[inline]
     fn plain_line(&mut self, line: &[u8]) -> Option<usize> {
         let (method, method_end) = match line {

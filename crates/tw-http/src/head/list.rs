@@ -69,7 +69,7 @@ pub enum Content {
 }
 
 impl RequestHead {
-    /// Begins a head, in the place of whatever was there. The host is known behind it, if `:authority` says one.
+    /// Begins a head, replacing any earlier one. The host is known afterwards, if there is an `:authority`.
     ///
     /// # Errors
     /// The method, path or authority is invalid.
@@ -122,7 +122,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Adds a field; its name is in lower case. That there is room for all of them, [`ListSize::judge`] says.
+    /// Adds a field; its name is in lower case. [`ListSize::judge`] checks the total size.
     ///
     /// # Errors
     /// Fails if the field is malformed, or if there are too many.
@@ -205,12 +205,12 @@ impl RequestHead {
         }
     }
 
-    /// Says how many bytes the list took on its way: [`read_len`](Self::read_len).
+    /// Sets the number of received bytes of the list: [`read_len`](Self::read_len).
     pub fn set_list_size(&mut self, bytes: usize) {
         self.parser.set_list_size(bytes);
     }
 
-    /// Appends bytes and says where they end.
+    /// Appends bytes and returns their end.
     fn write(&mut self, bytes: &[u8]) -> usize {
         self.buf.extend_from_slice(bytes);
         self.buf.len()

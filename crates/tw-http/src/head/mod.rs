@@ -26,8 +26,8 @@ use crate::known::Known;
 use crate::method::{Method, Version};
 use field_list::FieldList;
 
-/// Limits and switches of a head; nginx's directives of the default server of the listening address, and of the server
-/// that the host names for what comes after it.
+/// Limits and switches of a head: nginx's directives, first of the default server of the listening address, then of
+/// the server selected by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// `client_header_buffer_size`: bytes that are read before a large buffer is needed.
@@ -183,7 +183,7 @@ impl RequestLine {
 /// The head of one request after another of one connection.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// Everything read and not yet given away. `start..` belongs to the current request.
+    /// Bytes read and not yet released. `start..` belongs to the current request.
     buf: Vec<u8>,
     start: usize,
     /// Bytes of the head once it is complete.
@@ -208,7 +208,7 @@ impl Default for RequestHead {
 }
 
 impl RequestHead {
-    /// An empty head; allocates nothing.
+    /// Makes an empty head; allocates nothing.
     pub const fn new() -> Self {
         RequestHead {
             buf: Vec::new(),
@@ -231,7 +231,7 @@ impl RequestHead {
         self.forget_head();
     }
 
-    /// Becomes a copy of a complete head, without the body and whatever else was read behind it.
+    /// Copies a complete head, without the body and any bytes after it.
     pub fn copy_head(&mut self, of: &Self) {
         self.clear();
         let end = of.start + of.head_len;
@@ -250,14 +250,14 @@ impl RequestHead {
         *self = RequestHead::new();
     }
 
-    /// Gives back the room that nothing was read into: for a request that takes long.
+    /// Releases unused memory, for a request that takes long.
     pub fn shrink(&mut self) {
         self.buf.shrink_to_fit();
     }
 
-    /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else. A
-    /// body may be read this way: consumed bytes give their room back. Cost: moves what is in use to the front when
-    /// the room at the end is used up.
+    /// Buffer with room for at least `n` more bytes at its end, to which the caller appends bytes of the peer. A body
+    /// may be read this way: consumed bytes release their memory. Cost: moves the bytes in use to the front when the
+    /// room at the end is used up.
     pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
         if self.buf.capacity() - self.buf.len() < n {
             let body = self.start + self.head_len;
@@ -279,11 +279,11 @@ impl RequestHead {
         self.parser.is_at_start() && self.buf.len() == self.start
     }
 
-    /// Looks at what arrived since the last call. After [`Progress::Complete`] it says `Complete` again; after an
-    /// error the connection is to be answered and closed.
+    /// Parses the bytes that arrived since the last call. Returns [`Progress::Complete`] again once the head is
+    /// complete; after an error the connection has to be answered and closed.
     ///
     /// # Errors
-    /// The first thing wrong in the order of the bytes, as nginx would find it.
+    /// The first error in the order of the bytes, as nginx finds it.
     pub fn parse(&mut self, limits: &HeadLimits) -> Result<Progress, HeadError> {
         loop {
             if let Some(progress) = self.parse_to_host(limits)? {
@@ -292,8 +292,8 @@ impl RequestHead {
         }
     }
 
-    /// Like [`RequestHead::parse`], but says `None` once, when the host is known: the rest may be read under other
-    /// limits.
+    /// Like [`RequestHead::parse`], but returns `None` once, when the host is known: the rest may be parsed with
+    /// other limits.
     ///
     /// # Errors
     /// As [`RequestHead::parse`].
@@ -307,7 +307,7 @@ impl RequestHead {
         self.line.method
     }
 
-    /// The word of the method as sent.
+    /// Method as sent.
     pub fn method_bytes(&self) -> &[u8] {
         self.bytes(self.line.method_word)
     }
@@ -369,7 +369,7 @@ impl RequestHead {
         }
     }
 
-    /// The port that came with the host, if one did.
+    /// Port given with the host, if any.
     pub fn host_port(&self) -> Option<u16> {
         self.line.host_port
     }
@@ -516,7 +516,7 @@ impl RequestHead {
         }
     }
 
-    /// The log line of an error that [`Self::parse`] just returned, in nginx's words.
+    /// Log line of an error that [`Self::parse`] just returned, in nginx's words.
     pub fn error_text(&self, error: HeadError) -> ErrorText<'_> {
         ErrorText::new(self, error)
     }

@@ -32,8 +32,8 @@ pub(super) enum Part {
     Done,
 }
 
-/// nginx's buffers, as arithmetic: a line must fit into what is left of the current buffer or into a new large one.
-/// Our own buffer is one piece, but the same requests are refused at the same byte.
+/// Simulation of nginx's buffers: a line must fit into the rest of the current buffer or into a new large one. Our
+/// own buffer is one piece, but requests are refused at the same byte.
 #[derive(Debug)]
 struct Room {
     /// Start of the current line.
@@ -287,7 +287,7 @@ fn complete(head: &mut RequestHead, len: usize) -> Progress {
     Progress::Complete
 }
 
-/// Fields that may come only once, apart from `Host`.
+/// Returns `true` for a field that may occur only once, apart from `Host`.
 fn is_single(known: Known) -> bool {
     matches!(
         known,

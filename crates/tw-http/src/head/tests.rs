@@ -46,7 +46,7 @@ fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// Feeds the request in two pieces, split at `at`, and says what came of it in the words of the table.
+/// Parses a request in two pieces, split at `at`; returns the result in the form of the table.
 fn outcome(request: &[u8], at: usize, limits: &HeadLimits) -> (u16, String) {
     let mut head = RequestHead::new();
     let (first, second) = request.split_at(at);

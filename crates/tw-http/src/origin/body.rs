@@ -34,7 +34,7 @@ pub enum BodyError {
 /// Result of one decoding step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// The input is used up and the body goes on.
+    /// The input is used up and the body continues.
     NeedMore,
     /// Body bytes: a range of the input, never empty.
     Data(Range<usize>),
@@ -53,7 +53,7 @@ pub struct BodyDecoder {
 
 #[derive(Debug)]
 enum Stage {
-    /// So many bytes are still to come, more than 0.
+    /// Remaining bytes, more than 0.
     Length(u64),
     Chunked(ChunkedDecoder),
     Trailers,
@@ -62,9 +62,9 @@ enum Stage {
 }
 
 impl BodyDecoder {
-    /// A decoder for the body that follows a head with this framing. Trailers are kept if they may have
-    /// `trailers_size` bytes (`proxy_buffer_size` where `proxy_pass_trailers` is on), else they are skipped. Of a
-    /// tunnel there is no body: what follows is not HTTP. Cost: one allocation if trailers are kept and may come.
+    /// Makes a decoder for the body after a head with this framing. Trailers are kept if they may have
+    /// `trailers_size` bytes (`proxy_buffer_size` with `proxy_pass_trailers on`), else they are skipped. A tunnel has
+    /// no body: its bytes are not HTTP. Cost: one allocation if trailers are kept and possible.
     pub fn new(framing: ResponseFraming, trailers_size: Option<usize>) -> Self {
         let (stage, trailers) = match framing {
             ResponseFraming::None | ResponseFraming::Tunnel | ResponseFraming::Length(0) => {
@@ -87,7 +87,7 @@ impl BodyDecoder {
         matches!(self.stage, Stage::Done)
     }
 
-    /// Bytes that are known to be still to come: of the body, or of the chunk that has begun.
+    /// Known remaining bytes: of the body, or of the current chunk.
     pub fn left(&self) -> u64 {
         match &self.stage {
             Stage::Length(left) => *left,
@@ -96,12 +96,12 @@ impl BodyDecoder {
         }
     }
 
-    /// Reads on in `input`, the bytes not yet consumed, up to the next piece of the body. Says how many bytes were
-    /// consumed and what was found; the data of a [`Piece::Data`] is the end of the consumed bytes. What is left of
-    /// the input at [`Piece::End`] is not part of the response, see [`excess`](Self::excess).
+    /// Decodes `input`, the bytes not yet consumed, up to the next piece of the body. Returns the number of consumed
+    /// bytes and the result; the data of a [`Piece::Data`] is the end of the consumed bytes. The rest of the input at
+    /// [`Piece::End`] is not part of the response, see [`excess`](Self::excess).
     ///
     /// # Errors
-    /// [`BodyError`]; the body and the connection are then lost.
+    /// [`BodyError`]; the body and the connection are then unusable.
     #[inline]
     pub fn decode(&mut self, input: &[u8]) -> Result<(usize, Piece), BodyError> {
         match &mut self.stage {
@@ -162,10 +162,10 @@ impl BodyDecoder {
         }
     }
 
-    /// The origin has closed its side: the end of a body that lasts until then.
+    /// Handles the close by the origin, which ends a body without other framing.
     ///
     /// # Errors
-    /// [`BodyError::PrematureClose`] if more of the body was to come.
+    /// [`BodyError::PrematureClose`] if the body is incomplete.
     pub fn close(&mut self) -> Result<(), BodyError> {
         match self.stage {
             Stage::Done => Ok(()),
@@ -177,8 +177,8 @@ impl BodyDecoder {
         }
     }
 
-    /// The fields that followed the body, of those that may; `None` if there are none, they were skipped, or the end
-    /// has not come.
+    /// Trailers that are permitted and were kept; `None` if there are none, they were skipped, or the body has not
+    /// ended.
     pub fn take_trailers(&mut self) -> Option<Fields> {
         if !self.is_done() {
             return None;
@@ -194,13 +194,13 @@ impl BodyDecoder {
         }
     }
 
-    /// The log line of an error of this body, in nginx's words.
+    /// Log line of an error of this body, in nginx's words.
     pub fn error_text(&self, error: BodyError) -> BodyErrorText<'_> {
         BodyErrorText { decoder: self, error }
     }
 }
 
-/// A log line in nginx's words; for what it holds see [`OriginErrorText`](super::OriginErrorText).
+/// Log line in nginx's words; see [`OriginErrorText`](super::OriginErrorText) for its contents.
 #[derive(Debug)]
 pub struct BodyErrorText<'a> {
     decoder: &'a BodyDecoder,

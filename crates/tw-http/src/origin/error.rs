@@ -28,7 +28,7 @@ pub enum OriginError {
     TooBigHeader,
     /// More fields than the limit.
     TooManyFields,
-    /// `Content-Length` or `Transfer-Encoding` came twice.
+    /// Repeated `Content-Length` or `Transfer-Encoding`.
     DuplicateHeader(Known),
     /// `Content-Length` is not a number, or above 2^63 - 1.
     InvalidContentLength,
@@ -40,7 +40,7 @@ pub enum OriginError {
     LengthAndTransferEncoding,
 }
 
-/// A log line in nginx's words. It holds what the origin sent, control characters included (the log escapes them);
+/// Log line in nginx's words. It contains the origin's bytes, control characters included (the log escapes them);
 /// bytes that are not UTF-8 are replaced.
 #[derive(Debug)]
 pub struct OriginErrorText<'a> {

@@ -7,7 +7,7 @@ use crate::status;
 /// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// There is no body, whatever the fields say.
+    /// No body, whatever the fields announce.
     None,
     /// `Content-Length`, in bytes; may be 0.
     Length(u64),
@@ -15,8 +15,8 @@ pub enum ResponseFraming {
     Chunked,
     /// The connection ends with it.
     Close,
-    /// No body, and no HTTP from here on: 101, and what answers CONNECT with success. Whoever asked for neither has an
-    /// origin that makes no sense.
+    /// No body, and no HTTP from here on: 101, or a successful response to CONNECT. Without such a request it is an
+    /// error of the origin.
     Tunnel,
 }
 

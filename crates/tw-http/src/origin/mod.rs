@@ -45,8 +45,8 @@ use framing::AnnouncedFraming;
 // DIFF(nginx): nginx has no such limit for responses.
 pub const FIELDS_MAX: usize = 1000;
 
-/// Heads with a status of 1xx in front of one response. One that is sent every 20 seconds to show that work goes on
-/// (102) may be sent for half an hour.
+/// Limit of interim responses (1xx) before a final one. If one is sent every 20 seconds during processing (102), that
+/// is half an hour.
 // DIFF(nginx): nginx takes any number of them.
 pub const INTERIM_MAX: u32 = 100;
 
@@ -103,7 +103,7 @@ pub struct OriginHead {
     /// Bytes of the head once it is complete.
     head_len: usize,
     fields: FieldList,
-    /// Second lines of fields that may come once; they are left out.
+    /// Repeated lines of fields that may occur once; they are left out.
     duplicates: Vec<FieldSpan>,
     announced: AnnouncedFraming,
     /// `Connection: close`
@@ -118,7 +118,7 @@ impl Default for OriginHead {
 }
 
 impl OriginHead {
-    /// An empty head; allocates nothing.
+    /// Makes an empty head; allocates nothing.
     pub const fn new() -> Self {
         OriginHead {
             buf: Vec::new(),
@@ -133,7 +133,7 @@ impl OriginHead {
         }
     }
 
-    /// Says what the head begins with, before anything of it has arrived. Holds until [`clear`](Self::clear).
+    /// Sets the expected start of the head, before any bytes arrive. Holds until [`clear`](Self::clear).
     pub fn begin_with(&mut self, start: HeadStart) {
         self.start = start;
     }
@@ -146,7 +146,7 @@ impl OriginHead {
         self.interim_count = 0;
     }
 
-    /// Bytes of memory it keeps for heads to come, that of the table of fields aside.
+    /// Bytes of memory kept for further heads, without the table of fields.
     pub fn capacity(&self) -> usize {
         self.buf.capacity()
     }
@@ -156,13 +156,13 @@ impl OriginHead {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// Takes the bytes of the head out of what the origin sent, and looks at them as [`parse`](Self::parse) does.
-    /// What is left of `input` when the head is complete is what follows it: body, or the next head. Cost: copies the
-    /// head, and of what follows at most what a head may still have.
+    /// Takes the bytes of the head out of the origin's input, and parses them as [`parse`](Self::parse) does. The
+    /// rest of `input` at a complete head is what follows it: body, or the next head. Cost: copies the head, and of
+    /// the rest at most the remaining size limit of the head.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse). The bytes a response without a head consists of are then [`rest`](Self::rest) and
-    /// what is left of `input`.
+    /// As [`parse`](Self::parse). The bytes of a response without a head are then [`rest`](Self::rest) and the rest
+    /// of `input`.
     pub fn feed(&mut self, input: &mut Bytes, limits: &OriginLimits) -> Result<Progress, OriginError> {
         let before = self.buf.len();
         let room = limits.head_size.saturating_sub(before);
@@ -178,19 +178,18 @@ impl OriginHead {
         progress
     }
 
-    /// Looks at what arrived since the last call. After [`Progress::Complete`] it says `Complete` again, until
-    /// [`next_response`](Self::next_response) or [`clear`](Self::clear); after an error there is nothing more to be
-    /// had.
+    /// Parses the bytes that arrived since the last call. Returns [`Progress::Complete`] again once the head is
+    /// complete, until [`next_response`](Self::next_response) or [`clear`](Self::clear); after an error the head is
+    /// unusable.
     ///
     /// # Errors
-    /// The first thing wrong in the order of the bytes.
+    /// The first error in the order of the bytes.
     #[inline]
     pub fn parse(&mut self, limits: &OriginLimits) -> Result<Progress, OriginError> {
         parse::advance(self, limits)
     }
 
-    /// Forgets a head that was not the last one ([`is_interim`](Self::is_interim)); what was read behind it is the
-    /// start of the next one.
+    /// Drops an interim head ([`is_interim`](Self::is_interim)); the bytes after it are the start of the next one.
     pub fn next_response(&mut self) {
         self.interim_count += u32::from(self.is_interim());
         self.buf.drain(..self.head_len.min(self.buf.len()));
@@ -203,7 +202,7 @@ impl OriginHead {
         self.buf.is_empty() && self.interim_count == 0
     }
 
-    /// The status, 100 to 999 (RFC 9110 section 15: what is above 599 is to be taken for a 5xx, and goes on as it is).
+    /// Status, 100 to 999 (RFC 9110 section 15: a status above 599 is treated as 5xx, and is forwarded unchanged).
     #[inline]
     pub fn status(&self) -> u16 {
         self.parser.line.status
@@ -226,7 +225,7 @@ impl OriginHead {
         framing::is_interim(self.status())
     }
 
-    /// Every field in order. Second lines of a field that may come once are left out, see
+    /// Fields in order. Repeated lines of a field that may occur once are left out, see
     /// [`duplicates`](Self::duplicates).
     pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
         self.fields.iter().map(|field| Field {
@@ -286,7 +285,7 @@ impl OriginHead {
         self.buf.get(self.head_len..).unwrap_or(b"")
     }
 
-    /// The log line of an error that [`parse`](Self::parse) just returned, in nginx's words.
+    /// Log line of an error that [`parse`](Self::parse) just returned, in nginx's words.
     pub fn error_text(&self, error: OriginError) -> OriginErrorText<'_> {
         OriginErrorText::new(self, error)
     }

@@ -29,7 +29,7 @@ pub(super) struct Parser {
     is_cgi: bool,
     pub(super) line: StatusLine,
     fields: FieldParser,
-    /// The field an error is about: name and value, or what was read of a line that is wrong.
+    /// Field that an error is about: name and value, or the bytes read of a malformed line.
     pub(super) fault: Span,
     pub(super) fault_value: Span,
 }

@@ -17,7 +17,7 @@ use crate::{hop, num, scan};
 /// Why a request cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// The method is not a word (RFC 9110 section 5.6.2).
+    /// The method is not a token (RFC 9110 section 5.6.2).
     Method,
     /// The target is empty, or has a space or a control character.
     Target,
@@ -77,7 +77,7 @@ pub struct RequestWriter<'a> {
 }
 
 impl<'a> RequestWriter<'a> {
-    /// Writes the request line. The target is what is sent, in whatever form.
+    /// Writes the request line, with the target as given.
     ///
     /// # Errors
     /// A part cannot be written in a request line.
@@ -143,7 +143,7 @@ impl<'a> RequestWriter<'a> {
     /// Writes the fields that announce a body with this framing; nothing for [`Framing::None`].
     ///
     /// # Errors
-    /// If a body was announced before, or one in chunks for HTTP/1.0.
+    /// A body was announced before, or is chunked in HTTP/1.0.
     pub fn framing(&mut self, framing: Framing) -> Result<(), WriteError> {
         match framing {
             Framing::None => {}
@@ -161,7 +161,7 @@ impl<'a> RequestWriter<'a> {
         Ok(())
     }
 
-    /// Ends the head, and says what body it announces: that is what must follow.
+    /// Ends the head, and returns the framing of the body that must follow.
     pub fn end(self) -> Framing {
         let mut whole = self;
         whole.out.extend_from_slice(b"\r\n");
@@ -207,7 +207,7 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && scan::before_colon(name) == name.len() && !name.contains(&0x7f)
 }
 
-/// Appends one chunk of a body; nothing if there is no data, because an empty chunk ends the body.
+/// Appends one chunk of a body; nothing without data, because an empty chunk ends the body.
 pub fn push_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if !data.is_empty() {
         out.extend_from_slice(ChunkHead::new(data.len() as u64).as_bytes());
@@ -219,7 +219,7 @@ pub fn push_chunk(out: &mut Vec<u8>, data: &[u8]) {
 /// Appends the end of a chunked body with its trailers.
 ///
 /// # Errors
-/// A trailer that cannot be written, or may not be one; nothing is written then.
+/// A trailer that cannot be written or is not permitted; nothing is written then.
 pub fn push_last_chunk(out: &mut Vec<u8>, trailers: &Fields) -> Result<(), WriteError> {
     for (name, value) in trailers.iter() {
         if !is_name(name) {

@@ -43,7 +43,7 @@ impl StatusLine {
         StatusLine { stage: Stage::Prefix, pos: 0, version: Version::HTTP_10, status: 0, text: Span::NOTHING }
     }
 
-    /// Reads on in `bytes`, which start with the line. Says how long the line is, line end included, once it is
+    /// Parses `bytes`, which start with the line. Returns the length of the line, line end included, once it is
     /// complete.
     #[inline]
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, OriginError> {
@@ -55,7 +55,7 @@ impl StatusLine {
         self.step(bytes)
     }
 
-    /// A line that is all there and of the usual form, without the state machine; None leaves it to that.
+    /// Fast path for a complete line of the usual form; `None` leaves it to the state machine.
     #[inline]
     fn plain_line(&mut self, bytes: &[u8]) -> Option<usize> {
         let (start, rest) = bytes.split_first_chunk::<9>()?;

@@ -16,7 +16,7 @@ impl ResponseHead {
         Some(self.content_type.slice_ref(value))
     }
 
-    /// Takes a character set, and what is behind it, away from the media type, for another one to be named.
+    /// Removes the character set and all later parameters from the media type, so that another one can be added.
     pub fn cut_charset(&mut self) {
         if let Some((end, _)) = named(&self.content_type) {
             self.content_type.truncate(end);

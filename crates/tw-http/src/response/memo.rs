@@ -40,7 +40,7 @@ pub(super) struct MemoGaps {
 }
 
 impl HeadMemo {
-    /// As [`ResponseHead::write`]. What is sent once is not kept.
+    /// Like [`ResponseHead::write`]. The text of a head that is sent once is not kept.
     pub(super) fn encode(&self, head: &ResponseHead, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
         if let Some(kept) = &*self.kept.borrow()
             && kept.is_of(head, context)
