@@ -11,12 +11,12 @@ use crate::{pem, time};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// The facts of one certificate. Texts are made when they are asked for.
+/// Fields of one certificate, formatted on access.
 #[derive(Debug, Clone)]
 pub struct CertificateFields<'a>(Certificate<'a>);
 
 impl<'a> CertificateFields<'a> {
-    /// Of this certificate; nothing, if it cannot be read.
+    /// Parses a certificate; `None` if it is malformed.
     pub fn of(der: &'a CertificateDer<'_>) -> Option<Self> {
         Certificate::parse(der).ok().map(Self)
     }
@@ -82,7 +82,7 @@ impl<'a> CertificateFields<'a> {
         u64::try_from(self.0.not_before).unwrap_or(0)
     }
 
-    /// The serial number as it stands there, with the byte of zeros in front that keeps it from being negative.
+    /// Serial number as encoded, with the leading zero byte of a positive number.
     pub fn serial_bytes(&self) -> &'a [u8] {
         self.0.serial
     }
@@ -135,7 +135,7 @@ struct Attribute<'a> {
     value: Element<'a>,
 }
 
-/// The attributes of a name: sets of them, most of which have one. What is malformed ends the list.
+/// Attributes of a name: sets of them, most of which have one. A malformed one ends the list.
 fn attributes(name: &[u8]) -> Vec<Vec<Attribute<'_>>> {
     let mut sets = Reader::new(name).enter(SEQUENCE).unwrap_or(Reader::new(&[]));
     let mut found = Vec::new();
@@ -181,7 +181,7 @@ fn rfc_2253(name: &[u8]) -> String {
     out
 }
 
-/// RFC 2253, section 2.4; and as OpenSSL has it, what is not ASCII byte by byte.
+/// Escapes a value by RFC 2253, section 2.4, and, as OpenSSL does, bytes that are not ASCII.
 fn escape(value: &str, out: &mut String) {
     let last = value.len().saturating_sub(1);
     for (at, byte) in value.bytes().enumerate() {
@@ -217,7 +217,7 @@ fn one_line(name: &[u8]) -> String {
     out
 }
 
-/// A string of any of the types that names are of; nothing for what is none.
+/// Text of a string of any type used in names; `None` for other types.
 fn text(value: Element<'_>) -> Option<String> {
     /// NumericString, PrintableString, TeletexString, IA5String, VisibleString: bytes are letters.
     const LATIN: [u8; 5] = [0x12, 0x13, 0x14, 0x16, 0x1a];
@@ -279,7 +279,7 @@ fn short_name(id: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// `1.2.840.113549`; what is too large for any real one ends it.
+/// Formats an identifier as `1.2.840.113549`; a number too large for any real one ends it.
 fn dotted(id: &[u8]) -> String {
     let mut out = String::new();
     let mut arc: u64 = 0;

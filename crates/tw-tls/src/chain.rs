@@ -54,7 +54,7 @@ pub enum ChainError {
     Der,
     /// There is a private key, and no certificate.
     OnlyKey,
-    /// The certificate of this number, from 1, is not PEM; the reason in OpenSSL's words.
+    /// Certificate at this position, from 1, that is not PEM; the reason in OpenSSL's words.
     BadPem(usize, &'static str),
     /// The certificate of this number, from 1, is not X.509.
     BadCertificate(usize),
@@ -82,8 +82,8 @@ impl fmt::Display for ChainError {
 
 impl std::error::Error for ChainError {}
 
-/// The certificates of a certificate file: that of the server or client first, then those that lead to its authority.
-/// What else is in the text, such as a key, is skipped.
+/// Certificates of a certificate file: that of the server or client first, then those that lead to its authority.
+/// Other sections, such as a key, are skipped.
 ///
 /// # Errors
 /// No certificate, or one that is broken, or too much.

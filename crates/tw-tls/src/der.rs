@@ -1,7 +1,7 @@
 //! DER (X.690), as far as certificates, revocation lists and keys need it: elements with short tags and definite
 //! lengths.
 
-/// Not DER, or not what was expected there.
+/// Malformed DER, or an unexpected element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -97,13 +97,13 @@ impl<'a> Reader<'a> {
         self.expect(tag).map(|element| Reader::new(element.content))
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
 
-/// The one element that these bytes are, and what is inside.
+/// Contents of the only element in these bytes.
 pub(crate) fn only(bytes: &[u8], tag: u8) -> Result<Reader<'_>, Malformed> {
     let mut reader = Reader::new(bytes);
     let inside = reader.enter(tag)?;

@@ -75,7 +75,7 @@ pub(crate) fn verify_tls13(
     verify_tls13_signature_with_raw_key(message, &key, dss, &ALGORITHMS)
 }
 
-/// Tells an RSA key that is too short to be trusted.
+/// Returns `true` for an RSA key that is too short to be trusted.
 pub(crate) fn is_short(key: &PublicKey<'_>) -> bool {
     key.algorithm == alg_id::RSA_ENCRYPTION.as_ref()
         && RsaParameters::public_modulus_len(key.bits).is_ok_and(|bits| bits < TRUSTED_RSA_BITS)

@@ -23,7 +23,7 @@ pub struct Identity {
 /// Mismatch of chain and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The key belongs to another certificate.
+    /// The key does not fit the certificate.
     KeyMismatch,
     /// There is no certificate, or its first one is none.
     NoCertificate,
@@ -42,7 +42,7 @@ impl fmt::Display for IdentityError {
 impl std::error::Error for IdentityError {}
 
 impl Identity {
-    /// Whoever has this chain, first its own certificate, and this key.
+    /// Makes an identity of a chain, its own certificate first, and a key.
     ///
     /// # Errors
     /// The key does not belong to the first certificate.

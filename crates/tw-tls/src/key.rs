@@ -23,7 +23,7 @@ use crate::pem::{self, Section};
 
 mod sealed;
 
-/// A key of RSA with 16,384 bits has 13 KB; certificates may stand in the same file.
+/// Limit of a key file. An RSA key of 16,384 bits has 13 KB; the file may contain certificates, too.
 const KEY_SIZE_MAX: usize = 1 << 20;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -59,7 +59,7 @@ pub enum Kind {
     Ecdsa,
     /// Ed25519.
     Ed25519,
-    /// ML-DSA, or whatever rustls learns next.
+    /// ML-DSA, or a later algorithm of rustls.
     Other,
 }
 
@@ -170,7 +170,7 @@ impl Key {
         Self::open(section, passwords, Form::Pkcs8, |_, word| seal.open(word))
     }
 
-    /// Tries every pass phrase. That the padding is right may be chance, so what comes out has to be a key as well.
+    /// Tries every pass phrase. Correct padding may be chance, so the result has to be a valid key as well.
     fn open(
         section: &Section<'_>,
         passwords: &Passwords,

@@ -42,7 +42,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// id-sha1 with its NULL: what every responder knows.
+/// id-sha1 with its NULL, which every responder supports.
 const SHA1: &[u8] = &[0x30, 0x09, 0x06, 0x05, 0x2b, 0x0e, 0x03, 0x02, 0x1a, 0x05, 0x00];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 /// id-pkix-ocsp-basic.
@@ -80,7 +80,7 @@ impl fmt::Display for Status {
 pub struct Reply {
     /// Revocation status.
     pub status: Status,
-    /// Until when it holds, in seconds since 1970; nothing is said without.
+    /// End of validity, in seconds since 1970, if given.
     pub until: Option<u64>,
 }
 
@@ -140,8 +140,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// About a certificate that the first of `issuers` issued; the others stand above that one. All as DER. `None` if
-    /// that is not so, as far as names tell.
+    /// Makes a request about a certificate issued by the first of `issuers`, which are followed by the authorities
+    /// above. All as DER. `None` if the names do not match.
     pub fn new(certificate: &[u8], issuers: &[impl AsRef<[u8]>]) -> Option<Self> {
         let issuer = issuers.first()?.as_ref();
         let (cert, parsed) = (Certificate::parse(certificate).ok()?, Certificate::parse(issuer).ok()?);
@@ -295,7 +295,7 @@ fn is_for_ocsp(usages: &[u8]) -> bool {
     std::iter::from_fn(|| list.expect(OID).ok()).any(|id| id.content == OCSP_SIGNING)
 }
 
-/// The URL at which the authority answers about a certificate, as that says.
+/// URL of the OCSP responder, as given in the certificate.
 pub fn responder(certificate: &[u8]) -> Option<String> {
     let cert = Certificate::parse(certificate).ok()?;
     let mut list = der::only(cert.extensions.authority_access?, SEQUENCE).ok()?;

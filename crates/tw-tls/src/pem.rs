@@ -57,7 +57,7 @@ pub(crate) fn is_der(text: &[u8]) -> bool {
     reader.expect(SEQUENCE).is_ok() && reader.end().is_ok()
 }
 
-/// The sections of a text, in order. After an error there is nothing more.
+/// Sections of a text, in order. The iterator ends after an error.
 pub(crate) fn sections(text: &[u8]) -> Sections<'_> {
     Sections { rest: text }
 }

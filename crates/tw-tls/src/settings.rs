@@ -21,7 +21,7 @@ pub struct Settings {
     pub groups: Vec<Group>,
     /// Schemes that a server signs with, in order of preference; `None` for all.
     pub signature_algorithms: Option<Vec<SignatureScheme>>,
-    /// Tickets that a client of TLS 1.3 gets, if that was said.
+    /// Number of tickets for a client of TLS 1.3, if configured.
     pub num_tickets: Option<usize>,
 }
 

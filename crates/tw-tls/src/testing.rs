@@ -14,7 +14,7 @@ use crate::der::{BIT_STRING, SEQUENCE, context};
 /// 2026-11-23 00:00:00, within the validity of everything made here.
 pub(crate) const NOW: u64 = 1_795_392_000;
 
-/// Whoever signs certificates and revocation lists.
+/// Authority that signs certificates and revocation lists.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -23,14 +23,14 @@ impl Authority {
         Self::root(name, |_| {})
     }
 
-    /// A root, with whatever the parameters are changed to.
+    /// Makes a root certificate with changed parameters.
     pub(crate) fn root(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = authority_params(name);
         change(&mut params);
         Self(CertifiedIssuer::self_signed(params, ecdsa_key()).unwrap())
     }
 
-    /// An authority under another one, with whatever the parameters are changed to.
+    /// Makes an authority under another one, with changed parameters.
     pub(crate) fn under(name: &str, issuer: &Authority, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = authority_params(name);
         change(&mut params);
@@ -49,7 +49,7 @@ impl Authority {
         self.0.key()
     }
 
-    /// A certificate with whatever the parameters are changed to.
+    /// Signs a certificate with changed parameters.
     pub(crate) fn sign(&self, name: &str, key: KeyPair, change: impl FnOnce(&mut CertificateParams)) -> Leaf {
         let mut params = leaf_params(name);
         change(&mut params);
@@ -185,7 +185,7 @@ fn named(params: &mut CertificateParams, name: &str) {
     params.not_after = date_time_ymd(2030, 1, 1);
 }
 
-/// A clock that stands until it is set.
+/// Clock that changes only when it is set.
 #[derive(Clone)]
 pub(crate) struct TestClock(Arc<AtomicU64>);
 

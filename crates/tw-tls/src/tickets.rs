@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use crate::Clock;
 
-/// Whoever rotates keys by files has two or three of them.
+/// Limit of key files. Two or three are needed for a rotation.
 const TICKET_KEYS_MAX: usize = 100;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
@@ -144,7 +144,7 @@ impl Tickets {
         Ok(Self::new(keys, Origin::Random, lifetime, clock))
     }
 
-    /// The random keys, for a successor process; nothing if they are of files, which the successor reads itself.
+    /// Random keys for a successor process; `None` for keys from files, which the successor reads itself.
     pub fn export(&self) -> Option<Zeroizing<Vec<u8>>> {
         let keys = (self.origin == Origin::Random).then(|| self.keys())?;
         let mut state = Zeroizing::new(Vec::with_capacity(1 + keys.len() * (TIME + LONG)));
@@ -244,7 +244,7 @@ impl Secret {
         Ok(Self { born, raw: Some(raw), ..secret })
     }
 
-    /// Nothing, if it has another size.
+    /// Parses a key file; `None` if it has another size.
     fn of_file(bytes: &[u8]) -> Option<Result<Self, TicketError>> {
         let (name, rest) = bytes.split_first_chunk::<NAME>()?;
         let (mac, aes) = match bytes.len() {
@@ -270,7 +270,7 @@ impl Secret {
         })
     }
 
-    /// Seconds; nothing, if it was made long after now.
+    /// Age in seconds; `None` if the key was made long after `now`.
     fn age(&self, now: u64) -> Option<u64> {
         // Clocks go back by seconds, and by years.
         const BACK: u64 = 3600;

@@ -19,8 +19,8 @@ pub struct Upstream {
     trust: Option<Trust>,
 }
 
-/// Why a server is not trusted, inside of rustls's [`CertificateError::Other`]; in nginx's words, without the
-/// `upstream SSL ` in front.
+/// Reason for not trusting a server, inside rustls's [`CertificateError::Other`]; in nginx's words, without the
+/// prefix `upstream SSL `.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamError {
     /// The certificate cannot be trusted.
@@ -148,7 +148,8 @@ fn is_address(bytes: &[u8], address: IpAddr) -> bool {
     }
 }
 
-/// RFC 6125, section 6.4.3, with a wildcard as the whole first label and at least two labels behind it.
+/// Matches a name by RFC 6125, section 6.4.3: a wildcard must be the whole first label, with at least two labels
+/// after it.
 fn matches(pattern: &[u8], name: &[u8], address: Option<IpAddr>) -> bool {
     let name = name.strip_suffix(b".").unwrap_or(name);
     if pattern.eq_ignore_ascii_case(name) {

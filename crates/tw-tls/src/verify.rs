@@ -100,7 +100,7 @@ pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
     verdict
 }
 
-/// The path of the first certificate of a chain, from that upwards as far as it goes, as DER.
+/// Path of the first certificate of a chain, from it upwards as far as it goes, as DER.
 ///
 /// Costs as much as [`judge`].
 pub fn path(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Vec<Vec<u8>> {

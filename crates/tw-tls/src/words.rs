@@ -24,7 +24,7 @@ pub(crate) use suite::name as suite_name;
 pub struct Selection<T> {
     /// Selected algorithms that can be offered.
     pub chosen: Vec<T>,
-    /// The words for what is never offered.
+    /// Names of selected algorithms that are never offered.
     pub never: Vec<String>,
 }
 
@@ -35,16 +35,16 @@ impl<T> Selection<T> {
     }
 }
 
-/// Why words select nothing. `Display` is the reason, to be put behind what nginx says failed.
+/// Error of a configuration string. `Display` gives the reason, to be appended to nginx's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WordError {
-    /// A word that is not known.
+    /// Unknown word.
     Unknown(String),
     /// All selected algorithms are known, but none can be offered here.
     NeverOffered(Vec<String>),
-    /// No word selects anything.
+    /// Empty selection.
     NoMatch,
-    /// Not a list of words.
+    /// Malformed list.
     Malformed(String),
     /// Not a command that is known; these are.
     UnknownCommand(&'static str),

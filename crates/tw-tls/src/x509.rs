@@ -241,7 +241,7 @@ pub(crate) struct RevocationList<'a> {
     pub(crate) issuer: &'a [u8],
     pub(crate) this_update: i64,
     pub(crate) next_update: Option<i64>,
-    /// The content of the SEQUENCE of what is revoked.
+    /// Contents of the SEQUENCE of revoked certificates.
     revoked: &'a [u8],
     pub(crate) unknown_critical: UnknownCritical,
 }

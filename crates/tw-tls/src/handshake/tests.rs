@@ -61,7 +61,7 @@ fn client(settings: &Settings, upstream: Upstream, cert: Option<(Vec<u8>, &Leaf)
     }
 }
 
-/// Both ends after the handshake, and what came after it; or why there is none.
+/// Both ends after the handshake and the messages that follow it, or the error.
 fn connect(
     server: &Arc<ServerConfig>,
     client: &Arc<ClientConfig>,

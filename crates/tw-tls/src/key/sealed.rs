@@ -135,7 +135,7 @@ impl<'a> Pbes2<'a> {
     }
 }
 
-/// An AlgorithmIdentifier: its identifier, and what is behind it.
+/// Parses an AlgorithmIdentifier: its identifier, and its parameters.
 fn algorithm<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], Reader<'a>), Malformed> {
     let mut parts = reader.enter(SEQUENCE)?;
     let id = parts.expect(OID)?.content;

@@ -44,15 +44,16 @@ pub fn client_scheme() -> Option<SignatureScheme> {
     SCHEME.take()
 }
 
-/// Asks for a certificate and lets every handshake pass in which the client has its key. Whether it can be trusted is
-/// found by [`judge`](super::judge) afterwards.
+/// Requests a certificate and accepts every handshake in which the client has its key. [`judge`](super::judge)
+/// verifies the certificate afterwards.
 #[derive(Debug)]
 pub struct ClientVerifier {
     hints: Vec<DistinguishedName>,
 }
 
 impl ClientVerifier {
-    /// Clients are told of these authorities: [`Authorities::hints`](super::Authorities::hints), or none.
+    /// Makes a verifier that sends these authorities to clients: [`Authorities::hints`](super::Authorities::hints),
+    /// or none.
     pub fn new(hints: Vec<DistinguishedName>) -> Self {
         Self { hints }
     }

@@ -19,7 +19,7 @@ pub(super) struct Path<'a> {
 pub(super) struct Link<'a> {
     pub(super) cert: Certificate<'a>,
     source: Source,
-    /// By the next link; nothing for the last one.
+    /// Result of verifying the signature with the next link's key; `None` for the last one.
     pub(super) signature: Option<Signature>,
 }
 

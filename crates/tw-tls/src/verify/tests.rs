@@ -34,13 +34,13 @@ fn judged_at(chain: &[&[u8]], trust: &Trust, now: u64) -> Verdict {
     judge(&chain, trust, now)
 }
 
-/// One certificate under a trusted root, with whatever its parameters are changed to.
+/// Verdict about a certificate with changed parameters under a trusted root.
 fn verdict_of(change: impl FnOnce(&mut CertificateParams)) -> Verdict {
     let root = Authority::new("root");
     judged(&[root.sign("client", ecdsa_key(), change).der()], &trust_in(&[root.der()]))
 }
 
-/// A certificate under an authority in between, with whatever the parameters of that are changed to.
+/// Verdict about a certificate under an intermediate authority with changed parameters.
 fn verdict_under(change: impl FnOnce(&mut CertificateParams)) -> Verdict {
     let root = Authority::new("root");
     let between = Authority::under("between", &root, change);

@@ -37,7 +37,7 @@ pub enum Verdict {
     ChainTooLong,
     /// Revoked.
     Revoked,
-    /// More authorities stand under one than that one allows.
+    /// More intermediate authorities than one of them allows.
     PathLengthExceeded,
     /// Wrong purpose of the certificate or of one on its path; or an issuer that is no authority.
     InvalidPurpose,
@@ -77,7 +77,7 @@ impl Verdict {
         self.record().0
     }
 
-    /// OpenSSL's words.
+    /// Text of OpenSSL.
     pub fn text(self) -> &'static str {
         self.record().1
     }

@@ -15,10 +15,10 @@ use super::{Selection, WordError};
 /// Expansion of `DEFAULT` at the beginning of a string.
 const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 
-/// The suites for TLS 1.2 that a cipher string selects.
+/// Suites for TLS 1.2 that a cipher string selects.
 ///
 /// # Errors
-/// The string is malformed, selects nothing, or only what is never offered.
+/// The string is malformed, selects nothing, or only suites that are never offered.
 pub fn ciphers(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError> {
     let mut list = List::new();
     // Fedora's OpenSSL has the second word, and the packages of Fedora say it.
@@ -40,10 +40,10 @@ pub fn default_ciphers() -> Vec<SupportedCipherSuite> {
     ciphers("HIGH:!aNULL:!MD5").map(|selected| selected.chosen).unwrap_or_default()
 }
 
-/// The suites for TLS 1.3 of a list of their names (`ssl_conf_command Ciphersuites`).
+/// Suites for TLS 1.3 of a list of names (`ssl_conf_command Ciphersuites`).
 ///
 /// # Errors
-/// A name that is not known, or only what is never offered.
+/// An unknown name, or only suites that are never offered.
 pub fn ciphersuites(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError> {
     let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split(':').map(str::trim).filter(|word| !word.is_empty()) {
@@ -67,10 +67,10 @@ pub fn default_ciphersuites() -> Vec<SupportedCipherSuite> {
     SUITES.iter().filter(|suite| suite.version == V::Tls13).filter_map(Suite::supported).collect()
 }
 
-/// The list that words change.
+/// List that the words of a string modify.
 struct List {
     items: Vec<Item>,
-    /// Words that put something into the list, with what they select.
+    /// Words that have added suites to the list, with these suites.
     wanted: Vec<Wanted>,
 }
 
@@ -87,7 +87,7 @@ enum Place {
 
 struct Wanted {
     word: String,
-    /// Nothing, if the word is not known.
+    /// Selected suites; empty for an unknown word.
     codes: Vec<u16>,
 }
 
@@ -268,10 +268,10 @@ fn is_medium(suite: &Suite) -> bool {
     matches!(suite.encryption, E::Des3 | E::Rc4)
 }
 
-/// A word, and whether it selects a suite.
+/// Word with its condition on a suite.
 type Alias = (&'static str, fn(&Suite) -> bool);
 
-/// The words that are no names of suites. What is known here and selects nothing says so by `|_| false`.
+/// Words that are not names of suites. `|_| false` marks a known word that selects nothing.
 const ALIASES: &[Alias] = &[
     ("ALL", |s| s.encryption != E::Null),
     ("COMPLEMENTOFALL", |s| s.encryption == E::Null),

@@ -21,14 +21,14 @@ pub enum Command {
     SignatureAlgorithms(Selection<SignatureScheme>),
     /// Tickets that a client of TLS 1.3 gets.
     NumTickets(usize),
-    /// Switches, each on or off; and those that change nothing here.
+    /// Switches, each on or off; and those without effect here.
     Options(Selection<(Flag, Switch)>),
 }
 
 /// A switch of the command Options that changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
-    /// ChaCha20 is taken if the client prefers it, whatever the server prefers.
+    /// Prefer ChaCha20 if the client does, whatever the server's order is.
     PrioritizeChaCha,
     /// The order of the server decides.
     ServerPreference,
@@ -61,7 +61,7 @@ const FLAGS: &[(&str, Flag)] = &[
     ("KTLS", Flag::Ktls),
 ];
 
-/// Switches that OpenSSL has and that ask for nothing but what is always so here.
+/// Switches of OpenSSL whose behaviour is always on here.
 const ALWAYS: &[(&str, Switch)] = &[
     ("NoRenegotiation", Switch::On),
     ("UnsafeLegacyRenegotiation", Switch::Off),
@@ -81,7 +81,7 @@ const ALWAYS: &[(&str, Switch)] = &[
 /// Parses a command.
 ///
 /// # Errors
-/// A command or a value that is not known, or one after which nothing could be offered.
+/// An unknown command or value, or one that leaves nothing to offer.
 pub fn conf_command(name: &str, value: &str) -> Result<Command, WordError> {
     // OpenSSL does not look at the case of commands in files.
     match name.to_ascii_lowercase().as_str() {

@@ -46,11 +46,11 @@ pub fn default_groups() -> Vec<Group> {
     vec![X25519MLKEM768, X25519, SECP256R1, SECP384R1]
 }
 
-/// The groups that words select: `auto`, or names with colons between them. As in OpenSSL 3.5, `?` in front of a name
-/// lets it be unknown, `*` (a key share is sent) says nothing here, and slashes separate as well.
+/// Groups selected by a string: `auto`, or names with colons between them. As in OpenSSL 3.5, `?` before a name
+/// ignores it if unknown, `*` (send a key share) has no effect here, and slashes separate as well.
 ///
 /// # Errors
-/// A name that is not known, or only groups that are never offered.
+/// An unknown name, or only groups that are never offered.
 pub fn groups(words: &str) -> Result<Selection<Group>, WordError> {
     let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split([':', '/']).map(str::trim) {

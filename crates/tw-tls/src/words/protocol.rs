@@ -93,10 +93,10 @@ impl Protocols {
     }
 }
 
-/// The versions that words select, and the words for those that are never offered.
+/// Versions selected by a string, and the names of those that are never offered.
 ///
 /// # Errors
-/// A word that is not known, or only versions that are never offered.
+/// An unknown name, or only versions that are never offered.
 pub fn protocols<'a>(
     words: impl IntoIterator<Item = &'a str>,
 ) -> Result<(Protocols, Selection<Protocol>), WordError> {

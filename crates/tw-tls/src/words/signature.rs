@@ -69,11 +69,11 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// The schemes that words select: names with colons between them, in order of preference. `?` in front of a name lets
-/// it be unknown.
+/// Signature schemes selected by a string: names with colons between them, in order of preference. `?` before a name
+/// ignores it if unknown.
 ///
 /// # Errors
-/// A name that is not known, or only schemes that are never used.
+/// An unknown name, or only schemes that are never used.
 pub fn signature_algorithms(words: &str) -> Result<Selection<SignatureScheme>, WordError> {
     let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split(':').map(str::trim) {

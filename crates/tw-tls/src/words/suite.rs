@@ -1,13 +1,13 @@
 //! Cipher suites of OpenSSL: names, code points, and the properties that words select them by.
 //!
-//! In the order in which OpenSSL 3.0 prefers them (`openssl ciphers -V ALL:COMPLEMENTOFALL`), with those that it does
-//! not have any more at the end. Suites with PSK and SRP are left out: no browser offers them and no server without
+//! They are in the order of preference of OpenSSL 3.0 (`openssl ciphers -V ALL:COMPLEMENTOFALL`), with those that it
+//! no longer has at the end. Suites with PSK and SRP are left out: no browser offers them and no server without
 //! passwords has them.
 
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 
-/// A cipher suite, as words see it.
+/// Cipher suite with the properties used in selections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suite {
     pub(super) code: u16,
@@ -123,7 +123,7 @@ const fn suite(
     Suite { code, name, version, exchange, authentication, encryption, mac }
 }
 
-/// All of them; the head of this file says in which order.
+/// All suites, in the order described at the head of this file.
 #[rustfmt::skip]
 pub(super) const SUITES: &[Suite] = &[
     suite(0x1302, "TLS_AES_256_GCM_SHA384", V::Tls13, K::Any, A::Any, E::Aes256Gcm, M::Aead),
