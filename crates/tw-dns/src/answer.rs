@@ -8,8 +8,8 @@ use tw_base::Limit;
 use crate::error::ResolveError;
 use crate::name::Name;
 
-/// Aliases that are followed within one answer, and questions that are asked to follow them. Real chains have up to five;
-/// nginx follows 50.
+/// Limit of aliases followed within one response, and of queries that follow them. Real chains have up to five; nginx
+/// follows 50.
 pub(crate) const CHAIN_MAX: usize = 16;
 
 /// Limits of the work that a response can cause.
@@ -70,7 +70,7 @@ pub(crate) enum Data {
     Service(Service),
 }
 
-/// All that was asked for.
+/// Records of the requested type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Records {
     /// Of a name.
@@ -89,14 +89,14 @@ pub enum Reply {
         /// Time to live in seconds: the shortest of all records on the way.
         ttl: u32,
     },
-    /// The name is another's alias, and that one has to be asked for.
+    /// Alias whose target has to be queried.
     Alias {
         /// The other name.
         to: Name,
         /// Time to live in seconds.
         ttl: u32,
     },
-    /// There is nothing.
+    /// No records.
     Missing {
         /// Not even the name.
         is_name: bool,
@@ -107,8 +107,8 @@ pub enum Reply {
     Failed(ResolveError),
 }
 
-/// Reads the records of an answer. `missing` says that the server knows no such name; `soa_ttl` is how long what is missing
-/// may be taken to be missing.
+/// Interprets the records of a response. `missing` is true if the name does not exist; `soa_ttl` is the lifetime of a
+/// negative answer.
 pub(crate) fn read(question: &Question, records: Vec<Record>, missing: bool, soa_ttl: Option<u32>) -> Reply {
     let mut at = &question.name;
     let mut ttl = u32::MAX;

@@ -17,9 +17,9 @@ use crate::answer::{Question, Records};
 
 /// Answers that are kept by one resolver: some 300 bytes each.
 pub(crate) const ENTRIES_MAX: usize = 16_384;
-/// Shortest time that an answer holds, whatever it says: requests that come together ask once.
+/// Shortest lifetime of an answer, whatever its TTL, so that concurrent requests cause one query.
 const TTL_MIN: Duration = Duration::from_secs(1);
-/// Longest time that an answer holds, whatever it says, unless `valid` does.
+/// Longest lifetime of an answer, whatever its TTL, unless `valid` is set.
 const TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Longest lifetime of a negative answer: a name that an operator adds should be found soon.
 const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub(crate) enum Answer {
     /// There is something.
     Found(Records),
-    /// There is nothing.
+    /// Negative answer.
     Missing,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Nothing is known, and at most this much will be.
+    /// Makes an empty cache with at most this many entries.
     pub(crate) fn new(entries_max: usize) -> Self {
         Self { index: HashMap::new(), entries: Vec::new(), hand: 0, entries_max: entries_max.max(1) }
     }

@@ -12,13 +12,13 @@ pub enum ResolveError {
     Format,
     /// The server has a problem of its own.
     ServerFailure,
-    /// There is no such name, or nothing of the kind that was asked for, or its aliases lead nowhere.
+    /// No such name, no records of the requested type, or a chain of aliases without an end.
     NotFound,
     /// The server does not know this kind of question.
     NotImplemented,
     /// The server does not answer us.
     Refused,
-    /// The server said something else: the code of its answer.
+    /// Another response code of the server.
     Other(u16),
     /// No server has answered in time.
     TimedOut,
@@ -71,7 +71,7 @@ impl std::error::Error for ResolveError {}
 /// A name and why it has no addresses, as nginx logs it: `www.example.com could not be resolved (3: Host not found)`.
 #[derive(Debug, Clone, Copy)]
 pub struct ResolveFailure<'a> {
-    /// The name as it was asked for.
+    /// Name as requested.
     pub name: &'a [u8],
     /// Why.
     pub error: ResolveError,

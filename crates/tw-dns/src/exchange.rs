@@ -96,7 +96,7 @@ pub(crate) async fn query(
     Ok(reply)
 }
 
-/// Asks `server` over TCP only (`options use-vc`).
+/// Queries `server` over TCP only (`options use-vc`).
 pub(crate) async fn query_over_tcp(server: &Server, question: &Question, stats: &Stats) -> ExchangeResult {
     let reply = over_tcp(server.addr, question).await.map_err(system)?;
     stats.count(&reply);
@@ -109,7 +109,7 @@ enum Datagram {
     Useless(Useless),
 }
 
-/// Why the answer is asked for over TCP.
+/// Reason for repeating a query over TCP.
 #[derive(PartialEq, Eq)]
 enum Useless {
     Truncated,
@@ -171,7 +171,7 @@ async fn over_udp(
     Ok((query, Datagram::Useless(useless)))
 }
 
-/// RFC 7766: the length stands in front of a message.
+/// Queries over TCP, with the length before each message (RFC 7766).
 async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Reply> {
     let query = Query::new(question, Case::Lower, &random()?);
     let stream = TcpStream::connect(server).await?;

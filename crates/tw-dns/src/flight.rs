@@ -134,7 +134,7 @@ impl Lookup {
     }
 }
 
-/// Takes a flight out of the table, whatever ends it.
+/// Guard that removes a query from the table when it ends in any way.
 struct Landing<'a> {
     resolver: &'a Resolver,
     question: &'a Question,
@@ -157,7 +157,7 @@ impl Shared {
 }
 
 impl Resolver {
-    /// Looks for an answer, and asks for it if need be. Never waits; has to be called on a loop.
+    /// Looks an answer up, and starts a query if needed. Never waits; has to be called on a loop.
     pub(crate) fn begin(self: &Arc<Self>, question: Question) -> Lookup {
         let mut shared = self.shared.lock();
         let old = match shared.cache.lookup(&question, clock::now()) {
@@ -226,7 +226,7 @@ impl Resolver {
         flight.landed.send_replace(Some(found));
     }
 
-    /// Asks, and follows aliases.
+    /// Queries, and follows aliases.
     async fn find(&self, asked: &Question) -> Result<CachedAnswer, ResolveError> {
         let mut question = asked.clone();
         let mut ttl = u32::MAX;
@@ -259,7 +259,7 @@ impl Resolver {
         CachedAnswer { outcome, expires: clock::now() + span }
     }
 
-    /// Asks one server after the other, until one has an answer.
+    /// Queries one server after the other, until one answers.
     async fn query(&self, question: &Question) -> ExchangeResult {
         let mut tries = self.servers.tries(self.settings.attempts, clock::now());
         let mut open: Vec<Open<'_>> = Vec::new();

@@ -10,8 +10,8 @@ use crate::name::Name;
 pub struct Hosts(HashMap<Name, Vec<IpAddr>>);
 
 impl Hosts {
-    /// Reads lines of an address and its names; `#` begins a comment. What cannot be read is left out, as the C library
-    /// does. Several lines may name the same host.
+    /// Reads lines of an address and its names; `#` begins a comment. What cannot be read is left out, as the C
+    /// library does. Several lines may name the same host.
     pub fn parse(text: &[u8]) -> Self {
         let mut hosts: HashMap<Name, Vec<IpAddr>> = HashMap::new();
         for line in text.split(|byte| *byte == b'\n') {

@@ -14,8 +14,8 @@ const NAME_MAX: usize = 253;
 pub struct Name(Arc<[u8]>);
 
 impl Name {
-    /// Takes a name as a configuration or a request has it, with or without the dot at its end. `None` if no name server
-    /// could know such a name: an empty label, a label or a name too long. Costs one allocation.
+    /// Takes a name as a configuration or a request has it, with or without the dot at its end. `None` if no name
+    /// server could know such a name: an empty label, a label or a name too long. Costs one allocation.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = text.strip_suffix(b".").unwrap_or(text);
         let fits = |label: &[u8]| (1..=LABEL_MAX).contains(&label.len());
@@ -28,8 +28,8 @@ impl Name {
         Some(Self(name))
     }
 
-    /// The name of these labels, as an answer has them. `None` for the root, and for a label with a dot in it, which as
-    /// text would be another name.
+    /// The name of these labels, as an answer has them. `None` for the root, and for a label with a dot in it, which
+    /// as text would be another name.
     pub(crate) fn from_labels<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let mut text = Vec::new();
         for label in labels {

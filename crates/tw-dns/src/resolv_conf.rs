@@ -15,8 +15,8 @@ const ATTEMPTS_MAX: u32 = 5;
 
 /// Name servers and search rules of the system.
 ///
-/// Options without a meaning here: `edns0` (a long answer is asked for over TCP), `single-request` and
-/// `single-request-reopen` (each question has a socket of its own), `inet6`, `trust-ad`, `debug`.
+/// Options without effect here: `edns0` (a long response is repeated over TCP), `single-request` and
+/// `single-request-reopen` (each query has a socket of its own), `inet6`, `trust-ad`, `debug`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvConf {
     /// `nameserver`; without any, the one of this machine.
@@ -27,19 +27,19 @@ pub struct ResolvConf {
     pub attempts: Option<u32>,
     /// `options rotate`: each question begins with another server.
     pub rotate: bool,
-    /// `options use-vc`: servers are asked over TCP.
+    /// `options use-vc`: queries over TCP.
     pub tcp_only: bool,
     /// `options no-aaaa`
     pub skips_ipv6: bool,
-    /// `search` or `domain`, whichever comes last, and `options ndots`.
+    /// `search` or `domain`, whichever is last, and `options ndots`.
     pub(crate) search: SearchList,
     /// True if one of them is there.
     pub(crate) says_domains: bool,
 }
 
 impl ResolvConf {
-    /// Reads the lines `nameserver`, `search`, `domain` and `options`. Others, and what cannot be read, are left out as the
-    /// C library does. The servers listen on `port`.
+    /// Reads the lines `nameserver`, `search`, `domain` and `options`. Others, and what cannot be read, are left out
+    /// as the C library does. The servers listen on `port`.
     pub fn parse(text: &[u8], port: u16) -> Self {
         let mut conf = Self {
             servers: Vec::new(),
@@ -81,7 +81,7 @@ impl ResolvConf {
         self.says_domains = !self.search.domains.is_empty();
     }
 
-    /// The domain of this machine is searched when nothing is said: what follows the first dot of its name.
+    /// Sets the default search domain of this machine: the part after the first dot of its name.
     pub(crate) fn set_domain_of(&mut self, hostname: &[u8]) {
         let domain = hostname.iter().position(|byte| *byte == b'.').and_then(|at| hostname.get(at + 1..));
         self.search.domains = domain.and_then(Name::parse).map(Some).into_iter().collect();
@@ -114,7 +114,7 @@ impl ResolvConf {
         }
     }
 
-    /// A resolver that asks these servers.
+    /// Settings of a resolver with these servers.
     pub fn settings(&self) -> Settings {
         let default = Settings::new(self.servers.clone());
         Settings {
@@ -128,8 +128,8 @@ impl ResolvConf {
     }
 }
 
-/// The address of a server; an IPv6 one may have the number of a link behind a `%`. The name of a link would have to be
-/// looked up, so a server with one is left out.
+/// Address of a server; an IPv6 one may have an interface number after `%`. An interface name would have to be looked
+/// up, so a server with one is left out.
 fn server(word: &str, port: u16) -> Option<SocketAddr> {
     match word.split_once('%') {
         Some((addr, link)) => {

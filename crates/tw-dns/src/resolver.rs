@@ -32,7 +32,7 @@ const FAMILY_WAIT: Duration = Duration::from_secs(1);
 const HALF_TTL: Duration = Duration::from_secs(5);
 /// Lifetime of an address that needs no server, and the longest duration used here.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
-/// Servers of a service whose addresses are asked for at a time.
+/// Number of targets of a service whose addresses are queried at a time.
 const TARGETS_AT_ONCE: usize = 32;
 
 /// Address families to query.
@@ -60,11 +60,11 @@ pub struct Settings {
     pub attempt_timeout: Duration,
     /// Number of queries to every server, at most 16 in all. Default 5.
     pub attempts: u32,
-    /// Names that no server is asked for.
+    /// Names with local addresses.
     pub hosts: Option<Arc<Hosts>>,
     /// Each question begins with another server; otherwise with the first one that answers. Default on.
     pub rotate: bool,
-    /// Servers are asked over TCP only. Default off.
+    /// Queries over TCP only. Default off.
     pub tcp_only: bool,
 }
 
@@ -148,7 +148,7 @@ pub struct Target {
 }
 
 impl Resolver {
-    /// A resolver that knows nothing yet. `stats` may be another one's as well.
+    /// Makes a resolver with an empty cache. `stats` may be shared.
     pub fn new(mut settings: Settings, stats: Arc<Stats>) -> Arc<Self> {
         // A time that cannot be represented would be a panic.
         settings.valid = settings.valid.map(|span| span.min(FOREVER));
@@ -191,7 +191,7 @@ impl Resolver {
         clock::now() + timeout.min(FOREVER)
     }
 
-    /// The addresses of a whole name, which servers are asked for.
+    /// Queries the addresses of a full name.
     pub(crate) async fn query_addresses(
         self: &Arc<Self>,
         name: Name,
@@ -201,8 +201,8 @@ impl Resolver {
         self.begin_addresses(name).finish(self, deadline).await
     }
 
-    /// The servers of a service of `name`: of `_service._tcp.name`, or of `service.name` if there is a dot in `service`, as
-    /// nginx has it. `timeout` is for all that has to be asked. Errors are those of the service; a target has its own.
+    /// Targets of a service of `name`: of `_service._tcp.name`, or of `service.name` if there is a dot in `service`,
+    /// as in nginx. `timeout` is for all queries together. Errors are those of the service; a target has its own.
     pub async fn services(
         self: &Arc<Self>,
         service: &[u8],
@@ -240,7 +240,7 @@ impl Resolver {
         Ok(all)
     }
 
-    /// Addresses that no server has to be asked for: `name` is one, or a name of `hosts`.
+    /// Addresses that need no query: `name` is one, or a name in `hosts`.
     pub(crate) fn without_servers(&self, name: &[u8]) -> Option<Addresses> {
         let address = str::from_utf8(name).ok().and_then(|text| text.parse::<IpAddr>().ok());
         let expires = clock::now() + FOREVER;
@@ -266,7 +266,7 @@ impl Resolver {
         }
     }
 
-    /// Asks for all addresses of a name.
+    /// Starts queries for all addresses of a name.
     fn begin_addresses(self: &Arc<Self>, name: Name) -> Pending {
         let families = self.settings.families;
         let (ask4, ask6) = (families != Families::Ipv6, families != Families::Ipv4);

@@ -6,21 +6,21 @@ use crate::name::Name;
 /// Most dots that `ndots` takes, as in the C library.
 const NDOTS_MAX: usize = 15;
 
-/// Domains that are put behind names with few dots.
+/// Domains that are appended to names with few dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SearchList {
     /// `search` or `domain`, in order; `None` is the root. The number is not limited, as in the C library since 2.26.
     pub(crate) domains: Vec<Option<Name>>,
-    /// `options ndots`: a name with as many dots is asked for as it is written before the list is used.
+    /// `options ndots`: a name with as many dots is queried as written before the list is used.
     ndots: usize,
-    /// `options no-tld-query`: a name without dots is never asked for as it is.
+    /// `options no-tld-query`: a name without dots is never queried as written.
     pub(crate) skips_bare: bool,
 }
 
-/// Answers of the candidates so far, and the error they come to.
+/// Errors of the candidates so far, which determine the final error.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    /// Error of the name as it is written, when that was asked for first.
+    /// Error of the name as written, if that was queried first.
     as_is: Option<ResolveError>,
     server_failure: Option<ResolveError>,
     last: Option<ResolveError>,
@@ -30,7 +30,7 @@ pub(crate) struct Failures {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) name: Name,
-    /// The name as it is written, not one with a domain behind it.
+    /// True for the name as written, without an appended domain.
     pub(crate) is_as_is: bool,
 }
 
@@ -75,8 +75,8 @@ impl SearchList {
 }
 
 impl Failures {
-    /// Takes in what a candidate came to. Says whether the rest of the list is to be asked: not after a failure that says
-    /// nothing about the name. The name as it is written comes last in any case.
+    /// Records the error of a candidate. Returns `true` if the rest of the list is to be queried: not after a failure
+    /// that is unrelated to the name. The name as written comes last in any case.
     pub(crate) fn goes_on(&mut self, candidate: &Candidate, error: ResolveError, is_first: bool) -> bool {
         self.last = Some(error);
         if error == ResolveError::ServerFailure {

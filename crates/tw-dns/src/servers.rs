@@ -15,7 +15,7 @@ use crate::wire::Case;
 
 /// Time for which a server that did not answer is tried last.
 const SILENT_FOR: Duration = Duration::from_secs(10);
-/// Times that servers are asked one question, all of them together.
+/// Limit of tries of one query over all servers.
 pub(crate) const TRIES_MAX: usize = 16;
 
 /// Limits of the traffic of one query.
@@ -30,7 +30,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum CaseHandling {
-    /// Nobody knows yet: it has found nothing whose letters were mixed.
+    /// Not known yet: no query in mixed case has found anything.
     Unknown,
     /// Case-insensitive, and preserved in the response.
     Kept,
@@ -132,7 +132,7 @@ pub(crate) struct Tries {
     /// Place in `turns` of the one whose turn it is.
     next: usize,
     left: usize,
-    /// Place of the one that was asked last.
+    /// Index of the server that was queried last.
     last: Option<usize>,
     may_ask: bool,
     /// Last failure returned by a server.
@@ -184,13 +184,13 @@ impl Tries {
         Step::Query { server: turn.server, again }
     }
 
-    /// The time is over that a server has, before the next one is asked. Gives the server.
+    /// Handles the timeout of a server before the next one is queried. Returns the server.
     pub(crate) fn time_is_over(&mut self) -> Option<usize> {
         self.may_ask = true;
         self.last.and_then(|at| self.turns.get(at)).map(|turn| turn.server)
     }
 
-    /// A server says that it cannot answer. One that was asked less often is asked at once.
+    /// Records a failure of a server. A server that was queried less often is queried at once.
     pub(crate) fn set_failed(&mut self, server: usize, error: ResolveError) {
         self.failure = Some(error);
         if let Some(turn) = self.turns.iter_mut().find(|turn| turn.server == server) {
@@ -199,7 +199,7 @@ impl Tries {
         self.hurry(server);
     }
 
-    /// A server cannot be reached. One that was asked less often is asked at once.
+    /// Records an unreachable server. One that was queried less often is queried at once.
     pub(crate) fn set_unreachable(&mut self, server: usize, error: ResolveError) {
         self.unreachable = Some(error);
         self.hurry(server);
@@ -212,7 +212,7 @@ impl Tries {
         places.find(|at| self.turns.get(*at).is_some_and(|turn| !turn.has_failed))
     }
 
-    /// Nothing is to be waited for from the server that was asked last.
+    /// Stops waiting for the server if it was queried last.
     fn hurry(&mut self, server: usize) {
         let turn = |at: Option<usize>| at.and_then(|at| self.turns.get(at));
         if let (Some(last), Some(next)) = (turn(self.last), turn(self.candidate())) {

@@ -30,9 +30,9 @@ pub struct Stats {
     pub timedout: Counter,
     /// Answers with another code.
     pub unknown: Counter,
-    /// Messages that came for a question and were no answer to it: forged, late, or garbage.
+    /// Messages that did not match their query: forged, late, or garbage.
     pub unmatched: Counter,
-    /// Answers that did not fit into a datagram, and were asked for over TCP.
+    /// Truncated responses, repeated over TCP.
     pub truncated: Counter,
     /// Questions that the cache has answered.
     pub cached: Counter,

@@ -24,12 +24,12 @@ use crate::stats::Stats;
 /// Time for which the files are taken to be as they were.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Files in which the system says how it resolves names.
+/// Files that configure the resolution of names by the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemFiles {
     /// Name servers and search list.
     pub resolv_conf: PathBuf,
-    /// Names that no server is asked for.
+    /// Path of the hosts file.
     pub hosts: PathBuf,
     /// Port of the name servers.
     pub port: u16,
@@ -91,8 +91,8 @@ impl SystemResolver {
         (is_due && !self.is_refreshing.swap(true, SeqCst)).then(|| Refresh(Arc::clone(self)))
     }
 
-    /// Reads the files again if they have changed. May wait for a disk. One that is gone is taken to be empty; one that
-    /// cannot be read is taken to be as it was.
+    /// Reads the files again if they have changed. May wait for a disk. A missing file counts as empty; an unreadable
+    /// one as unchanged.
     pub fn refresh(&self) {
         let versions = self.files.versions();
         let (known, texts) = {
@@ -109,10 +109,10 @@ impl SystemResolver {
         (state.current, state.texts) = (current, Arc::new(texts));
     }
 
-    /// The addresses of `name`, by the rules of the C library. Waits for at most `timeout`; on a loop only.
+    /// Addresses of `name`, by the rules of the C library. Waits for at most `timeout`; on a loop only.
     ///
     /// # Errors
-    /// Returns the error of the name as it is written if that was asked for first, else of its candidates.
+    /// Returns the error of the name as written if that was queried first, else of its candidates.
     pub async fn addresses(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
         let current = Arc::clone(&self.state.lock().current);
         let Current { resolver, search } = &*current;
@@ -207,7 +207,7 @@ impl SystemFiles {
     }
 }
 
-/// Makes a resolver of the files. Answers of the servers are kept as long as the same ones are asked in the same way.
+/// Makes a resolver of the files. Cached answers are kept while servers and options are the same.
 fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known: Option<&Current>) -> Arc<Current> {
     let mut conf = ResolvConf::parse(&texts.resolv_conf, port);
     if !conf.says_domains {
@@ -226,7 +226,7 @@ fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known: Option<&Current>
 /// Resolves names in one of two ways.
 #[derive(Debug, Clone)]
 pub enum NameService {
-    /// Asks the servers of a `resolver` directive.
+    /// Resolver of a `resolver` directive.
     Resolver(Arc<Resolver>),
     /// Resolves as the system does.
     System(Arc<SystemResolver>),
@@ -260,7 +260,7 @@ impl NameService {
         }
     }
 
-    /// The system's resolver, if names are asked of it.
+    /// System resolver, if this is one.
     pub fn system(&self) -> Option<&Arc<SystemResolver>> {
         match self {
             Self::Resolver(_) => None,

@@ -19,7 +19,8 @@ pub use crate::answer::{Kind, Question, Records, Reply, Service};
 use crate::error::ResolveError;
 use crate::name::Name;
 
-/// Records of an answer that are read. To read one takes up to 2 µs when it is made for that, and 64 KiB have room for 6000.
+/// Records of an answer that are read. To read one takes up to 2 µs when it is made for that, and 64 KiB have room
+/// for 6000.
 pub(crate) const RECORDS_MAX: usize = 1024;
 
 /// Limits of the work that a message can cause.
@@ -57,7 +58,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// A question that is asked.
+/// Query for a question, with its random id and case.
 #[derive(Debug)]
 pub struct Query {
     question: Question,
@@ -73,7 +74,7 @@ pub enum Verdict {
     Unmatched,
     /// An answer but for the case of its letters: forged, or from a server that writes names as it likes.
     WrongCase,
-    /// The answer did not fit: it has to be asked for over TCP.
+    /// Truncated: the query has to be repeated over TCP.
     Truncated,
     /// The answer.
     Reply(Reply),
@@ -171,7 +172,7 @@ impl Query {
         })
     }
 
-    /// Reads the answer and, if that may matter, how long what is missing is missing. `None` if the answer is garbage.
+    /// Reads a response and, if needed, the lifetime of a negative answer. `None` if it is malformed.
     fn read(&self, decoder: &mut BinDecoder<'_>, header: &Header) -> Option<Reply> {
         let count = usize::from(header.counts.answers);
         let mut records = Vec::new();
@@ -188,7 +189,7 @@ impl Query {
         Some(answer::read(&self.question, records, is_missing, soa_ttl))
     }
 
-    /// A record in our words, if it can matter: an alias, or of the kind that was asked for.
+    /// Record as used here, if it is relevant: an alias, or of the requested type.
     fn relevant(&self, record: WireRecord) -> Option<Record> {
         if record.dns_class != DNSClass::IN {
             return None;

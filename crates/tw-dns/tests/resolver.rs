@@ -375,7 +375,7 @@ fn numbered(script: impl Fn(usize, &DnsQuery) -> Option<Vec<u8>> + Send + 'stati
     })
 }
 
-/// Looks a name up until its answer holds no more, and again: how often is what `again` says.
+/// Looks a name up until its answer expires, and again; `again` is the number of lookups.
 fn after_expiry(settings: Settings, again: usize) -> (Vec<Found>, Vec<bool>, Arc<Resolver>) {
     let resolver = resolver(settings);
     let used = Arc::clone(&resolver);

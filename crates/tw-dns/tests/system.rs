@@ -18,7 +18,7 @@ use tw_testkit::wait::{PATIENCE, until};
 #[global_allocator]
 static ALLOCATOR: Heap = Heap;
 
-/// A name server that knows `known`, at 192.0.2.1, and that `broken` has a problem.
+/// DNS server with `known` at 192.0.2.1, which fails for `broken`.
 fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {
     DnsServer::start(move |asked: &DnsQuery, out: &mut Outbox| {
         let answer = asked.answer();
@@ -49,7 +49,7 @@ fn look_up(resolver: &Arc<SystemResolver>, name: &'static str, timeout: Duration
     })
 }
 
-/// Names that were asked for, in order. A name may be asked for twice in a row, with other letters.
+/// Queried names, in order. A name may occur twice in a row, in different case.
 fn asked(server: &DnsServer) -> String {
     let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
     names.dedup();
