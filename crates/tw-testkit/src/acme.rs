@@ -34,7 +34,7 @@ pub struct Ca {
 /// Misbehaviour or additional requirement of the authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Misbehaviour {
-    /// Nothing.
+    /// Correct behaviour.
     #[default]
     None,
     /// The first nonce that a client uses is rejected as too old.
@@ -53,9 +53,9 @@ pub enum Misbehaviour {
     Cut,
     /// Orders are answered with a page.
     Page,
-    /// There were too many orders; come again in two hours.
+    /// Rate limit: too many orders, with a retry after two hours.
     Busy,
-    /// Whoever has no account by other means gets none: name and key.
+    /// External account binding is required: key identifier and key.
     External(String, Vec<u8>),
     /// An order has an authorization for a name that was not requested.
     Foreign,
@@ -68,13 +68,13 @@ pub struct Script {
     pub misbehaviour: Misbehaviour,
     /// Lifetime of certificates; `None` is a day.
     pub lifetime: Option<Duration>,
-    /// The port at which it asks over HTTP, and that of handshakes. It waits until they are known.
+    /// Ports for HTTP and TLS validation. The authority waits until they are set.
     pub ports: Option<(u16, u16)>,
     /// Directory of DNS records: files named as the record, with its values in lines.
     pub records: Option<PathBuf>,
     /// True if it has terms of service.
     pub has_terms: bool,
-    /// Names of profiles that it knows.
+    /// Names of supported profiles.
     pub profiles: Vec<String>,
     /// URL of the OCSP responder in certificates.
     pub responder: Option<String>,
@@ -149,7 +149,7 @@ impl Ca {
         format!("https://127.0.0.1:{}/directory", self.addr.port())
     }
 
-    /// Changes what it does from now on.
+    /// Changes the script from now on.
     pub fn change(&self, change: impl FnOnce(&mut Script)) {
         change(&mut lock(&self.shared.script));
     }

@@ -26,7 +26,7 @@ pub struct Client {
     patience: Duration,
 }
 
-/// A response as it came: head in the order and case of the wire, body without its framing.
+/// Response as received: head in the order and case of the wire, body without its framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The head as received, from the status line to the empty line, bytes outside UTF-8 replaced.
@@ -123,7 +123,7 @@ impl Client {
     /// Sends all the bytes.
     ///
     /// # Errors
-    /// `TimedOut` if the server does not take them; what `write` says.
+    /// `TimedOut` if the server does not accept them; the error of `write`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let mut left = RemainingTime::of(self.patience);
         let mut rest = bytes.as_ref();
@@ -156,7 +156,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the server that nothing more will be sent; reading goes on.
+    /// Closes the sending side; reading continues.
     ///
     /// # Errors
     /// The error of `shutdown`.
@@ -180,7 +180,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Reads the next head and nothing more: the answer to a `HEAD`, or to look at a response before its body ends.
+    /// Reads only the next head: the response to a `HEAD`, or the start of a response before its body ends.
     ///
     /// # Errors
     /// As [`Client::read_response`].
@@ -188,7 +188,7 @@ impl Client {
         self.head(&mut RemainingTime::of(self.patience))
     }
 
-    /// Reads exactly `count` bytes as they came.
+    /// Reads exactly `count` bytes.
     ///
     /// # Errors
     /// `UnexpectedEof` if the server closes before, `TimedOut`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::Random;
 
-/// Fewer inputs than these show nothing.
+/// Minimum number of inputs for a meaningful test.
 const INPUTS_MIN: usize = 10;
 /// Mutations of one input at most.
 const AT_ONCE_MAX: usize = 4;
@@ -21,10 +21,10 @@ pub struct Mutations<'a> {
 }
 
 impl Mutations<'_> {
-    /// Runs `check` over the inputs of `target`, over nothing, and over changed inputs.
+    /// Runs `check` over the inputs of `target`, an empty input, and mutated inputs.
     ///
     /// # Panics
-    /// There are few inputs, or one cannot be read; and whatever `check` says.
+    /// There are too few inputs, or one cannot be read; and panics of `check`.
     pub fn run(&self, target: &str, check: fn(&[u8])) {
         let inputs = inputs(target);
         inputs.iter().for_each(|input| check(input));

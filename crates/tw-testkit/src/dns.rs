@@ -14,7 +14,7 @@ pub mod kind {
     pub const A: u16 = 1;
     /// Alias.
     pub const CNAME: u16 = 5;
-    /// Start of authority: how long what is missing is missing.
+    /// Start of authority, which gives the lifetime of negative answers.
     pub const SOA: u16 = 6;
     /// IPv6 address.
     pub const AAAA: u16 = 28;
@@ -45,7 +45,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// A question as it came.
+/// Query as received.
 #[derive(Debug, Clone)]
 pub struct DnsQuery {
     /// The name in lower case, without the dot at its end.
@@ -112,7 +112,7 @@ impl DnsQuery {
         Some(Self { name: written.to_lowercase(), written, kind, carrier, from, id })
     }
 
-    /// An answer that says nothing yet.
+    /// Makes an empty response.
     pub fn answer(&self) -> DnsResponse {
         DnsResponse {
             id: self.id,
@@ -125,7 +125,7 @@ impl DnsQuery {
         }
     }
 
-    /// An answer with one address for this name, if it is asked for.
+    /// Makes a response with one address for this name, if the query is for addresses.
     pub fn address(&self, ttl: u32, addr: [u8; 4]) -> Vec<u8> {
         let answer = self.answer();
         match self.kind {
@@ -239,7 +239,7 @@ struct Shared {
 }
 
 impl DnsServer {
-    /// Starts a server that asks `script` what to say.
+    /// Starts a server whose responses are made by `script`.
     pub fn start(script: impl FnMut(&DnsQuery, &mut Outbox) + Send + 'static) -> Self {
         let (udp, tcp) = sockets();
         let addr = udp.local_addr().expect("a bound socket has an address");

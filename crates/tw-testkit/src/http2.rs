@@ -19,7 +19,7 @@ use crate::wait::{self, RemainingTime};
 /// Connection preface of clients.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// One connection of a client that keeps to the protocol. It runs only while something is asked of it.
+/// Connection of a correct client. It makes progress only during calls.
 #[derive(Debug)]
 pub struct Http2 {
     runtime: Runtime,
@@ -36,7 +36,7 @@ pub struct Http2Response {
     pub fields: HeaderMap,
     /// Content.
     pub body: Vec<u8>,
-    /// Fields behind it.
+    /// Trailers.
     pub trailers: Option<HeaderMap>,
 }
 
@@ -73,10 +73,10 @@ impl Http2 {
         Self::over(runtime, stream, settings)
     }
 
-    /// Connects by TLS and says that it speaks HTTP/2 and HTTP/1.1.
+    /// Connects by TLS, offering HTTP/2 and HTTP/1.1.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and what is wrong with the handshake; `Unsupported` if HTTP/2 is not agreed on.
+    /// As [`connect`](Self::connect), and the error of the handshake; `Unsupported` if HTTP/2 is not negotiated.
     pub fn connect_tls(addr: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
         let runtime = runtime()?;
         let mut config = ClientConfig::clone(config);
@@ -103,10 +103,10 @@ impl Http2 {
         Ok(Self { runtime, requests, ended })
     }
 
-    /// Runs `script`, which makes requests with what it is given, for as long as [`wait::PATIENCE`] lasts.
+    /// Runs `script`, which sends requests with its argument, for at most [`wait::PATIENCE`].
     ///
     /// # Panics
-    /// If it takes longer.
+    /// The script takes longer.
     pub fn run<F: Future>(&mut self, script: impl FnOnce(SendRequest<Bytes>) -> F) -> F::Output {
         let running = within(script(self.requests.clone()));
         self.runtime.block_on(running).expect("it ends in time")
@@ -164,7 +164,7 @@ pub fn head(method: &str, path: &str, fields: &[(&str, &str)]) -> Request<()> {
     head.body(()).expect("a request")
 }
 
-/// Asks and takes the answer.
+/// Sends a request and receives the response.
 ///
 /// # Errors
 /// The error of the stream or the connection.
@@ -205,14 +205,14 @@ async fn within<F: Future>(future: F) -> io::Result<F::Output> {
     tokio::time::timeout(wait::PATIENCE, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
-/// One connection on which nothing is sent but what a test says, frame by frame.
+/// Connection on which a test sends arbitrary frames.
 #[derive(Debug)]
 pub struct Frames {
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
-/// A frame as it came.
+/// Frame as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Frame type.

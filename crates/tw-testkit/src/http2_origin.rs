@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::http2::Frames;
 
-/// A request, and what it can be answered with.
+/// Request with the means to respond.
 #[derive(Debug)]
 pub struct OriginRequest {
     /// Index of the connection, counted from 0.
@@ -25,7 +25,7 @@ pub struct OriginRequest {
     pub nth: usize,
     /// The head.
     pub head: Request<()>,
-    /// The body as it comes.
+    /// Body, to be read as it arrives.
     pub body: RecvStream,
     /// The way back.
     pub respond: SendResponse<Bytes>,
@@ -45,10 +45,10 @@ pub enum ConnectionCommand {
 }
 
 impl OriginRequest {
-    /// Begins the answer with these fields.
+    /// Begins the response with these fields.
     ///
     /// # Panics
-    /// If that is none, or the client is gone.
+    /// A field is invalid, or the client is gone.
     pub fn begin(&mut self, status: u16, fields: &[(&str, &str)]) -> SendStream<Bytes> {
         self.respond.send_response(head(status, fields), false).expect("the client is there")
     }
@@ -79,10 +79,10 @@ fn head(status: u16, fields: &[(&str, &str)]) -> Response<()> {
     head.body(()).expect("a response")
 }
 
-/// Fields behind a body.
+/// Trailers of a body.
 ///
 /// # Panics
-/// If a name or a value is none.
+/// A name or a value is invalid.
 #[must_use]
 pub fn trailers(fields: &[(&'static str, &str)]) -> HeaderMap {
     fields

@@ -23,7 +23,7 @@ pub enum Lacks {
     Run,
 }
 
-/// Says that the rest of the test of this thread is left out, and why; the caller returns then.
+/// Reports that the rest of this thread's test is left out, and why; the caller then returns.
 ///
 /// Panics under `TAILWATER_TESTS=strict` if the machine lacks something.
 pub fn leave_out(lacks: Lacks, why: impl fmt::Display) {
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(line("tw_disk", "b", &"no x"), "left out: tw_disk: b: no x\n");
     }
 
-    /// Left out twice, if the next test says so, which runs this one alone.
+    /// Left out twice, once more when the next test runs this one alone.
     #[test]
     fn both_kinds() {
         if std::env::var_os(FILE_VARIABLE)

@@ -55,7 +55,7 @@ pub struct Track {
 pub enum MoovPosition {
     /// In front of the samples.
     Front,
-    /// Behind them.
+    /// After the samples.
     Back,
 }
 

@@ -28,7 +28,7 @@ impl<S: Read + Write> Conn<S> {
         Some(head)
     }
 
-    /// Says this. Whoever does not want it has gone.
+    /// Sends this text. Ignores a closed connection.
     pub fn say(&mut self, text: impl AsRef<[u8]>) {
         let _ = self.reader.get_mut().write_all(text.as_ref());
     }
@@ -85,7 +85,7 @@ pub fn counting(
 pub type TlsConn = StreamOwned<ServerConnection, TcpStream>;
 
 impl Conn<TlsConn> {
-    /// Says in TLS that nothing more is to come. Without it a connection that is dropped looks cut.
+    /// Sends a TLS close_notify. Without it a dropped connection looks truncated.
     pub fn goodbye(&mut self) {
         let stream = self.reader.get_mut();
         stream.conn.send_close_notify();

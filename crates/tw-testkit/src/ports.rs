@@ -24,7 +24,7 @@ const FIRST: u16 = 12_000;
 /// Linux's default lower end of `ip_local_port_range`.
 const LOCAL_RANGE_DEFAULT: u16 = 32_768;
 
-/// A port that belongs to the holder of this value, among all users of this module on the machine.
+/// Port reserved for the holder of this value, among all users of this module on the machine.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -32,7 +32,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves a port that nothing is bound to, TCP or UDP, on any local address.
+    /// Reserves a port without any TCP or UDP socket, on any local address.
     ///
     /// # Errors
     /// `AddrNotAvailable` if every port is taken.

@@ -73,8 +73,8 @@ impl Group {
         has_thread(self.pid(), name, GENERATIONS)
     }
 
-    /// Waits for the end of the child, then kills what is left of the group. A child that computes may need `within` of a
-    /// core for itself: how long others have it says nothing about the child.
+    /// Waits for the end of the child, then kills the rest of the group. A child that computes may need `within` of
+    /// processor time; time without a processor does not count.
     ///
     /// # Errors
     /// `TimedOut` if the child has not ended by itself; it is killed then.
@@ -113,7 +113,8 @@ impl Group {
     /// Kills the whole group and reaps the child.
     ///
     /// # Errors
-    /// The error of `wait`; `TimedOut` if the kernel does not let the child end, as while a disk holds an operation of it.
+    /// The error of `wait`; `TimedOut` if the kernel does not let the child end, as while a disk holds an operation
+    /// of it.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {
             return Ok(status);

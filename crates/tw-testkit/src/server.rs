@@ -131,21 +131,22 @@ impl Builder {
         self
     }
 
-    /// Lets another program start it, which gets the binary and its arguments behind these words.
+    /// Starts the server by another program, which gets the binary and its arguments after these words.
     #[must_use]
     pub fn by(mut self, words: &[&str]) -> Self {
         self.by = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// Says `daemon on`, for a server that stays all the same: one that goes away is not ended with the test.
+    /// Sets `daemon on`, for a server that nevertheless stays in the foreground: one that detaches is not ended with
+    /// the test.
     #[must_use]
     pub fn daemon_on(mut self) -> Self {
         self.daemon = Daemon::On;
         self
     }
 
-    /// Runs everything in one process, whatever the environment wants: for what only one process shows.
+    /// Runs everything in one process, whatever the environment asks for: for behaviour that only one process has.
     #[must_use]
     pub fn in_one_process(mut self) -> Self {
         self.processes = Processes::One;
@@ -186,7 +187,8 @@ impl Builder {
     /// Runs the server to its end, for `-t`, `-T` and configurations it must refuse.
     ///
     /// # Errors
-    /// The error of starting the program; `TimedOut` if it has not ended after [`wait::PATIENCE`], and then it is killed.
+    /// The error of starting the program; `TimedOut` if it has not ended after [`wait::PATIENCE`], and then it is
+    /// killed.
     pub fn run(self, conf: &str) -> io::Result<Output> {
         let site = self.prepare(conf)?;
         let (out, err) = (site.path("logs/stdout.log"), site.path("logs/stderr.log"));
@@ -291,10 +293,10 @@ impl Server {
         self.site.write_conf(conf)
     }
 
-    /// Waits until the server has every port named so far, TCP or UDP.
+    /// Waits until the server listens on every port named so far, TCP or UDP.
     ///
     /// # Errors
-    /// The end of the server, with what it printed and logged; `TimedOut`.
+    /// The exit of the server, with its output and log; `TimedOut`.
     pub fn wait_for_ports(&mut self) -> io::Result<()> {
         let Self { group, site } = self;
         let mut ended = false;
@@ -311,7 +313,7 @@ impl Server {
         }
     }
 
-    /// Asks for a fast shutdown (`SIGTERM`) and waits for the end.
+    /// Requests a fast shutdown (`SIGTERM`) and waits for the exit.
     ///
     /// # Errors
     /// `TimedOut` if it does not end; it is killed then.

@@ -42,7 +42,7 @@ impl TempDir {
         &self.path
     }
 
-    /// A path inside; nothing is created.
+    /// Path inside the directory; creates nothing.
     #[must_use]
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
@@ -61,8 +61,9 @@ impl TempDir {
         Ok(path)
     }
 
-    /// Writes a script for `/bin/sh`, with these permissions. Another process does: a program that is open for writing cannot be
-    /// started (`ETXTBSY`), and what one thread has open, a child that another one starts has open for a moment, too.
+    /// Writes a script for `/bin/sh`, with these permissions. Another process does: a program that is open for
+    /// writing cannot be started (`ETXTBSY`), and what one thread has open, a child that another one starts has open
+    /// for a moment, too.
     ///
     /// # Errors
     /// The error of starting and asking that process.

@@ -22,7 +22,7 @@ use rustls::{
     SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 
-/// Whoever signs the certificates of a test.
+/// Authority that signs the certificates of a test.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -110,7 +110,7 @@ impl Authority {
         self.sign(&params, &key)
     }
 
-    /// A certificate for these names about which the authority is asked at this URL (OCSP).
+    /// Certificate for these names with the URL of an OCSP responder.
     ///
     /// # Panics
     /// As [`certify`](Self::certify).
@@ -148,7 +148,7 @@ impl Authority {
         element(0x30, &[&[0x0a, 1, 0], &element(0xa0, &[&bytes])])
     }
 
-    /// A client that keeps no sessions, and notes what each server shows of its authority's words (OCSP).
+    /// Configuration of a client without session storage that records stapled OCSP responses.
     ///
     /// # Panics
     /// As [`client`](Self::client).
@@ -170,8 +170,8 @@ impl Authority {
         (Arc::new(config), noted)
     }
 
-    /// A certificate for a request (PKCS#10, as DER), whose signature and names have to be right: good from now on for
-    /// `lifetime`, or else long ago. The error says what is wrong with the request.
+    /// Signs a certificate for a request (PKCS#10, as DER), whose signature and names are checked: valid from now on
+    /// for `lifetime`, or expired long ago without one. The error describes the fault of the request.
     pub(crate) fn sign_request(
         &self,
         request: &[u8],
@@ -307,7 +307,7 @@ pub enum OcspStatus {
     Good,
     /// Revoked.
     Revoked,
-    /// Nobody knows it.
+    /// Unknown to the authority.
     Unknown,
 }
 

@@ -66,7 +66,8 @@ impl RemainingTime {
     }
 }
 
-/// Sleeps. Never to wait for something to happen: for that there is [`until`].
+/// Sleeps, for tests of durations: the length of a load, the gap between two segments on the wire. To wait for a
+/// condition, use [`until`].
 ///
 /// For what is itself a span of time: the length of a load, the gap between two segments on the wire.
 pub fn pause(span: Duration) {

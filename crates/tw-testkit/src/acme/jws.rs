@@ -8,11 +8,11 @@ use aws_lc_rs::signature::{
 };
 use serde_json::{Value, json};
 
-/// A request as it came.
+/// Request as received.
 pub(super) struct Request {
     pub(super) head: Value,
     pub(super) payload: Value,
-    /// The number of the account that asks.
+    /// Number of the account that sent the request.
     pub(super) account: Option<usize>,
     /// The public key it has to be signed with.
     pub(super) key: Value,

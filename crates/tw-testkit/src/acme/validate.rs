@@ -85,7 +85,7 @@ pub(super) fn handshake(name: &str, answer: &str, port: u16) -> Result<(), Strin
     }
 }
 
-/// Of a certificate that answers a challenge only what is in it counts.
+/// Verifier for validation: only the contents of a challenge certificate count.
 #[derive(Debug)]
 struct Anybody;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// Operations as the kernel asks a file system for them.
+/// Operations of a file system, as the kernel requests them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// One name in one directory, on the way to a file.
@@ -57,7 +57,7 @@ pub enum Fault {
     Error(Errno),
 }
 
-/// The operations a fault is meant for; nothing happens before [`Scope::inject`].
+/// Operations that a fault applies to; it starts with [`Scope::inject`].
 #[derive(Debug)]
 #[must_use]
 pub struct Scope {
@@ -179,7 +179,7 @@ impl Faults {
         }
     }
 
-    /// Counts an operation that has reached the disk and says how it proceeds.
+    /// Counts an operation that has reached the disk and decides how it proceeds.
     pub(super) fn meet(&self, op: Op, name: &OsStr) -> Verdict {
         self.counter(op).fetch_add(1, Ordering::Relaxed);
         let rules = lock(&self.rules);

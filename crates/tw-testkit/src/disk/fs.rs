@@ -23,7 +23,7 @@ const CAPACITY: u64 = 1 << 30;
 const BLOCK_SIZE: u32 = 4096;
 /// Requests the kernel may have outstanding: more than any test holds, so that those held block no others.
 const BACKGROUND_COUNT: u16 = 4096;
-/// Handles carry nothing: files are read and written by inode.
+/// Handle of all open files, which is not used: files are read and written by inode.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
 /// State shared by the test and the file system.
@@ -76,7 +76,7 @@ impl Front {
         Self { shared }
     }
 
-    /// Asks the tree and sends what it says: now, or when the fault that the operation meets lets it go.
+    /// Performs an operation on the tree and sends the response: now, or when the operation's fault is lifted.
     fn answer<R: Refuse, T>(
         &self,
         op: Op,
@@ -323,7 +323,7 @@ impl Filesystem for Front {
     }
 }
 
-/// An owned question about a name, for an answer that may come later.
+/// Owned operation on a name, for a later response.
 fn by_name<T>(
     parent: INodeNo,
     name: &OsStr,

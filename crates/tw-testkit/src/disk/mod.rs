@@ -66,7 +66,7 @@ impl SlowDisk {
         Ok(Self { shared, _session: session, mount_point })
     }
 
-    /// As [`SlowDisk::mount`]; where that is not possible [says so](leave_out), for a test to return early.
+    /// As [`SlowDisk::mount`]; if it fails, [reports that](leave_out), and the test returns early.
     #[must_use]
     pub fn mount_or_skip() -> Option<Self> {
         Self::mount()
@@ -80,13 +80,13 @@ impl SlowDisk {
         self.mount_point.path()
     }
 
-    /// A path on the disk; touches nothing.
+    /// Path on the disk; does not access it.
     #[must_use]
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path().join(name)
     }
 
-    /// Puts a file on the disk behind the kernel's back, with the directories above it; meets no fault.
+    /// Writes a file to the disk without the kernel, with its directories; no fault applies.
     pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) {
         self.shared.tree().put(name.as_ref(), content.as_ref());
     }

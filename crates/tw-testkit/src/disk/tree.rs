@@ -164,7 +164,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves a name over whatever has the new one, as `rename` does; `replace` false refuses instead.
+    /// Renames a file as `rename` does; fails if `replace` is false and the new name exists.
     pub(super) fn rename(
         &mut self,
         from: (u64, &OsStr),
