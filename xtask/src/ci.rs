@@ -80,7 +80,7 @@ fn check_dependencies(left_out: &LeftOut) -> Result<(), Failure> {
     left_out.add("ci: cargo deny: not installed: cargo install cargo-deny")
 }
 
-/// Clippy for a target, if what that takes is installed; otherwise a line at the end says what is missing.
+/// Runs Clippy for a target, if everything for that is installed; otherwise a line at the end says what is missing.
 fn check_target(target: &Target, left_out: &LeftOut) -> Result<(), Failure> {
     let Target { triple, compiler, packages } = *target;
     let missing = if !is_installed(triple)? {

@@ -30,7 +30,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(180);
 /// The document with the table.
 const DOCUMENT: &str = "docs/conformance.md";
 
-/// Behind a check that is expected to fail, in the Test Anything Protocol.
+/// Mark after a check that is expected to fail, in the Test Anything Protocol.
 const EXPECTED_TO_FAIL: &str = concat!("# TO", "DO");
 
 /// Result of one file.
@@ -238,7 +238,8 @@ impl Run<'_> {
         })
     }
 
-    /// Ends the servers that a file has left in the background: they have a pid file in its directory, and are this binary.
+    /// Ends the servers that a file has left in the background: they have a pid file in its directory, and are this
+    /// binary.
     fn end_servers(&self, tests: &Path) {
         let Ok(directories) = fs::read_dir(tests) else { return };
         for directory in directories.filter_map(Result::ok) {

@@ -26,7 +26,7 @@ const PREFIX: &str = "tw-";
 /// Directory below the target directory for the build from nothing, which is removed afterwards.
 const SCRATCH: &str = "cost";
 
-/// Parts of the report that are wanted.
+/// Selected parts of the report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Build,
@@ -161,7 +161,7 @@ fn program(message: &str) -> Option<(String, PathBuf, PathBuf)> {
     Some((format!("`{package}` {target}"), program.into(), dir.to_owned()))
 }
 
-/// Runs a command, and returns what it says on standard error.
+/// Runs a command, and returns its standard error.
 fn timed(command: &mut Command) -> Result<String, Failure> {
     let output = command.stdout(Stdio::null()).output().map_err(|error| format!("cargo: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -14,7 +14,7 @@ use crate::{Failure, target};
 pub(crate) struct LeftOut(PathBuf);
 
 impl LeftOut {
-    /// Nothing is left out yet.
+    /// Makes an empty list.
     pub(crate) fn new() -> Result<Self, Failure> {
         let path = target().join("left-out");
         fs::create_dir_all(target())
@@ -28,14 +28,14 @@ impl LeftOut {
         command.env(FILE_VARIABLE, &self.0)
     }
 
-    /// One thing more, which no test says.
+    /// Adds a line that is not from a test.
     pub(crate) fn add(&self, line: &str) -> Result<(), Failure> {
         let file = File::options().append(true).open(&self.0);
         file.and_then(|mut file| writeln!(file, "{line}"))
             .map_err(|error| format!("cannot write {}: {error}", self.0.display()))
     }
 
-    /// Tells what was left out, if anything was.
+    /// Prints the tests that were left out, if any.
     pub(crate) fn tell(&self) {
         let reasons = read(&self.0);
         if !reasons.is_empty() {

@@ -19,7 +19,7 @@ use std::{
     process::{self, ExitCode},
 };
 
-/// Why a command failed, for the terminal. Empty if the command has said so already.
+/// Error of a command, for the terminal. Empty if it was already printed.
 type Failure = String;
 
 /// One word after `cargo xtask`.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Failure, cargo, root};
 
-/// Depth below a crate at which texts are looked for: a library in C has its own beside its source.
+/// Depth below a crate at which licence texts are searched: a library in C has its own beside its source.
 const MAX_DEPTH: usize = 3;
 
 /// Beginnings of the names of files with licences.
@@ -136,7 +136,8 @@ fn texts_below(directory: &Path, depth: usize, found: &mut BTreeSet<String>) {
 mod tests {
     use super::*;
 
-    /// Returns true if an expression of SPDX allows what is in `allowed`: of its alternatives one, and all of what it joins.
+    /// Returns `true` if `allowed` satisfies an SPDX expression: one of its alternatives, and everything it joins
+    /// with AND.
     fn is_allowed(license: &str, allowed: &str) -> bool {
         let plain = license.replace(['(', ')'], " ").replace('/', " OR ");
         let is_known = |word: &str| allowed.contains(&format!("\"{}\"", word.trim()));

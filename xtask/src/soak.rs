@@ -21,14 +21,14 @@ use crate::{Failure, cargo, root, target};
 
 const RUNS_DEFAULT: u32 = 20;
 const BUSY_DEFAULT: u32 = 2;
-/// Tests at once for each processor, unless `RUST_TEST_THREADS` says how many. A test waits most of its time: with one for each
-/// processor a run takes twice as long (349 and 160 s, two processors), and less meets by chance.
+/// Concurrent tests per processor, unless `RUST_TEST_THREADS` is set. A test waits most of its time: with one per
+/// processor a run takes twice as long (349 and 160 s, two processors), and fewer tests overlap by chance.
 const TESTS_PER_CORE: usize = 4;
-/// The variable that the test runner goes by.
+/// Variable that sets the number of threads of the test runner.
 const TESTS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// Time limit of one test program. The longest takes five minutes on two cores that are busy four times over.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
-/// The word that makes this program one of the busy processes.
+/// Argument that turns this program into one of the busy processes.
 const SPIN: &str = "--spin";
 /// Time for which a busy process spins between two checks of its parent.
 const SPIN_TURN: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ struct Program {
     dir: PathBuf,
 }
 
-/// Failures by test, with the places of what was printed.
+/// Failures by test, with the paths of the output.
 type Failures = BTreeMap<String, Vec<PathBuf>>;
 
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
@@ -110,7 +110,7 @@ fn options(words: &[String]) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Builds all tests; cargo says where it puts them.
+/// Builds all tests; cargo prints their paths.
 fn build() -> Result<Vec<Program>, Failure> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-run", "--message-format=json"]).current_dir(root());
@@ -122,7 +122,7 @@ fn build() -> Result<Vec<Program>, Failure> {
     Ok(programs(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The test programs in what cargo says, a line for each step.
+/// Test programs in the output of cargo, which has a line for each step.
 fn programs(said: &str) -> Vec<Program> {
     let program = |line: &str| {
         let step: Value = serde_json::from_str(line).ok()?;
@@ -138,7 +138,7 @@ fn programs(said: &str) -> Vec<Program> {
 }
 
 impl Program {
-    /// Runs it to its end and says which tests failed. What it prints goes into `log`.
+    /// Runs the program to its end and returns the failed tests. The output goes into `log`.
     fn failures(&self, log: &Path, left_out: &LeftOut) -> Result<Vec<String>, Failure> {
         let failed = |error: io::Error| format!("cannot run {}: {error}", self.path.display());
         let output = File::create(log).map_err(failed)?;
@@ -161,7 +161,7 @@ impl Program {
         Ok(self.failed(&String::from_utf8_lossy(&printed), status))
     }
 
-    /// The tests that failed, by what was printed, or else the program as a whole.
+    /// Failed tests by the output, or else the program as a whole.
     fn failed(&self, printed: &str, status: Option<ExitStatus>) -> Vec<String> {
         let name = |line: &str| {
             // Others may have written to the same line before it.
@@ -186,7 +186,7 @@ fn by_count(failures: &Failures) -> Vec<(&String, &Vec<PathBuf>)> {
     sorted
 }
 
-/// A process that takes what it can get of a core, until this is dropped or this process is gone.
+/// Process that uses all it gets of a core, until this is dropped or this process ends.
 struct Busy(Child);
 
 impl Busy {

@@ -117,7 +117,8 @@ fn syslog_head(head: &SyslogHead, level: Level, unix_s: i64) -> Vec<u8> {
     bytes
 }
 
-/// Bytes a peer sent, for a message: valid UTF-8 as it is, other bytes as `\xFF`. Control characters are the log's affair.
+/// Bytes a peer sent, for a message: valid UTF-8 as it is, other bytes as `\xFF`. Control characters are the log's
+/// affair.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a>(pub &'a [u8]);
 

@@ -65,7 +65,8 @@ pub struct Counts {
     pub failed: Counter,
 }
 
-/// A cheap handle to one log; clones share it. The writer thread ends, after a last write, when the last one is dropped.
+/// A cheap handle to one log; clones share it. The writer thread ends, after a last write, when the last one is
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct Sink(Arc<Handle>);
 
@@ -316,8 +317,8 @@ fn open_for_appending(path: &Path) -> io::Result<OwnedFd> {
 }
 
 // DIFF(nginx): such a name is the stream itself, whatever it is and whoever owns it.
-/// The standard output or error that `path` leads to. Plain files are opened: for an offset of their own, and again after
-/// they were rotated.
+/// The standard output or error that `path` leads to. Plain files are opened: for an offset of their own, and again
+/// after they were rotated.
 fn standard_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
     let found = fs::metadata(path).ok().filter(|found| !found.is_file())?;
     let is_it = |stream: &BorrowedFd<'_>| {

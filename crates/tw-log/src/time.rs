@@ -69,8 +69,8 @@ pub fn zone() -> &'static TimeZone {
     ZONE.get_or_init(TimeZone::system)
 }
 
-/// Takes `name`, as the variable `TZ` has it, for the time zone instead; UTC if there is none of that name. Waits for the
-/// disk. Without effect once a zone is known: the first log has been opened.
+/// Takes `name`, as the variable `TZ` has it, for the time zone instead; UTC if there is none of that name. Waits for
+/// the disk. Without effect once a zone is known: the first log has been opened.
 pub fn set_zone(name: &str) {
     ZONE.get_or_init(|| named(name));
 }

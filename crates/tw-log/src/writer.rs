@@ -7,11 +7,11 @@
 //!                           └ linger
 //! ```
 //!
-//! A quiet log is written line by line at once, and so are the first lines of a burst. Under load, lines gather while the
-//! writer lingers, so that the wake-up and the `write()` are paid once per batch; `buffer=` and `flush=` linger before the
-//! write as well. A failed write is repeated every second with nothing lost; lines that the ring cannot hold meanwhile
-//! are dropped there and counted. A write to a syslog server, or to files with variables in their names, is tried once:
-//! the lines for others need not wait for it.
+//! A quiet log is written line by line at once, and so are the first lines of a burst. Under load, lines gather while
+//! the writer lingers, so that the wake-up and the `write()` are paid once per batch; `buffer=` and `flush=` linger
+//! before the write as well. A failed write is repeated every second with nothing lost; lines that the ring cannot
+//! hold meanwhile are dropped there and counted. A write to a syslog server, or to files with variables in their
+//! names, is tried once: the lines for others need not wait for it.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -160,7 +160,7 @@ fn short(server: &Running, plan: &Plan) -> Outcome<Sample> {
     Ok(Sample { served, cpu, busiest: spent.first().copied().unwrap_or_default() / mean })
 }
 
-/// A connection that asks when its time has come.
+/// Connection that sends requests at its own rate.
 struct Long {
     stream: TcpStream,
     every: Duration,
@@ -188,7 +188,7 @@ fn keep_asking(addr: SocketAddr, count: usize, over: &AtomicBool) -> io::Result<
     Ok(())
 }
 
-/// Reads what came, and asks where it is time. One that is late asks for several at once.
+/// Reads responses, and sends the requests that are due. A late connection sends several at once.
 fn turn(all: &mut [Long]) -> io::Result<()> {
     const REQUEST: &[u8] = b"GET /1k HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut ignored = [0; 64 << 10];

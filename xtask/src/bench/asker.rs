@@ -28,8 +28,8 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Asks the servers in turn, each at its own moment, from one core: from the first byte of a request to the last of its
-    /// response.
+    /// Sends requests to the servers in turn, each at its own rate, from one core. Measures from the first byte of a
+    /// request to the last of its response.
     pub(super) fn ask(&self, servers: &[(&str, SocketAddr)], cpu: usize) -> Outcome<Vec<Spans>> {
         let asked = thread::scope(|scope| {
             let client = scope

@@ -51,7 +51,7 @@ impl Response {
         self.bytes.len() + self.body.as_ref().map_or(0, |(_, size)| *size)
     }
 
-    /// Sends what the socket takes behind the first `sent` bytes.
+    /// Sends the bytes after the first `sent` ones, as many as the socket accepts.
     fn send(&self, socket: &OwnedFd, sent: usize) -> Result<usize, Errno> {
         match (self.bytes.get(sent..), &self.body) {
             (Some(bytes @ [_, ..]), None) => send(socket, bytes, SendFlags::NOSIGNAL),
@@ -86,7 +86,7 @@ fn serve(turns: &Turns, response: &Response) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Goes on with one connection; an error ends it.
+/// Continues one connection; an error ends it.
 fn turn(turns: &Turns, connection: &mut Connection, response: &Response) -> Result<(), Errno> {
     let waited = connection.rest > 0;
     if !waited {

@@ -32,8 +32,8 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// Makes a group whose reads from the disk under `data` are limited.
     ///
-    /// The group is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have limited
-    /// groups below it.
+    /// The group is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have
+    /// limited groups below it.
     pub(super) fn new(limits: Limits, data: &Path) -> Outcome<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err("limiting memory and disk needs root".into());
@@ -50,7 +50,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Says what such a group would lack, before gigabytes are written to `data`, which is made.
+    /// Checks that such a group can be made, before gigabytes are written to `data`, which is created.
     pub(super) fn check(limits: Limits, data: &Path) -> Outcome {
         fs::create_dir_all(data)?;
         Self::new(limits, data).map(drop)

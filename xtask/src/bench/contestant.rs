@@ -54,7 +54,7 @@ impl Binary {
 pub(super) struct Contestant {
     pub(super) name: String,
     program: Program,
-    /// Pages of its own, whatever the place says.
+    /// Page size, overriding that of the place.
     pages: Option<Pages>,
 }
 
@@ -64,18 +64,18 @@ enum Program {
     Server { binary: Binary, http: String, server: String, loops: Loops },
     /// `xtask bench bare-loop` with these bytes as its response.
     BareLoop { response: Vec<u8> },
-    /// Another one of our own loops: `xtask bench NAME` with these arguments behind its port.
+    /// Another bare loop: `xtask bench NAME` with these arguments after its port.
     Loop { name: &'static str, args: Vec<String> },
-    /// A program with files and arguments of its own, in which [`PORT`] and its sisters stand for what is known
-    /// when it is started.
+    /// Program with files and arguments of its own, in which [`PORT`] and the like are replaced when it is started.
     Other { path: PathBuf, args: Vec<String>, files: Vec<(String, String)> },
 }
 
-/// Stands for the port in the configuration and the arguments of a program that does not speak nginx's.
+/// Placeholder for the port in the configuration and the arguments of a program that does not read nginx's
+/// configuration.
 pub(super) const PORT: &str = "@PORT@";
-/// Stands for its directory there.
+/// Placeholder for its directory.
 pub(super) const PREFIX: &str = "@PREFIX@";
-/// Stands for the file with its configuration there.
+/// Placeholder for the file with its configuration.
 pub(super) const CONF: &str = "@CONF@";
 
 /// Path of that file, below the directory.
@@ -84,7 +84,7 @@ const OTHER_CONF: &str = "conf/other.conf";
 /// Number of loops or workers, and their settings.
 #[derive(Debug, Clone)]
 struct Loops {
-    /// Loops or workers; of nginx with a master beside several.
+    /// Number of loops or workers; nginx has a master in addition if there are several.
     count: usize,
     /// Directives in `events {}`.
     events: String,
@@ -283,7 +283,8 @@ impl Contestant {
 impl Binary {
     /// From the start of the process to the first byte of an answer to a client that tries until it is let in.
     pub(super) fn time_to_first_byte(&self, server: &str, path: &str) -> Outcome<Duration> {
-        /// Short beside the milliseconds measured; a client that spins would take a core from the server.
+        /// Pause between attempts: short beside the milliseconds measured; spinning would take a core from the
+        /// server.
         const RETRY: Duration = Duration::from_micros(100);
         let (prefix, port) = prepare()?;
         let mut command = Command::new(&self.path);
@@ -351,7 +352,7 @@ impl Running {
         format!("{}://{}{path}", self.scheme, self.addr())
     }
 
-    /// Why it does not serve, in its own words.
+    /// Error output of a server that does not serve.
     fn complaint(&self) -> Box<dyn std::error::Error> {
         let logs = ["logs/stderr.log", "logs/error.log"].map(|log| self.prefix.join(log));
         let said: String = logs.iter().filter_map(|log| fs::read_to_string(log).ok()).collect();

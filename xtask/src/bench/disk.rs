@@ -39,8 +39,8 @@ struct Shape {
     cold_connections: usize,
     /// Configuration of nginx in addition to the defaults.
     nginx_http: &'static str,
-    /// The load lasts this many times longer than the hot file alone: where 200 clients share the disk's bandwidth, each
-    /// waits several seconds for one large file.
+    /// The load lasts this many times longer than the hot file alone: where 200 clients share the disk's bandwidth,
+    /// each waits several seconds for one large file.
     load_factor: u64,
     /// The latency a hot request may have, if this shape has a limit.
     p99_max: Option<Duration>,

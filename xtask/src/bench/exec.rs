@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::Outcome;
 
-/// This program, as the kernel knows it: also after a build has replaced the file it was started from.
+/// Path of this program in the kernel, valid even after a build has replaced the file.
 pub(super) const SELF: &str = "/proc/self/exe";
 
 /// Pages of memory.
@@ -23,7 +23,7 @@ pub(super) enum Pages {
     /// Also huge ones, as the allocator likes.
     #[default]
     Any,
-    /// Only small ones: what is resident is then what is used, not rounded to 2 MiB.
+    /// Small pages only: resident memory is then memory in use, not rounded to 2 MiB.
     Small,
 }
 

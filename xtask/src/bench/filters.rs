@@ -1,7 +1,8 @@
 //! `cargo xtask bench filters`: cost of compressing a text for every request.
 //!
-//! As in `static`, the measure is processor time per request, of all threads of a server, and all servers of a case run
-//! from its beginning. The same level is not the same thing everywhere, so the size of the responses stands beside it.
+//! As in `static`, the measure is processor time per request, of all threads of a server, and all servers of a case
+//! run from its beginning. The same level is not the same thing everywhere, so the size of the responses stands
+//! beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

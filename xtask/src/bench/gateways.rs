@@ -1,8 +1,8 @@
 //! `cargo xtask bench gateways`: one core for the server; a FastCGI application of our own and the load share the
 //! other one.
 //!
-//! The measure is processor time of the server per request. The application says the same to everybody, over a Unix socket, as
-//! PHP is mostly run.
+//! The measure is processor time of the server per request. The application says the same to everybody, over a Unix
+//! socket, as PHP is mostly run.
 
 pub(super) mod responder;
 

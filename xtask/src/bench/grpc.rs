@@ -76,7 +76,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
     report.finish(&options)
 }
 
-/// Calls with messages of one size. Both proxies run from the beginning, and each round loads them one after the other.
+/// Calls with messages of one size. Both proxies run from the beginning, and each round loads them one after the
+/// other.
 fn calls(report: &mut Report, plan: &Plan, binaries: &Binaries, name: &str, size: usize) -> Outcome {
     let title = format!("{name} messages, {} connections of {} streams", plan.connections, plan.streams);
     let dir = TempDir::new("message")?;

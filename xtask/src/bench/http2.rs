@@ -25,10 +25,10 @@ use super::usage;
 
 const OURS: &str = "ours";
 const NGINX: &str = "nginx";
-/// Names, paths and sizes of what is asked for; the last one is the download beside which others ask.
+/// Names, paths and sizes of the files; the last one is the large download.
 const FILES: [(&str, &str, usize); 4] =
     [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("1m", "/1m", 1 << 20), ("64m", "/64m", 64 << 20)];
-/// Responses of this size are counted, not timed, and so many of them asked for instead of a second.
+/// Responses from this size on are counted, not timed: a load ends after a number of requests instead of a second.
 const LARGE_MIN: usize = 1 << 20;
 const LARGE_PER_SECOND: u64 = 1024;
 
@@ -74,7 +74,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// Both servers, with `http` beside the rest.
+    /// Both servers, with additional directives for `http`.
     fn contestants(&self, over: Over, http: &str) -> [Contestant; 2] {
         let file = |name: &str| self.dir.join(name).display().to_string();
         let own = match over {

@@ -15,9 +15,9 @@ use super::report::{Limit, Report, Table, Target, median, number};
 use super::usage::{self, Memory};
 
 const REQUEST: &str = "GET /1k HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// Connections that come and go before the first look at memory: pools and scratch buffers exist afterwards.
+/// Connections opened and closed before the first measurement of memory: pools and scratch buffers exist afterwards.
 const WARM_COUNT: usize = 100;
-/// Descriptors this process and the server need beside the connections.
+/// Descriptors for this process and the server in addition to the connections.
 const SPARE_FILES: u64 = 200;
 /// Time for a server to put its last connections to rest.
 const REST: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use super::Outcome;
 pub(super) struct Page(String);
 
 impl Page {
-    /// Asks for it.
+    /// Fetches the metrics.
     pub(super) fn fetch(url: &str) -> Outcome<Self> {
         let (addr, path) = split(url)?;
         let response = Client::get(addr, path)?;
@@ -83,7 +83,7 @@ impl Histogram {
         Self { buckets: self.buckets.iter().map(difference).collect() }
     }
 
-    /// The upper bound of the bucket that holds the quantile; `None` if nothing was counted.
+    /// Upper bound of the bucket that contains the quantile; `None` if nothing was counted.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
         let total = *self.buckets.values().last()?;
         let rank = (total as f64 * quantile).ceil().max(1.0) as u64;

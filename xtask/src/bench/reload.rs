@@ -24,7 +24,7 @@ use super::report::{Limit, Report, Table, Target, median, number, progress, span
 
 const OURS: &str = "ours";
 const NGINX: &str = "nginx";
-/// Between two reloads: what was left behind by the last one happens within it.
+/// Pause between two reloads, in which late effects of the last one show.
 const PAUSE: Duration = Duration::from_millis(100);
 const SERVERS: usize = 2_000;
 const LOCATIONS_EACH: usize = 10;
@@ -324,7 +324,7 @@ fn tell_large(report: &mut Report, scores: &[LargeScore]) {
     report.target(Target::new("large: longest turn of a loop", ms(ours.turn_idle), turn, " ms"));
 }
 
-/// The median; `None` of nothing.
+/// Median; `None` without values.
 fn middle(spans: &[Duration]) -> Option<Duration> {
     let seconds = median(spans.iter().map(Duration::as_secs_f64));
     seconds.is_finite().then(|| Duration::from_secs_f64(seconds))

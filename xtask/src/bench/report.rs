@@ -18,7 +18,7 @@ pub(super) struct Table {
     rows: Vec<(String, Vec<String>)>,
 }
 
-/// A number and what it should be.
+/// Measured number with its limit.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     what: String,
@@ -27,14 +27,14 @@ pub(super) struct Target {
     unit: &'static str,
 }
 
-/// The side of a limit that is wanted.
+/// Upper or lower limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// The results of one measurement, filled as it goes.
+/// Results of one measurement, filled step by step.
 #[derive(Debug)]
 pub(super) struct Report {
     name: &'static str,
@@ -165,14 +165,14 @@ impl Report {
     }
 }
 
-/// Says on a terminal what is being done now, in a line that the next one replaces; an empty text removes it.
+/// Shows progress on a terminal, in a line that the next call replaces; an empty text removes it.
 pub(super) fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{text}");
     }
 }
 
-/// The middle value; of an even number the lower one. NaN of nothing.
+/// Median; for an even number the lower of the middle values. NaN without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

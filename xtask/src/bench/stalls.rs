@@ -20,7 +20,7 @@ const STALL: Duration = Duration::from_secs(1);
 const SLOW_CONNECTIONS: usize = 64;
 const HEALTHY_CONNECTIONS: usize = 16;
 const SLOW_FILE_COUNT: usize = 256;
-/// "No change": what two runs of the same thing differ by on a quiet machine.
+/// "No change": the difference of two identical runs on a quiet machine.
 const NOISE_FACTOR: f64 = 1.25;
 const NOISE_MS: f64 = 0.5;
 
@@ -39,7 +39,7 @@ struct Score {
     slow: Served,
 }
 
-/// Measures and adds its table and target to the report; skips itself where nothing can be mounted.
+/// Measures and adds its table and target to the report; skips itself if nothing can be mounted.
 pub(super) fn run(report: &mut Report, plan: &Plan, binaries: &Binaries) -> Outcome {
     let disk = match SlowDisk::mount() {
         Ok(disk) => disk,

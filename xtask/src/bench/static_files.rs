@@ -34,7 +34,7 @@ const BARE: &str = "bare epoll loop";
 const BARE_SENDFILE: &str = "bare epoll loop, sendfile";
 
 const CACHE: &str = "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;";
-/// Files go out from where they are in memory, behind their heads.
+/// Files are sent from the page cache, after their heads.
 const SENDFILE: &str = "sendfile on; tcp_nopush on;";
 /// Counter of bytes sent by `sendfile`.
 const SENT: &str = "tailwater_sendfile_bytes_total";
@@ -75,7 +75,7 @@ struct Sample {
     peak: u64,
     /// Memory of its own that it had written half-way through the load, in bytes, if that was looked at.
     heap: Option<u64>,
-    /// Bytes that its loops had the kernel send, if it told.
+    /// Bytes that its loops sent by `sendfile`, if it has metrics.
     sent_by_kernel: Option<u64>,
 }
 
@@ -169,7 +169,7 @@ fn logging_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
     ]
 }
 
-/// Tells how much the kernel has sent.
+/// Tailwater with metrics of the bytes sent by `sendfile`.
 fn ours_sendfile(binaries: &Binaries, files: &Path) -> Contestant {
     let ours = &binaries.ours;
     let server = format!("{} {}", root_directive(files), loops::location(ours));

@@ -21,7 +21,7 @@ use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_bus
 
 const OURS: &str = "ours";
 const NGINX: &str = "nginx";
-/// Name, path and size of what is asked for.
+/// Name, path and size of the files.
 const FILES: [(&str, &str, usize); 3] =
     [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("4m", "/4m", 4 << 20)];
 /// Cipher suite and group of all servers, whatever their defaults are.
@@ -78,7 +78,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// Both servers with a certificate of this kind of key, and `http` beside the rest.
+    /// Both servers with a certificate of this key type, and additional directives for `http`.
     fn contestants(&self, key: Key, http: &str) -> [Contestant; 2] {
         let file = |ending: &str| self.dir.join(format!("{key:?}.{ending}")).display().to_string();
         let server = format!(

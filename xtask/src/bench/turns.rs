@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{Pid, getppid};
 use rustix::time::Timespec;
 
-/// As nginx's `worker_connections` default asks for per call, and enough for one turn under full load.
+/// Events per call: nginx's default of `worker_connections`, and enough for one turn under full load.
 const EVENT_COUNT: usize = 512;
 const BACKLOG: i32 = 4096;
 
@@ -118,7 +118,7 @@ pub(super) fn number_of(socket: &OwnedFd) -> usize {
     usize::try_from(socket.as_raw_fd()).unwrap_or_default()
 }
 
-/// Puts a value at its number, with nothing at the numbers before it that are new.
+/// Puts a value at its number, filling new lower numbers with `None`.
 pub(super) fn put<T>(slots: &mut Vec<Option<T>>, number: usize, value: T) {
     if slots.len() <= number {
         slots.resize_with(number + 1, || None);

@@ -3,14 +3,14 @@
 use super::Finding;
 use super::tree::Tree;
 
-/// Text that may stand nowhere, and why.
+/// Texts banned everywhere, and why.
 const NOWHERE: &[(&str, &str)] = &[
     ("todo!", "finish it or leave it out"),
     ("unimplemented!", "finish it or leave it out"),
     ("#[ignore", "a test runs or does not exist"),
 ];
 
-/// Text that may not stand in tests, and why.
+/// Texts banned in tests, and why.
 const NOT_IN_TESTS: &[(&str, &str)] = &[
     ("thread::sleep", "wait for a condition with a deadline"),
     ("time::sleep(", "wait for a condition with a deadline"),

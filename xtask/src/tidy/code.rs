@@ -1,6 +1,6 @@
 //! Code of a Rust file: its text with blanks in place of comments and quoted text.
 
-/// The text with as many lines. A quoted text keeps its quotes; a comment leaves nothing.
+/// Code of a text, with as many lines. A quoted text keeps its quotes; a comment leaves nothing.
 pub(super) fn of(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -29,7 +29,7 @@ pub(super) fn of(text: &str) -> String {
     out
 }
 
-/// Bytes of a block comment, in which others may stand.
+/// Bytes of a block comment, which may contain others.
 fn comment_len(text: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {

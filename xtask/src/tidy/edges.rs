@@ -9,7 +9,7 @@ use super::tree::Tree;
 const MAP: &str = "ARCHITECTURE.md";
 const FENCE: &str = "```edges";
 
-/// Everybody may test with it.
+/// Crate that tests of every crate may use.
 const FOR_TESTS: &str = "tw-testkit";
 
 type Edge = (String, String);

@@ -1,7 +1,8 @@
 //! Rooms of a large crate: a module may use only rooms below its own, as ARCHITECTURE.md lists them.
 //!
-//! A fence that begins with "```rooms CRATE" lists rooms from top to bottom, one layer a line; rooms of one line do not know
-//! each other. A line "up: FROM → TO N" admits N uses against that order. The number has to be exact, so it can only fall.
+//! A fence that begins with "```rooms CRATE" lists rooms from top to bottom, one layer a line; rooms of one line do
+//! not know each other. A line "up: FROM → TO N" admits N uses against that order. The number has to be exact, so it
+//! can only fall.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -169,7 +170,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// All paths of this crate that stand in the code of a module, from the root.
+/// All paths of this crate in the code of a module, from the root.
 fn paths(file: &File, module: &[String]) -> Vec<Path> {
     let code: String = file.lines().filter(|line| !line.is_test).flat_map(|line| [line.code, "\n"]).collect();
     let tokens = tokens(&code);
@@ -188,7 +189,7 @@ fn paths(file: &File, module: &[String]) -> Vec<Path> {
     paths
 }
 
-/// Reads a path or a tree of paths from `at`, and returns the place behind it.
+/// Reads a path or a tree of paths from `at`, and returns the offset after it.
 fn read_tree(
     tokens: &[&str],
     mut at: usize,

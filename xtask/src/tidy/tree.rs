@@ -11,7 +11,7 @@ pub(super) struct File {
     /// From the root, with `/`.
     pub(super) path: String,
     pub(super) text: String,
-    /// Of a Rust file, the text without comments and what stands in quotes; nothing of another one.
+    /// Text of a Rust file without comments and quoted text; empty for other files.
     pub(super) code: String,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Tree {
     pub(super) others: Vec<File>,
 }
 
-/// Directories with nothing that is kept.
+/// Directories without files of the repository.
 const SKIPPED: &[&str] = &["target", ".git", "artifacts"];
 
 /// Kinds of files that people write.
@@ -36,9 +36,10 @@ pub(super) struct Line<'a> {
     /// Counted from 1.
     pub(super) number: usize,
     pub(super) text: &'a str,
-    /// The line without comments and what stands in quotes.
+    /// Line without comments and quoted text.
     pub(super) code: &'a str,
-    /// In a `tests` directory or below `#[cfg(test)]` at the start of a line, where tests stand in this repository.
+    /// True in a `tests` directory or below `#[cfg(test)]` at the start of a line, where tests are in this
+    /// repository.
     pub(super) is_test: bool,
 }
 
@@ -78,7 +79,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The Rust files, without tidy itself, which has to name what it looks for.
+    /// Rust files, without tidy itself, which has to name what it searches for.
     pub(super) fn rust(&self) -> impl Iterator<Item = &File> {
         self.files
             .iter()

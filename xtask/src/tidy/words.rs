@@ -3,7 +3,7 @@
 use super::Finding;
 use super::tree::{Tree, has_word};
 
-/// Whole words that may not be written, and why.
+/// Banned words, and why.
 const WORDS: &[(&str, &str)] = &[
     ("TODO", "finish it or leave it out"),
     ("FIXME", "fix it"),
@@ -11,7 +11,7 @@ const WORDS: &[(&str, &str)] = &[
     ("HACK", "say why it has to be so"),
 ];
 
-/// Ends of names that say nothing, and why.
+/// Banned ends of names, and why.
 const ENDS: &[(&str, &str)] = &[
     ("Manager", "what does it do?"),
     ("Helper", "what does it do?"),

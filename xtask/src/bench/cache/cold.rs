@@ -145,7 +145,7 @@ fn make_cold(dir: &Path, plan: &Plan) -> Outcome {
     Ok(())
 }
 
-/// Has the server read what is hot.
+/// Makes the server read the hot responses.
 fn warm(server: &Running) -> Outcome {
     let response = Client::get(server.addr(), HOT)?;
     match response.status == 200 && response.body.len() == FILES[1].1 {

@@ -16,7 +16,7 @@ pub(super) const NGINX: &str = "nginx";
 pub(super) const VARNISH: &str = "varnish, memory";
 pub(super) const TRAFFIC_SERVER: &str = "trafficserver";
 
-/// One of so many requests may go to the origin: nginx with threads was seen to ask now and then for what it has.
+/// One of so many requests may go to the origin: nginx with threads sometimes forwards a hit.
 const ASKED_SHARE: u64 = 1_000;
 
 /// Has nginx read and send by threads what may not be in memory.
@@ -35,7 +35,7 @@ pub(super) struct Caches {
 /// A cache of another kind, to compare with.
 pub(super) struct Other {
     path: PathBuf,
-    /// First line of what it says of itself.
+    /// First line of its version output.
     pub(super) version: String,
 }
 
@@ -82,8 +82,8 @@ impl Caches {
         Ok(Client::get(self.origin.addr(), ASKED)?.text().trim().parse()?)
     }
 
-    /// Measures hits, of which `count` says how many there were. Returns also how often the origin was asked for what was there:
-    /// too often is an error.
+    /// Measures hits, whose number is `count`. Returns also the number of requests to the origin for stored
+    /// responses: too many are an error.
     pub(super) fn hits<T>(
         &self,
         name: &str,
@@ -109,10 +109,10 @@ impl Caches {
         self.at(name, &self.binaries.nginx, Path::new("cache"), http)
     }
 
-    /// One of the two, with its cache in this directory.
+    /// One of both servers, with its cache in this directory.
     ///
-    /// nginx has neither its manager nor its loader, because it has no master: nothing is removed during a measurement, and
-    /// what it has not loaded it finds on the disk. Ours has both.
+    /// nginx has neither its manager nor its loader, because it has no master: nothing is removed during a
+    /// measurement, and it finds responses on the disk that were not loaded. Tailwater has both.
     pub(super) fn at(&self, name: &str, binary: &Binary, dir: &Path, http: &str) -> Contestant {
         let (origin, dir) = (self.origin.addr(), dir.display());
         let http = format!(

@@ -141,18 +141,18 @@ fn measure(contestant: &Contestant, caches: &Caches, plan: &Plan) -> Outcome<Sco
 struct Client {
     socket: OwnedFd,
     head: Head,
-    /// Bytes of the body that are still to come.
+    /// Remaining bytes of the body.
     left: u64,
     first: Option<Duration>,
 }
 
-/// A head, of which perhaps only the beginning has come.
+/// Head, possibly incomplete.
 enum Head {
     Comes(Vec<u8>),
     Read,
 }
 
-/// Everybody asks at once. Until the first and until the last byte of each response.
+/// Sends one request per client at once. Returns the times until the first and until the last byte of each response.
 fn crowd(server: SocketAddr, count: usize, size: u64) -> Outcome<(Spans, Spans)> {
     const WAIT: Timespec = Timespec { tv_sec: SILENCE_MAX.as_secs().cast_signed(), tv_nsec: 0 };
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -195,7 +195,7 @@ fn crowd(server: SocketAddr, count: usize, size: u64) -> Outcome<(Spans, Spans)>
 }
 
 impl Client {
-    /// Takes what is there.
+    /// Reads the available bytes.
     fn take(&mut self, scratch: &mut [u8], began: Instant) -> Outcome {
         let count = match recv(&self.socket, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return Err(format!("closed with {} bytes to come", self.left).into()),

@@ -13,8 +13,8 @@ use crate::bench::exec::pin;
 /// Connections, each with a thread of its own.
 const CONNECTIONS: usize = 8;
 
-/// Asks `server` for the responses below `path` with the numbers from `first` on, each of `size` bytes. `tick` is the time
-/// between two of them; zero is as fast as it goes. Returns when all are there.
+/// Requests from `server` the responses below `path` with the numbers from `first` on, each of `size` bytes. `tick`
+/// is the time between two of them; zero for no pause. Returns when all have arrived.
 pub(super) fn fetch(
     server: SocketAddr,
     (path, size): (&str, usize),

@@ -22,13 +22,13 @@ use crate::bench::usage;
 const NGINX_WRITES: &str = "nginx, aio threads, aio_write";
 /// Limit of processor time of a fill, relative to nginx.
 const CPU_MAX: f64 = 0.9;
-/// Milliseconds that all but a hundredth of the hot responses may take beside fills.
+/// Limit in milliseconds of the 99th percentile of hot responses beside fills.
 const P99_MAX_MS: f64 = 5.0;
-/// Between two fills, and between two hot requests beside them: neither core is busy, so what is late is late because of
-/// the other.
+/// Time between two fills, and between two hot requests beside them: neither core is busy, so any delay is caused by
+/// the other load.
 const FILL_TICK: Duration = Duration::from_millis(2);
 const HOT_TICK: Duration = Duration::from_millis(5);
-/// Time for what goes on after a response was sent: its file gets its name.
+/// Time for work after a response was sent: its file gets its name.
 const REST: Duration = Duration::from_millis(300);
 
 /// Results of one server.
@@ -76,7 +76,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     Ok(())
 }
 
-/// Asks for something hot, alone and beside fills that begin with this number.
+/// Measures hot requests, alone and beside fills that begin with this number.
 fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spans, Spans)> {
     let (path, size) = FILES[0];
     let span = Duration::from_secs(seconds);

@@ -28,7 +28,8 @@ pub(super) struct Full {
     count: usize,
 }
 
-/// A server on such a directory, in a group of its own, which it leaves before that is removed: in the order of the fields.
+/// A server on such a directory, in a group of its own, which it leaves before that is removed: in the order of the
+/// fields.
 pub(super) struct Limited {
     pub(super) server: Running,
     _group: Cgroup,
@@ -42,7 +43,7 @@ impl Drop for Full {
 }
 
 impl Full {
-    /// Has a server fetch all parts, where nothing is limited.
+    /// Makes a server fetch all parts, without limits.
     pub(super) fn make(
         caches: &Caches,
         binary: &Binary,
@@ -69,7 +70,7 @@ impl Full {
         Ok(full)
     }
 
-    /// Starts a server anew within limits, and waits until ours knows all that is there.
+    /// Restarts a server within limits, and waits until Tailwater has loaded its index.
     pub(super) fn start(&self, contestant: &Contestant, limits: Limits, cpu: usize) -> Outcome<Limited> {
         let group = Cgroup::new(limits, &self.dir)?;
         let place = Place { cpu: Some(cpu), cgroups: group.dirs(), ..Place::default() };

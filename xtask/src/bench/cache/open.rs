@@ -35,10 +35,10 @@ const COLD: [(&str, usize); 10] =
     [FILES[0], FILES[1], FILES[0], FILES[1], FILES[0], FILES[1], FILES[0], FILES[1], FILES[0], FILE_128K];
 const HOT_CLIENTS: usize = 4;
 const COLD_CLIENTS: usize = 16;
-/// Between two requests of one of the clients that ask for what is in memory.
+/// Time between two requests of a client for responses in memory.
 const HOT_TICK: Duration = Duration::from_millis(10);
 const P99_MAX_MS: f64 = 5.0;
-/// Coprime to every count of ours, so that nothing is asked for twice before everything was asked for once.
+/// Stride coprime to every count, so that all responses are requested once before any is repeated.
 const STRIDE: usize = 1_000_003;
 
 /// Directory, servers and duration.
@@ -106,7 +106,7 @@ fn measure(
     Ok(Score { name, alone: Spans::new(alone), hot: Spans::new(hot), cold: Spans::new(cold), all })
 }
 
-/// Has the server read what is hot, more than once: not everything is kept that was asked for once.
+/// Makes the server read the hot responses more than once: some caches do not keep a response after one request.
 fn warm(server: &Running) -> Outcome {
     for nth in 0..8 * HOT_COUNT {
         let (path, size) = (format!("{}/{}", HOT.0, nth % HOT_COUNT), HOT.1);
@@ -118,7 +118,8 @@ fn warm(server: &Running) -> Outcome {
     Ok(())
 }
 
-/// Asks for what is in memory, and with so many clients for what is not; times to the first byte of each.
+/// Requests responses in memory, and with other clients those that are not; returns the times to the first byte of
+/// each.
 fn load(
     server: SocketAddr,
     plan: &Plan,
@@ -166,8 +167,8 @@ fn load(
     Ok(asked?)
 }
 
-/// One client on one connection: from when each request was due to the head of its response. Without a tick one is due when
-/// the last one is answered.
+/// One client on one connection: from when each request was due to the head of its response. Without a tick one is
+/// due when the last one is answered.
 fn ask(
     server: SocketAddr,
     (begin, end): (Instant, Instant),

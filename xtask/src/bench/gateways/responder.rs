@@ -83,7 +83,7 @@ fn serve(turns: &Turns, response: &[u8]) -> Result<(), Errno> {
 }
 
 impl Connection {
-    /// Goes on; an error ends the connection.
+    /// Continues the connection; an error ends it.
     fn turn(&mut self, turns: &Turns, response: &[u8], scratch: &mut [u8]) -> Result<(), Errno> {
         let waited = self.rest > 0;
         if !waited {

@@ -24,7 +24,7 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// As large as a window can be, beyond the one a connection begins with.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
-/// After so many bytes, the client is given as many anew.
+/// Number of bytes after which the window is opened again by as many.
 const WINDOW_STEP: u32 = 1 << 24;
 
 struct Connection {
@@ -32,7 +32,7 @@ struct Connection {
     came: Vec<u8>,
     goes: Vec<u8>,
     greeted: bool,
-    /// Bytes that came since the window was opened last.
+    /// Bytes received since the last window update.
     taken: u32,
 }
 
@@ -145,7 +145,7 @@ fn push(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// A field without index behind `before`; name and value are short.
+/// Literal field without indexing after `before`; name and value are short.
 fn literal(before: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
     [before, &[0, name.len() as u8], name, &[value.len() as u8], value].concat()
 }

@@ -14,7 +14,7 @@ use crate::bench::spans::Spans;
 
 /// Between two small requests.
 const TICK: Duration = Duration::from_millis(5);
-/// Room for all of it: the windows are never what is waited for.
+/// Window large enough for everything, so that it never blocks.
 const WINDOW: u32 = 1 << 30;
 /// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;

@@ -15,13 +15,13 @@ use crate::bench::usage;
 
 /// Streams of a connection that wait.
 const STREAMS: u32 = 100;
-/// Connections that come and go before the first look at memory.
+/// Connections opened and closed before the first measurement of memory.
 const WARM_COUNT: usize = 20;
-/// Descriptors this process and the server need beside the connections.
+/// Descriptors for this process and the server in addition to the connections.
 const SPARE_FILES: u64 = 200;
 /// Time for a server to put its last connections to rest.
 const REST: Duration = Duration::from_millis(500);
-/// Nobody is to be sent away for being slow, and streams that wait share a descriptor: nginx has one for each otherwise.
+/// Long timeouts for slow clients, and shared descriptors for waiting streams: nginx has one for each otherwise.
 const PATIENT: &str = "send_timeout 600s; open_file_cache max=16;";
 /// SETTINGS_INITIAL_WINDOW_SIZE of 0 (RFC 9113 section 6.5.2).
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];

@@ -16,7 +16,7 @@ pub(super) const RELAY: &str = "bare relay";
 
 /// Directives that keep responses out of temporary files.
 pub(super) const NO_TEMP_FILE: &str = "proxy_max_temp_file_size 0;";
-/// Directives that send a body on while it comes.
+/// Directives that stream the request body.
 pub(super) const NO_REQUEST_BUFFER: &str = "proxy_request_buffering off;";
 
 /// More than any measurement has, so that none is ever closed for want of room.

@@ -24,7 +24,7 @@ pub(in crate::bench) const FILE_128K: (&str, usize) = ("/128k", 128 << 10);
 pub(super) const UPLOAD: &str = "/upload";
 /// Path that upgrades.
 pub(super) const TUNNEL: &str = "/tunnel";
-/// Path of the response that is as large as `--large` says.
+/// Path of the response with the size of `--large`.
 pub(in crate::bench) const LARGE: &str = "/large";
 /// Path whose response is the number of requests for other paths.
 pub(in crate::bench) const ASKED: &str = "/asked";
@@ -34,14 +34,14 @@ const SWITCHING: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocke
     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 /// Bytes taken at once.
 const RECV_SIZE: usize = 256 * 1024;
-/// A head that comes in pieces is kept up to this size. Proxies write less than one kilobyte.
+/// Size limit of a head that arrives in pieces. Proxies write less than one kilobyte.
 const HEAD_SIZE_MAX: usize = 16 * 1024;
 
 struct Connection {
     socket: OwnedFd,
     /// The beginning of a head.
     head: Vec<u8>,
-    /// Bytes of the request's body that are still to come.
+    /// Remaining bytes of the request body.
     body_left: u64,
     /// Number of the response, and how much of it is still to be sent.
     response: usize,
@@ -49,7 +49,7 @@ struct Connection {
     echoes: bool,
 }
 
-/// A head that has come to its end.
+/// Complete head.
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
     /// Size of the head.
@@ -107,7 +107,7 @@ impl Connection {
         Self { socket, head: Vec::new(), body_left: 0, response: 0, rest: 0, echoes: false }
     }
 
-    /// Goes on; an error ends the connection.
+    /// Continues the connection; an error ends it.
     fn turn(
         &mut self,
         turns: &Turns,
@@ -196,7 +196,7 @@ fn is_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Reads a head; nothing if its end has not come.
+/// Parses a head; `None` if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Errno> {
     const END: &[u8] = b"\r\n\r\n";
     let Some(end) = bytes.windows(END.len()).position(|found| found == END) else { return Ok(None) };

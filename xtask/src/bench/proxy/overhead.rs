@@ -30,7 +30,7 @@ struct Score {
     spans: Spans,
 }
 
-/// Asks all for `seconds`.
+/// Sends requests to all for `seconds`.
 pub(super) fn run(
     report: &mut Report,
     proxies: &Proxies,

@@ -70,7 +70,7 @@ fn open(turns: &Turns, ends: &mut Ends, client: OwnedFd, origin: SocketAddr) -> 
     Ok(())
 }
 
-/// Goes on with one end; an error ends it and the other one.
+/// Continues one side; an error ends both.
 fn turn(
     turns: &Turns,
     ends: &mut Ends,

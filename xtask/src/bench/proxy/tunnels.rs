@@ -13,9 +13,9 @@ use crate::bench::exec::{Pages, Place, raise_open_files};
 use crate::bench::report::{Limit, Report, Table, Target, number, progress};
 use crate::bench::usage::{self, Memory};
 
-/// Tunnels that come and go before the first look at memory: pools and scratch buffers exist afterwards.
+/// Tunnels opened and closed before the first measurement of memory: pools and scratch buffers exist afterwards.
 const WARM_COUNT: usize = 100;
-/// Descriptors a proxy may need beside two for each tunnel.
+/// Descriptors for a proxy in addition to two for each tunnel.
 const SPARE_FILES: u64 = 1_000;
 /// Time for a proxy to put its last tunnels to rest.
 const REST: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ struct Score {
     resident: u64,
 }
 
-/// Opens as many tunnels as wanted, or as may be, through each proxy.
+/// Opens `wanted` tunnels, or as many as possible, through each proxy.
 pub(super) fn run(report: &mut Report, proxies: &Proxies, wanted: usize) -> Outcome {
     let files_max = raise_open_files()?;
     let room = usize::try_from(files_max.saturating_sub(SPARE_FILES) / 2).unwrap_or(usize::MAX);
@@ -75,7 +75,7 @@ fn measure(contestant: &Contestant, count: usize) -> Outcome<Score> {
     })
 }
 
-/// Tunnels through which something has gone, both ways.
+/// Opens tunnels and sends bytes through them in both directions.
 fn open(proxy: &Running, count: usize) -> Outcome<Vec<Client>> {
     let request = format!(
         "GET {TUNNEL} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

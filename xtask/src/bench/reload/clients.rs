@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// Clients that run. Dropping them leaves them behind; [`finish`](Self::finish) ends them.
+/// Running clients. [`finish`](Self::finish) ends them; dropping this does not.
 pub(super) struct Clients {
     phase: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
@@ -89,7 +89,7 @@ impl Clients {
         Ok(Self { phase, stop, thread })
     }
 
-    /// Lets what is answered from now on count for another phase.
+    /// Counts responses from now on for another phase.
     pub(super) fn enter(&self, phase: usize) {
         self.phase.store(phase, Relaxed);
     }
@@ -181,7 +181,7 @@ impl Load {
         Ok(Connection { socket, sent, got: Vec::new() })
     }
 
-    /// Reads what there is, and asks again once the answer is complete.
+    /// Reads the available bytes, and sends the next request once the response is complete.
     fn turn(&mut self, connection: &mut Connection) -> Next {
         let mut buffer = [0; 4096];
         loop {
@@ -261,7 +261,7 @@ pub(super) struct Patient {
 }
 
 impl Patient {
-    /// Connects, and has asked once.
+    /// Connects, and sends one request.
     pub(super) fn open(addr: SocketAddr) -> Outcome<Self> {
         let mut patient = Self { addr, socket: connect(addr)? };
         patient.exchange()?;
@@ -273,7 +273,7 @@ impl Patient {
         !is_closed(&self.socket)
     }
 
-    /// Asks, on a new connection if the old one was closed cleanly.
+    /// Sends a request, on a new connection if the old one was closed cleanly.
     pub(super) fn ask(&mut self) -> Outcome<Answer> {
         if !self.is_open() {
             self.socket = connect(self.addr)?;

@@ -24,7 +24,7 @@ pub(super) struct Daemon {
     prefix: TempDir,
     port: Port,
     binary: Binary,
-    /// Directives of `http {}` beside the server that answers; `{port}` is its port.
+    /// Directives of `http {}` in addition to the server; `{port}` is its port.
     more: String,
     turn: u64,
 }

@@ -24,7 +24,7 @@ use crate::bench::spans::Spans;
 const TICK: Duration = Duration::from_millis(1);
 /// Clients that shake hands: each has one handshake at a time.
 const CLIENTS: usize = 16;
-/// "They keep it": what two runs of the same thing differ by on a machine with two cores, which the load shares.
+/// "They keep it": the difference of two identical runs on a machine with two cores, which the load shares.
 const NOISE_FACTOR: f64 = 1.25;
 const NOISE_MS: f64 = 1.0;
 /// Longest turn, in milliseconds.
@@ -93,7 +93,7 @@ fn measure(
     Ok(Score { name: contestant.name.clone(), without, with, rate, turns })
 }
 
-/// Runs `ask` beside handshakes; returns how many of them there were in a second.
+/// Runs `ask` beside handshakes; returns the number of handshakes per second.
 fn beside(
     server: &Running,
     setup: &Setup,

@@ -14,9 +14,9 @@ use crate::bench::report::{Limit, Report, Table, Target, number};
 use crate::bench::usage;
 
 const REQUEST: &str = "GET /1k HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// Connections that come and go before the first look at memory.
+/// Connections opened and closed before the first measurement of memory.
 const WARM_COUNT: usize = 100;
-/// Descriptors this process and the server need beside the connections.
+/// Descriptors for this process and the server in addition to the connections.
 const SPARE_FILES: u64 = 200;
 /// Time for a server to put its last connections to rest.
 const REST: Duration = Duration::from_millis(500);
