@@ -17,7 +17,7 @@ use tw_testkit::wait;
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
 use super::exec::Place;
-use super::load::{Load, Served};
+use super::load::{Load, LoadResult};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
 use super::usage;
@@ -63,7 +63,7 @@ struct Plan {
 
 /// One load on one server.
 struct Sample {
-    served: Served,
+    served: LoadResult,
     /// Processor time of the server.
     cpu: Duration,
     /// Processor time of the busiest loop in that of the mean of all.

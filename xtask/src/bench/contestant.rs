@@ -390,7 +390,7 @@ fn conf(port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> 
 }
 
 /// Configuration with these directives in the main context.
-pub(super) fn conf_of(processes: &str, port: u16, binary: &Binary, http: &str, server: &str) -> String {
+pub(super) fn configuration(processes: &str, port: u16, binary: &Binary, http: &str, server: &str) -> String {
     conf_with(processes, port, binary, http, server, &Loops::default())
 }
 

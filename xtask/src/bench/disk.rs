@@ -16,8 +16,8 @@ use super::cgroup::{Cgroup, Limits};
 use super::contestant::{Binaries, Binary, Contestant, Running, root_directive};
 use super::data::{ColdSet, forget_everything, noise};
 use super::exec::Place;
-use super::load::{Load, Served};
-use super::loops::{self, Loops, Told};
+use super::load::{Load, LoadResult};
+use super::loops::{self, LoopMetrics, Loops};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, number, progress, span};
 use super::{Outcome, home, stalls};
@@ -84,9 +84,9 @@ struct Plan {
 /// Results of one server.
 struct Score {
     name: String,
-    alone: Served,
-    loaded: Served,
-    cold: Served,
+    alone: LoadResult,
+    loaded: LoadResult,
+    cold: LoadResult,
     /// Statistics of its event loops under load, if it has metrics.
     loops: Option<Loops>,
 }
@@ -184,7 +184,7 @@ fn measure_one(
     };
     let cold_running = cold_load.start()?;
     wait::pause(LEAD);
-    let before = Told::by(contestant, &server)?;
+    let before = LoopMetrics::by(contestant, &server)?;
     let loaded = Load { seconds: plan.seconds * shape.load_factor, ..hot_load }.run()?;
     let loops = Loops::since(before, contestant, &server)?;
     let cold = cold_running.finish()?;

@@ -12,7 +12,7 @@ use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running};
 use super::data::noise;
 use super::exec::Place;
-use super::h2load::{Amount, Load, Served};
+use super::h2load::{Amount, Load, LoadResult};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
 use super::usage;
@@ -40,7 +40,7 @@ struct Plan {
 struct Score {
     name: String,
     /// With the processor time of the proxy.
-    samples: Vec<(Served, Duration)>,
+    samples: Vec<(LoadResult, Duration)>,
 }
 
 impl Score {

@@ -29,7 +29,7 @@ pub(super) enum Amount {
 
 /// Results of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Served {
+pub(super) struct LoadResult {
     /// Requests that were answered with 2xx.
     pub(super) requests: u64,
     /// Failed requests, including those with another status.
@@ -41,7 +41,7 @@ pub(super) struct Served {
 
 impl Load {
     /// Puts the load on and waits for its end.
-    pub(super) fn run(&self) -> Outcome<Served> {
+    pub(super) fn run(&self) -> Outcome<LoadResult> {
         let program = find_program("h2load").ok_or("h2load is not on the PATH: it makes the load")?;
         let mut command = Place::on(self.cpu).command(&program);
         if let Some(message) = &self.message {
@@ -62,7 +62,7 @@ impl Load {
     }
 }
 
-fn parse(said: &str) -> Option<Served> {
+fn parse(said: &str) -> Option<LoadResult> {
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start));
     // finished in 2.00s, 155112.50 req/s, 162.44MB/s
     let per_second = line("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?.parse().ok()?;
@@ -73,7 +73,7 @@ fn parse(said: &str) -> Option<Served> {
     // traffic: 324.88MB (340660430) total, … (…) headers (space savings 95.28%), 302.95MB (317670400) data
     let data = line("traffic: ")?.rsplit(", ").next()?;
     let bytes = data.split(['(', ')']).nth(1)?.parse().ok()?;
-    Some(Served { requests: succeeded, failed: failed + errored + timeout, per_second, bytes })
+    Some(LoadResult { requests: succeeded, failed: failed + errored + timeout, per_second, bytes })
 }
 
 #[cfg(test)]
@@ -86,7 +86,8 @@ mod tests {
             requests: 155112 total, 156136 started, 155112 done, 155100 succeeded, 12 failed, 1 errored, 2 timeout\n\
             status codes: 155112 2xx, 0 3xx, 0 4xx, 0 5xx\n\
             traffic: 162.44MB (170330215) total, 1.21MB (1272345) headers (space savings 95.28%), 151.48MB (158834688) data\n";
-        let expected = Served { requests: 155_100, failed: 15, per_second: 155_112.5, bytes: 158_834_688 };
+        let expected =
+            LoadResult { requests: 155_100, failed: 15, per_second: 155_112.5, bytes: 158_834_688 };
         assert_eq!(parse(said), Some(expected));
         assert_eq!(parse("could not connect"), None);
     }

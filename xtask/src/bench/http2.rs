@@ -17,7 +17,7 @@ use tw_testkit::{TempDir, wait};
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
 use super::exec::Place;
-use super::h2load::{Amount, Load, Served};
+use super::h2load::{Amount, Load, LoadResult};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
 use super::tls::OFFERED;
@@ -154,7 +154,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
 
 /// One load on one server.
 struct Sample {
-    served: Served,
+    served: LoadResult,
     /// Processor time of the server.
     cpu: Duration,
 }

@@ -44,7 +44,7 @@ pub(super) struct Load {
 ///
 /// Latencies are those of responses that arrived. If none did, they are the length of the load as a lower bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Served {
+pub(super) struct LoadResult {
     pub(super) requests: u64,
     pub(super) per_second: f64,
     pub(super) bytes_per_second: f64,
@@ -73,7 +73,7 @@ pub(super) struct Running {
     dir: TempDir,
 }
 
-impl Served {
+impl LoadResult {
     pub(super) fn json(&self) -> Value {
         json!({
             "requests_per_second": self.per_second,
@@ -90,7 +90,7 @@ impl Served {
 
 impl Load {
     /// Puts the load on and waits for its end.
-    pub(super) fn run(&self) -> Outcome<Served> {
+    pub(super) fn run(&self) -> Outcome<LoadResult> {
         self.start()?.finish()
     }
 
@@ -114,7 +114,7 @@ impl Load {
 
 impl Running {
     /// Waits for the end.
-    pub(super) fn finish(mut self) -> Outcome<Served> {
+    pub(super) fn finish(mut self) -> Outcome<LoadResult> {
         let status = self.child.wait()?;
         let out = fs::read_to_string(self.dir.join("out"))?;
         parse(&out).ok_or_else(|| {
@@ -136,7 +136,7 @@ fn wrk() -> Outcome<PathBuf> {
     find_program("wrk").ok_or_else(|| "wrk is not on the PATH: it makes the load".into())
 }
 
-fn parse(out: &str) -> Option<Served> {
+fn parse(out: &str) -> Option<LoadResult> {
     let line = out.lines().find_map(|line| line.strip_prefix("numbers "))?;
     let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
     let [requests, span_us, bytes, socket_errors, bad_status, timeouts, p50, p99, p999, max, mean, deviation] =
@@ -147,7 +147,7 @@ fn parse(out: &str) -> Option<Served> {
     let span = Duration::from_micros(span_us);
     let latency = |us| if requests > 0 { Duration::from_micros(us) } else { span };
     let seconds = span.as_secs_f64();
-    Some(Served {
+    Some(LoadResult {
         requests,
         per_second: requests as f64 / seconds,
         bytes_per_second: bytes as f64 / seconds,

@@ -29,7 +29,7 @@ pub(super) struct Loops {
 }
 
 /// Metrics of the loops at one moment.
-pub(super) struct Told {
+pub(super) struct LoopMetrics {
     turns: Histogram,
     kernel: Histogram,
     faults: u64,
@@ -48,7 +48,7 @@ pub(super) fn page(server: &Running) -> Outcome<Page> {
     Page::fetch(&server.url(METRICS))
 }
 
-impl Told {
+impl LoopMetrics {
     /// Metrics of the server so far, if it has them.
     pub(super) fn by(contestant: &Contestant, server: &Running) -> Outcome<Option<Self>> {
         if !contestant.has_metrics() {
@@ -65,11 +65,11 @@ impl Told {
 impl Loops {
     /// Statistics since `before`.
     pub(super) fn since(
-        before: Option<Told>,
+        before: Option<LoopMetrics>,
         contestant: &Contestant,
         server: &Running,
     ) -> Outcome<Option<Self>> {
-        let after = Told::by(contestant, server)?;
+        let after = LoopMetrics::by(contestant, server)?;
         Ok(before.zip(after).map(|(before, after)| Self {
             turn: after.turns.since(&before.turns).quantile(0.999),
             kernel: after.kernel.since(&before.kernel).quantile(0.999),

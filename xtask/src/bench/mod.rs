@@ -5,7 +5,6 @@
 //! cgroups, load scripts. Results go to the terminal and to `target/bench/NAME.json`.
 
 mod accept;
-mod asker;
 mod bare;
 mod cache;
 mod cgroup;
@@ -22,6 +21,7 @@ mod idle;
 mod load;
 mod loops;
 mod options;
+mod paced_client;
 mod prometheus;
 mod proxy;
 mod reload;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tw_testkit::wait;
 
-use self::clients::{Clients, Counts, Patient};
+use self::clients::{Clients, Counts, OnDemandClient};
 use self::daemon::Daemon;
 use super::Outcome;
 use super::contestant::{Binaries, Binary};
@@ -96,7 +96,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
 fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
     let mut daemon = Daemon::start(binary, &Place::on(plan.server_cpu), String::new())?;
     let mut patients: Vec<_> =
-        (0..plan.idle).map(|_| Patient::open(daemon.addr())).collect::<Outcome<_>>()?;
+        (0..plan.idle).map(|_| OnDemandClient::open(daemon.addr())).collect::<Outcome<_>>()?;
     let clients = Clients::start(daemon.addr(), plan.connections, PHASES, plan.load_cpu)?;
     wait::pause(Duration::from_secs(1));
 
@@ -111,7 +111,7 @@ fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
     }
     clients.enter(Phase::Other as usize);
     let kept = patients.iter().filter(|patient| patient.is_open()).count();
-    let mut failed_idle = patients.iter_mut().filter_map(|patient| patient.ask().err()).count();
+    let mut failed_idle = patients.iter_mut().filter_map(|patient| patient.send_requests().err()).count();
 
     clients.enter(Phase::Upgrades as usize);
     let (mut upgrades, mut no_upgrade) = (Vec::new(), None);
@@ -127,7 +127,7 @@ fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
         wait::pause(PAUSE);
     }
     clients.enter(Phase::Other as usize);
-    failed_idle += patients.iter_mut().filter_map(|patient| patient.ask().err()).count();
+    failed_idle += patients.iter_mut().filter_map(|patient| patient.send_requests().err()).count();
     progress("");
     Ok(Score { name, counts: clients.finish()?, reloads, upgrades, no_upgrade, kept, failed_idle })
 }

@@ -12,7 +12,7 @@ use tw_testkit::wait;
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, hot_files, root_directive};
 use super::exec::Place;
-use super::load::{Load, Served};
+use super::load::{Load, LoadResult};
 use super::report::{Limit, Report, Table, Target, number, span};
 
 const OURS: &str = "ours";
@@ -34,9 +34,9 @@ pub(super) struct Plan {
 /// Results of one server for the healthy disk, without and with the stalls, and for the slow one.
 struct Score {
     name: String,
-    without: Served,
-    with: Served,
-    slow: Served,
+    without: LoadResult,
+    with: LoadResult,
+    slow: LoadResult,
 }
 
 /// Measures and adds its table and target to the report; skips itself if nothing can be mounted.

@@ -14,7 +14,7 @@ use tw_testkit::{Client, wait};
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
 use super::exec::Place;
-use super::load::{Load, Served};
+use super::load::{Load, LoadResult};
 use super::loops;
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
@@ -66,7 +66,7 @@ pub(super) struct Case {
 
 /// One load on one server.
 struct Sample {
-    served: Served,
+    served: LoadResult,
     /// Processor time of the server.
     cpu: Duration,
     /// Share of the server's core that others used.

@@ -15,8 +15,8 @@ use crate::bench::Outcome;
 use crate::bench::cgroup::{Cgroup, Limits};
 use crate::bench::contestant::{Contestant, Running};
 use crate::bench::data::{drop_from_memory, forget_everything};
-use crate::bench::load::{Load, Served};
-use crate::bench::loops::{self, Loops, Told};
+use crate::bench::load::{Load, LoadResult};
+use crate::bench::loops::{self, LoopMetrics, Loops};
 use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 
@@ -47,9 +47,9 @@ pub(super) struct Plan {
 /// Results of one server.
 struct Score {
     name: &'static str,
-    alone: Served,
-    loaded: Served,
-    cold: Served,
+    alone: LoadResult,
+    loaded: LoadResult,
+    cold: LoadResult,
     loops: Option<Loops>,
 }
 
@@ -110,7 +110,7 @@ fn measure(
     };
     let cold_running = cold_load.start()?;
     wait::pause(LEAD);
-    let before = Told::by(contestant, server)?;
+    let before = LoopMetrics::by(contestant, server)?;
     let loaded = hot_load.run()?;
     let loops = Loops::since(before, contestant, server)?;
     let cold = cold_running.finish()?;

@@ -10,9 +10,9 @@ use tw_testkit::wait;
 use super::contestants::{Caches, NGINX, NGINX_THREADS, OURS};
 use super::fetch::fetch;
 use crate::bench::Outcome;
-use crate::bench::asker::Asker;
 use crate::bench::contestant::Running;
 use crate::bench::exec::Place;
+use crate::bench::paced_client::PacedClient;
 use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Limit, Report, Table, Target, median, number, progress, span};
 use crate::bench::spans::Spans;
@@ -81,17 +81,18 @@ fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spa
     let (path, size) = FILES[0];
     let span = Duration::from_secs(seconds);
     let times = |tick: Duration| usize::try_from(span.as_millis() / tick.as_millis());
-    let asker = Asker { path, size, tick: HOT_TICK, warm_count: 10, count: times(HOT_TICK)?, tls: None };
-    let ask = || -> Outcome<Spans> {
-        Ok(asker.ask(&[(&server.name, server.addr())], cpu)?.pop().unwrap_or_default())
+    let paced_client =
+        PacedClient { path, size, tick: HOT_TICK, warm_count: 10, count: times(HOT_TICK)?, tls: None };
+    let send_requests = || -> Outcome<Spans> {
+        Ok(paced_client.send_requests(&[(&server.name, server.addr())], cpu)?.pop().unwrap_or_default())
     };
-    let alone = ask()?;
+    let alone = send_requests()?;
     let fills = (first, times(FILL_TICK)?);
     let beside = std::thread::scope(|scope| {
         let filling = scope.spawn(|| {
             fetch(server.addr(), FILES[1], fills, FILL_TICK, cpu).map_err(|error| error.to_string())
         });
-        let beside = ask();
+        let beside = send_requests();
         let filled = filling.join().unwrap_or_else(|_| Err("a client panicked".to_owned()));
         filled.map_err(Into::into).and(beside)
     })?;

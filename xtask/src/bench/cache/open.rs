@@ -143,7 +143,7 @@ fn load(
         // Each at its own moment.
         let begin = Instant::now() + tick * number as u32 / HOT_CLIENTS as u32;
         pin(plan.load_cpu)
-            .and_then(|()| ask(server, (begin, begin + span), tick, what))
+            .and_then(|()| send_requests(server, (begin, begin + span), tick, what))
             .map_err(|error| error.to_string())
     };
     let asked = thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn load(
 
 /// One client on one connection: from when each request was due to the head of its response. Without a tick one is
 /// due when the last one is answered.
-fn ask(
+fn send_requests(
     server: SocketAddr,
     (begin, end): (Instant, Instant),
     tick: Duration,

@@ -31,7 +31,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
         let (spans, speed) = std::thread::scope(|scope| {
             let asked = scope.spawn(|| -> Result<_, String> {
                 pin(plan.load_cpu).map_err(|error| error.to_string())?;
-                ask(&server, count).map_err(|error| error.to_string())
+                send_requests(&server, count).map_err(|error| error.to_string())
             });
             asked.join().map_err(|_| "the client panicked".to_owned())?
         })?;
@@ -58,7 +58,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
 }
 
 /// From each small request to the first frame of its response; and how fast the download was, in megabytes per second.
-fn ask(server: &Running, count: usize) -> Outcome<(Spans, f64)> {
+fn send_requests(server: &Running, count: usize) -> Outcome<(Spans, f64)> {
     let [(_, small, _), .., (_, large, _)] = FILES;
     let mut frames = Frames::connect(server.addr())?;
     let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &WINDOW.to_be_bytes()].concat();

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::contestants::{OURS, Proxies};
 use super::origin::FILES;
 use crate::bench::Outcome;
-use crate::bench::asker::Asker;
 use crate::bench::contestant::Running;
 use crate::bench::exec::Place;
+use crate::bench::paced_client::PacedClient;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
 
@@ -47,8 +47,8 @@ pub(super) fn run(
     progress(&format!("added time: {seconds} s"));
     let (path, size) = FILES[0];
     let count = usize::try_from(Duration::from_secs(seconds).as_millis() / TICK.as_millis())?;
-    let asker = Asker { path, size, tick: TICK, warm_count: WARM_COUNT, count, tls: None };
-    let spans = asker.ask(&servers, load_cpu)?;
+    let paced_client = PacedClient { path, size, tick: TICK, warm_count: WARM_COUNT, count, tls: None };
+    let spans = paced_client.send_requests(&servers, load_cpu)?;
     let named = servers.iter().zip(spans).map(|(&(name, _), spans)| Score { name: name.to_owned(), spans });
     let results: Vec<Score> = named.collect();
     progress("");

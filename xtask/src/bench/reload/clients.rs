@@ -255,12 +255,12 @@ impl Answer {
 }
 
 /// Connection that sends requests on demand.
-pub(super) struct Patient {
+pub(super) struct OnDemandClient {
     addr: SocketAddr,
     socket: TcpStream,
 }
 
-impl Patient {
+impl OnDemandClient {
     /// Connects, and sends one request.
     pub(super) fn open(addr: SocketAddr) -> Outcome<Self> {
         let mut patient = Self { addr, socket: connect(addr)? };
@@ -274,7 +274,7 @@ impl Patient {
     }
 
     /// Sends a request, on a new connection if the old one was closed cleanly.
-    pub(super) fn ask(&mut self) -> Outcome<Answer> {
+    pub(super) fn send_requests(&mut self) -> Outcome<Answer> {
         if !self.is_open() {
             self.socket = connect(self.addr)?;
         }

@@ -9,9 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tw_testkit::ports::Port;
 use tw_testkit::{TempDir, wait};
 
-use super::clients::Patient;
+use super::clients::OnDemandClient;
 use crate::bench::Outcome;
-use crate::bench::contestant::{Binary, conf_of, prepare, server_args};
+use crate::bench::contestant::{Binary, configuration, prepare, server_args};
 use crate::bench::exec::Place;
 
 /// The pid file, below the prefix.
@@ -83,12 +83,12 @@ impl Daemon {
         let metrics = if self.binary.is_tailwater() { "location = /metrics { metrics; }" } else { "" };
         let server =
             format!("add_header X-Turn {turn}; location / {{ return 200 \"a small answer\\n\"; }} {metrics}");
-        conf_of("daemon on;", port, &self.binary, &more, &server)
+        configuration("daemon on;", port, &self.binary, &more, &server)
     }
 
     /// By which configuration a new connection is answered.
     fn answers_by(&self) -> Option<u64> {
-        Patient::open(self.addr()).ok()?.ask().ok()?.turn
+        OnDemandClient::open(self.addr()).ok()?.send_requests().ok()?.turn
     }
 
     fn pid(&self) -> Option<Pid> {

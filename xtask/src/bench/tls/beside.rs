@@ -12,10 +12,10 @@ use tw_testkit::wait;
 use super::handshakes::{Session, connect_once};
 use super::{Key, OURS, Plan, Setup};
 use crate::bench::Outcome;
-use crate::bench::asker::Asker;
 use crate::bench::contestant::{Contestant, Running};
 use crate::bench::exec::{Place, pin};
 use crate::bench::loops;
+use crate::bench::paced_client::PacedClient;
 use crate::bench::prometheus::{Histogram, Page};
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
@@ -67,7 +67,7 @@ fn measure(
     metrics: u16,
 ) -> Outcome<Score> {
     let server = contestant.start(&Place::on(plan.server_cpu))?;
-    let asker = Asker {
+    let paced_client = PacedClient {
         path: "/1k",
         size: 1 << 10,
         tick: TICK,
@@ -75,8 +75,8 @@ fn measure(
         count: usize::try_from(seconds.as_millis() / TICK.as_millis())?,
         tls: Some(Session::New.config(&setup.authority)),
     };
-    let ask = || -> Outcome<Spans> {
-        let asked = asker.ask(&[(&server.name, server.addr())], plan.load_cpu)?;
+    let send_requests = || -> Outcome<Spans> {
+        let asked = paced_client.send_requests(&[(&server.name, server.addr())], plan.load_cpu)?;
         asked.into_iter().next().ok_or_else(|| "nobody was asked".into())
     };
     let turns = || -> Outcome<Option<Histogram>> {
@@ -86,20 +86,20 @@ fn measure(
             false => Ok(None),
         }
     };
-    let without = ask()?;
+    let without = send_requests()?;
     let before = turns()?;
-    let (with, rate) = beside(&server, setup, plan, rate, ask)?;
+    let (with, rate) = beside(&server, setup, plan, rate, send_requests)?;
     let turns = before.zip(turns()?).map(|(before, after)| after.since(&before));
     Ok(Score { name: contestant.name.clone(), without, with, rate, turns })
 }
 
-/// Runs `ask` beside handshakes; returns the number of handshakes per second.
+/// Runs `send_requests` beside handshakes; returns the number of handshakes per second.
 fn beside(
     server: &Running,
     setup: &Setup,
     plan: &Plan,
     rate: u64,
-    ask: impl Fn() -> Outcome<Spans>,
+    send_requests: impl Fn() -> Outcome<Spans>,
 ) -> Outcome<(Spans, f64)> {
     let over = AtomicBool::new(false);
     let made = AtomicU64::new(0);
@@ -124,7 +124,7 @@ fn beside(
         };
         let clients: Vec<_> = (0..CLIENTS as u32).map(|nth| scope.spawn(client(nth))).collect();
         let start = Instant::now();
-        let asked = ask();
+        let asked = send_requests();
         let rate = made.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
         over.store(true, Relaxed);
         for client in clients {

@@ -13,7 +13,7 @@ use super::exec::pin;
 use super::spans::Spans;
 
 /// Request and its rate.
-pub(super) struct Asker {
+pub(super) struct PacedClient {
     pub(super) path: &'static str,
     /// Bytes of the body.
     pub(super) size: usize,
@@ -27,10 +27,10 @@ pub(super) struct Asker {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-impl Asker {
+impl PacedClient {
     /// Sends requests to the servers in turn, each at its own rate, from one core. Measures from the first byte of a
     /// request to the last of its response.
-    pub(super) fn ask(&self, servers: &[(&str, SocketAddr)], cpu: usize) -> Outcome<Vec<Spans>> {
+    pub(super) fn send_requests(&self, servers: &[(&str, SocketAddr)], cpu: usize) -> Outcome<Vec<Spans>> {
         let asked = thread::scope(|scope| {
             let client = scope
                 .spawn(|| pin(cpu).and_then(|()| self.ask_all(servers)).map_err(|error| error.to_string()));
