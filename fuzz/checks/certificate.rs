@@ -4,7 +4,7 @@
 use tw_tls::certificate::CertificateFields;
 use tw_tls::ocsp::{Question, issuer_of, responder};
 use tw_tls::rustls::pki_types::CertificateDer;
-use tw_tls::{Authorities, Purpose, Trust, judge};
+use tw_tls::{Authorities, Purpose, Trust, verify_chain};
 
 /// Within the validity of what is in the corpus.
 const NOW: u64 = 1_795_500_000;
@@ -23,7 +23,7 @@ pub(crate) fn check(data: &[u8]) {
     }
     let authorities = Authorities::new(Vec::new()).expect("nobody can be trusted");
     let trust = Trust { authorities: authorities.into(), crls: None, depth: 5, purpose: Purpose::Client };
-    assert!(!judge(&[der.clone(), der.clone()], &trust, NOW).is_good());
+    assert!(!verify_chain(&[der.clone(), der.clone()], &trust, NOW).is_good());
     let _ = responder(data);
     // Not even itself is asked about itself.
     assert_eq!(issuer_of(data, [data].into_iter()), None);

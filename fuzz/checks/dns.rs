@@ -33,8 +33,8 @@ pub(crate) fn check(data: &[u8]) {
 
 fn judge(query: &Query, kind: Kind, message: &[u8]) {
     for carrier in [Transport::Udp, Transport::Tcp] {
-        let verdict = query.judge(message, carrier);
-        assert_eq!(verdict, query.judge(message, carrier));
+        let verdict = query.match_response(message, carrier);
+        assert_eq!(verdict, query.match_response(message, carrier));
         let Verdict::Reply(reply) = verdict else { continue };
         assert_eq!(message[..2], query.bytes()[..2], "an answer has our id");
         match reply {

@@ -147,7 +147,7 @@ async fn over_udp(
             Err(error) => return Err(error),
         };
         let message = datagram.get(..size).unwrap_or_default();
-        match query.judge(message, Transport::Udp) {
+        match query.match_response(message, Transport::Udp) {
             // What fills the buffer was cut off.
             Verdict::Reply(_) if size == DATAGRAM_SIZE => break Useless::Truncated,
             Verdict::Reply(reply) => return Ok((query, Datagram::Reply(reply))),
@@ -191,7 +191,7 @@ async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Reply> 
     fill(&stream, &mut length).await?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
     fill(&stream, &mut answer).await?;
-    Ok(match query.judge(&answer, Transport::Tcp) {
+    Ok(match query.match_response(&answer, Transport::Tcp) {
         Verdict::Reply(reply) => reply,
         // On a connection of its own a question gets its answer or none.
         _ => Reply::Failed(ResolveError::Format),

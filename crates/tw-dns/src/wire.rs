@@ -123,7 +123,7 @@ impl Query {
     }
 
     /// Matches `message` to this query. Never fails.
-    pub fn judge(&self, message: &[u8], carrier: Transport) -> Verdict {
+    pub fn match_response(&self, message: &[u8], carrier: Transport) -> Verdict {
         let mut decoder = BinDecoder::new(message);
         let Ok(header) = Header::read(&mut decoder) else { return Verdict::Unmatched };
         if header.id != u16::from_be_bytes(self.id)

@@ -74,7 +74,7 @@ fn the_longest_name_can_be_asked_for() {
     let query = Query::new(&question(&name, Kind::A), Case::Mixed, &[0xff; RANDOM_SIZE]);
     assert_eq!(query.bytes().len(), HEADER_SIZE + 255 + 4);
     let answer = address(asked(&query).answer());
-    assert_eq!(query.judge(&answer.bytes(), Transport::Udp), found(&[ADDR], 60));
+    assert_eq!(query.match_response(&answer.bytes(), Transport::Udp), found(&[ADDR], 60));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn answers_over_udp() {
         ("short data", record(60, Data::Raw(kind::A, vec![1, 2, 3])), failed(ResolveError::Format)),
         ("no data in it", record(60, Data::Raw(kind::A, Vec::new())), missing(false, None)),
     ] {
-        assert_eq!(query.judge(&answer.bytes(), Transport::Udp), expected, "{what}");
+        assert_eq!(query.match_response(&answer.bytes(), Transport::Udp), expected, "{what}");
     }
 }
 
@@ -144,19 +144,22 @@ fn tcp_responses_may_change_case_but_must_be_complete() {
     let answer = address(asked(&query).answer());
     let mut lower = answer.clone();
     lower.name = lower.name.to_lowercase();
-    assert_eq!(query.judge(&lower.bytes(), Transport::Tcp), found(&[ADDR], 60));
-    assert_eq!(query.judge(&answer.truncated().bytes(), Transport::Tcp), failed(ResolveError::Format));
+    assert_eq!(query.match_response(&lower.bytes(), Transport::Tcp), found(&[ADDR], 60));
+    assert_eq!(
+        query.match_response(&answer.truncated().bytes(), Transport::Tcp),
+        failed(ResolveError::Format)
+    );
 }
 
 #[test]
 fn queries_and_truncated_responses_are_refused() {
     let query = query(Case::Mixed);
-    assert_eq!(query.judge(query.bytes(), Transport::Udp), Verdict::Unmatched);
+    assert_eq!(query.match_response(query.bytes(), Transport::Udp), Verdict::Unmatched);
     let whole = address(asked(&query).answer()).soa(1, 1).bytes();
     // The question, and a record: both have the name.
     let address_end = HEADER_SIZE + 17 + 4 + 17 + 10 + 4;
     for end in 0..=whole.len() {
-        let verdict = query.judge(&whole[..end], Transport::Udp);
+        let verdict = query.match_response(&whole[..end], Transport::Udp);
         let is_answer = matches!(verdict, Verdict::Reply(Reply::Found { .. }));
         // What stands behind the answer does not matter.
         assert_eq!(is_answer, end >= address_end, "{end}: {verdict:?}");
@@ -176,10 +179,10 @@ fn services() {
     };
     let services = [service(10, 5, 81, "a.example"), service(20, 1, 80, "b.example")];
     let expected = Verdict::Reply(Reply::Found { records: Records::Services(services.into()), ttl: 8 });
-    assert_eq!(query.judge(&two.bytes(), Transport::Udp), expected);
+    assert_eq!(query.match_response(&two.bytes(), Transport::Udp), expected);
     // RFC 2782: there is no such service.
     let none = answer.record(&name, 9, Data::Srv(0, 0, 0, "."));
-    assert_eq!(query.judge(&none.bytes(), Transport::Udp), missing(false, None));
+    assert_eq!(query.match_response(&none.bytes(), Transport::Udp), missing(false, None));
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn giant_answers_are_read_in_part() {
     for n in 0..1500 {
         answer = answer.record("www.example.com", 60, Data::A((0xc000_0000 + n).into()));
     }
-    let verdict = query.judge(&answer.bytes(), Transport::Tcp);
+    let verdict = query.match_response(&answer.bytes(), Transport::Tcp);
     let Verdict::Reply(Reply::Found { records: Records::Addresses(addrs), .. }) = verdict else {
         panic!("not found");
     };
@@ -205,7 +208,7 @@ fn invalid_compression_pointers_are_refused() {
     for pointer in [itself, [0xff, 0xff], [0xc0, 0x00]] {
         let record =
             [&pointer, b"\x00\x01\x00\x01\x00\x00\x00\x05\x00\x04\x01\x02\x03\x04".as_slice()].concat();
-        let verdict = query.judge(&[&*message, &record].concat(), Transport::Udp);
+        let verdict = query.match_response(&[&*message, &record].concat(), Transport::Udp);
         let is_harmless = verdict == failed(ResolveError::Format) || verdict == missing(false, None);
         assert!(is_harmless, "{verdict:?}");
     }

@@ -204,7 +204,7 @@ impl Shared {
         if method != "HEAD" {
             conn.say(body);
         }
-        conn.goodbye();
+        conn.close_notify();
     }
 
     fn answer(&self, method: &str, path: &str, body: &[u8], conn: &mut Conn<TlsConn>) -> Option<Reply> {

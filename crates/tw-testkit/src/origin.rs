@@ -86,7 +86,7 @@ pub type TlsConn = StreamOwned<ServerConnection, TcpStream>;
 
 impl Conn<TlsConn> {
     /// Sends a TLS close_notify. Without it a dropped connection looks truncated.
-    pub fn goodbye(&mut self) {
+    pub fn close_notify(&mut self) {
         let stream = self.reader.get_mut();
         stream.conn.send_close_notify();
         // Whoever does not want to know has gone.

@@ -115,7 +115,7 @@ impl Authority {
     /// # Panics
     /// As [`certify`](Self::certify).
     #[must_use]
-    pub fn certify_asking(&self, names: &[&str], url: &str) -> Certificate {
+    pub fn certify_with_responder(&self, names: &[&str], url: &str) -> Certificate {
         let key = KeyPair::generate().expect("a key");
         let mut params = params_for(names);
         params.custom_extensions.push(access_by_ocsp(url));

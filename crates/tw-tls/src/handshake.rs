@@ -82,7 +82,7 @@ pub(crate) fn is_short(key: &PublicKey<'_>) -> bool {
 }
 
 /// Verifies the signature of a handshake by a key too short to be trusted: its owner holds it, and
-/// [`judge`](crate::judge) refuses it.
+/// [`verify_chain`](crate::verify_chain) refuses it.
 fn is_of_short_key(key: &PublicKey<'_>, message: &[u8], dss: &DigitallySignedStruct) -> bool {
     let Some((padding, digest)) = scheme_of_rsa(dss.scheme) else { return false };
     is_short(key) && rsa::has_signed(key.whole, padding, digest, message, dss.signature())

@@ -5,7 +5,7 @@
 //! PEM ─► key  ──┴► Identity ─► CertifiedKey        words of OpenSSL ─► Settings ─► CryptoProvider, versions
 //!
 //! a certificate ─► certificate (facts)             what was negotiated or offered ─► names of OpenSSL
-//!               └► judge ─► Verdict                sessions ─► Tickets, Cache: shared by all threads
+//!               └► verify_chain ─► Verdict         sessions ─► Tickets, Cache: shared by all threads
 //! ```
 //!
 //! Texts are read by somebody else; nothing here opens a file. The words in errors begin as nginx's do, so that who
@@ -48,7 +48,7 @@ pub use tickets::{TicketError, Tickets};
 pub use upstream::{Upstream, UpstreamError};
 pub use verify::{
     Authorities, ClientVerification, ClientVerifier, Crls, Purpose, Trust, TrustError, Verdict,
-    client_scheme, judge, path,
+    client_scheme, path, verify_chain,
 };
 pub use zeroize::Zeroizing;
 

@@ -10,7 +10,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, Signatu
 
 use crate::der::{OID, Reader, SEQUENCE, SET, primitive};
 use crate::handshake;
-use crate::verify::{Trust, Verdict, judge};
+use crate::verify::{Trust, Verdict, verify_chain};
 use crate::x509::Certificate;
 
 /// Verifies a server, or lets every one pass that has the key of its certificate.
@@ -80,7 +80,7 @@ impl ServerCertVerifier for Upstream {
         let cert = handshake::parse(end_entity)?;
         if let Some(trust) = &self.trust {
             let chain: Vec<_> = std::iter::once(end_entity).chain(intermediates).cloned().collect();
-            match judge(&chain, trust, now.as_secs()) {
+            match verify_chain(&chain, trust, now.as_secs()) {
                 Verdict::Good => {}
                 verdict => return Err(UpstreamError::Verify(verdict).into()),
             }

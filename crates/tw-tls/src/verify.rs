@@ -6,7 +6,7 @@
 //! ```
 //!
 //! nginx finishes a handshake even with a certificate that it does not trust, and then answers 400 with the reason.
-//! So a [`ClientVerifier`] only checks that the client has the key; [`judge`] runs after the handshake, and again
+//! So a [`ClientVerifier`] only checks that the client has the key; [`verify_chain`] runs after the handshake, and again
 //! after a resumption, with the times and revocation lists of that moment. All faults are searched for, and the last
 //! one is returned.
 
@@ -73,7 +73,7 @@ pub enum Purpose {
 /// Judges the first certificate of a chain; the others help to find its path. `now` is in seconds since 1970.
 ///
 /// Checks at most some dozen signatures: 0.05 to 0.3 ms each.
-pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
+pub fn verify_chain(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
     let mut certs = chain.iter().map(|der| Certificate::parse(der));
     let Some(Ok(leaf)) = certs.next() else { return Verdict::Unspecified };
     // What cannot be read helps nobody.
@@ -91,7 +91,7 @@ pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
     if let Some(crls) = &trust.crls {
         path.links.iter().enumerate().for_each(|(at, link)| {
             let issuer = path.links.get(at + 1).unwrap_or(link);
-            if let Some(fault) = crls.judge(&link.cert, &issuer.cert, now) {
+            if let Some(fault) = crls.check(&link.cert, &issuer.cert, now) {
                 found(fault);
             }
         });
@@ -102,7 +102,7 @@ pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
 
 /// Path of the first certificate of a chain, from it upwards as far as it goes, as DER.
 ///
-/// Costs as much as [`judge`].
+/// Costs as much as [`verify_chain`].
 pub fn path(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Vec<Vec<u8>> {
     let mut certs = chain.iter().map(|der| Certificate::parse(der));
     let Some(Ok(leaf)) = certs.next() else { return Vec::new() };

@@ -175,7 +175,7 @@ impl Index {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
             let found = shard.slot(at).map(IndexEntry::of);
-            shard.ask(at, now);
+            shard.record_use(at, now);
             found
         })
     }

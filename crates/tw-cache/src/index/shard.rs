@@ -339,7 +339,7 @@ impl Shard {
     }
 
     /// Records a use of an entry's file.
-    pub(super) fn ask(&mut self, at: u32, now: u32) {
+    pub(super) fn record_use(&mut self, at: u32, now: u32) {
         self.touch(at, now);
         if let Some(slot) = self.slots.get_mut(at)
             && slot.holds == EntryState::File

@@ -2,7 +2,7 @@
 //! lines, so that all accessors of a head work, `$request` and `Host` included.
 //!
 //! ```text
-//! begin_list ─ (the host is known: its server's limits hold) ─ ListSize::judge ─ push_listed … ─ end_list
+//! begin_list ─ (the host is known: its server's limits hold) ─ ListSize::check ─ push_listed … ─ end_list
 //! ```
 
 use super::field_list::FieldSpan;
@@ -47,7 +47,7 @@ impl ListSize {
     ///
     /// # Errors
     /// There is none.
-    pub fn judge(self, limits: &HeadLimits) -> Result<(), HeadError> {
+    pub fn check(self, limits: &HeadLimits) -> Result<(), HeadError> {
         let HeadLimits { large_buffer_size: each, large_buffers_count: count, .. } = *limits;
         if self.longest <= each && self.all <= each.saturating_mul(count) {
             Ok(())
@@ -122,7 +122,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Adds a field; its name is in lower case. [`ListSize::judge`] checks the total size.
+    /// Adds a field; its name is in lower case. [`ListSize::check`] checks the total size.
     ///
     /// # Errors
     /// Fails if the field is malformed, or if there are too many.
@@ -323,7 +323,7 @@ mod tests {
             (100, 201, 150, Err(HeadError::TooLargeRequest)),
         ] {
             let size = ListSize { longest, all, target };
-            assert_eq!(size.judge(&limits), expected, "{size:?}");
+            assert_eq!(size.check(&limits), expected, "{size:?}");
         }
     }
 

@@ -146,7 +146,7 @@ fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, Orig
                 if head.fields.len() + head.duplicates.len() >= limits.fields_count {
                     return Err(OriginError::TooManyFields);
                 }
-                match known.map_or(Ok(Verdict::Keep), |known| judge(head, known, field)) {
+                match known.map_or(Ok(Verdict::Keep), |known| check_field(head, known, field)) {
                     Ok(Verdict::Keep) => head.fields.push(field),
                     Ok(Verdict::LeaveOut) => head.duplicates.push(field),
                     Err(error) => {
@@ -183,7 +183,7 @@ enum Verdict {
 }
 
 /// Handles a known field as soon as its line is complete.
-fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
+fn check_field(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
     // RFC 9112 section 6.3: a response of 1xx ends with its head whatever its fields say.
     if is_interim(head.status()) {
         return Ok(Verdict::Keep);

@@ -180,7 +180,7 @@ impl Faults {
     }
 
     /// Counts an operation that has reached the disk and decides how it proceeds.
-    pub(super) fn meet(&self, op: Op, name: &OsStr) -> Verdict {
+    pub(super) fn apply(&self, op: Op, name: &OsStr) -> Verdict {
         self.counter(op).fetch_add(1, Ordering::Relaxed);
         let rules = lock(&self.rules);
         let Some(rule) = rules.iter().rev().find(|rule| rule.takes(op, name)) else { return Verdict::Go };
@@ -266,7 +266,7 @@ mod tests {
             (Op::Write, "a", "go"),
             (Op::Open, "b", "wait"),
         ] {
-            assert_eq!(word(faults.meet(op, OsStr::new(name))), expected, "{op:?} {name}");
+            assert_eq!(word(faults.apply(op, OsStr::new(name))), expected, "{op:?} {name}");
         }
         assert_eq!((stall.waiting(), stall.hits()), (1, 1));
         assert_eq!(faults.count(Op::Read), 3);
@@ -277,11 +277,11 @@ mod tests {
         let faults = Arc::new(Faults::default());
         let first = faults.on(Op::Open).inject(Fault::Error(Errno::IO));
         let second = faults.on(Op::Open).inject(Fault::Delay(Duration::from_secs(60)));
-        let Verdict::Wait(held) = faults.meet(Op::Open, OsStr::new("f")) else { panic!("the second holds") };
+        let Verdict::Wait(held) = faults.apply(Op::Open, OsStr::new("f")) else { panic!("the second holds") };
         second.lift();
         held.wait();
-        assert_eq!(word(faults.meet(Op::Open, OsStr::new("f"))), "fail");
+        assert_eq!(word(faults.apply(Op::Open, OsStr::new("f"))), "fail");
         drop(first);
-        assert_eq!(word(faults.meet(Op::Open, OsStr::new("f"))), "go");
+        assert_eq!(word(faults.apply(Op::Open, OsStr::new("f"))), "go");
     }
 }

@@ -93,7 +93,7 @@ impl Front {
                 Err(errno) => reply.refuse(errno),
             }
         };
-        match self.shared.faults.meet(op, name) {
+        match self.shared.faults.apply(op, name) {
             Verdict::Go => finish(reply),
             Verdict::Fail(errno) => reply.refuse(errno),
             Verdict::Wait(held) => {

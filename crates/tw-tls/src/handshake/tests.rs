@@ -110,7 +110,7 @@ fn clients_of_every_kind_of_certificate() {
             connect(&server, &client, "example.com").unwrap().0
         };
         let shown = |connection: &ServerConnection| {
-            crate::judge(connection.peer_certificates().unwrap(), &trust, NOW)
+            crate::verify_chain(connection.peer_certificates().unwrap(), &trust, NOW)
         };
         assert!(connect_as(None).peer_certificates().is_none());
         for cert in [leaf("client", &root), leaf_with("client", &root, rsa_key())] {

@@ -44,7 +44,7 @@ pub fn client_scheme() -> Option<SignatureScheme> {
     SCHEME.take()
 }
 
-/// Requests a certificate and accepts every handshake in which the client has its key. [`judge`](super::judge)
+/// Requests a certificate and accepts every handshake in which the client has its key. [`verify_chain`](super::verify_chain)
 /// verifies the certificate afterwards.
 #[derive(Debug)]
 pub struct ClientVerifier {

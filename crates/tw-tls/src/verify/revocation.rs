@@ -58,7 +58,7 @@ impl Crls {
     }
 
     /// Verdict about a certificate by the lists.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         cert: &Certificate<'_>,
         issuer: &Certificate<'_>,

@@ -31,7 +31,7 @@ fn judged(chain: &[&[u8]], trust: &Trust) -> Verdict {
 
 fn judged_at(chain: &[&[u8]], trust: &Trust, now: u64) -> Verdict {
     let chain: Vec<_> = chain.iter().map(|der| CertificateDer::from(*der)).collect();
-    judge(&chain, trust, now)
+    verify_chain(&chain, trust, now)
 }
 
 /// Verdict about a certificate with changed parameters under a trusted root.

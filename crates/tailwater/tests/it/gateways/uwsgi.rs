@@ -130,7 +130,7 @@ fn uwsgi_over_tls_works() {
     let addr = secured(config, |mut conn| {
         if conn.uwsgi().is_some() {
             conn.say("\r\nsecured");
-            conn.goodbye();
+            conn.close_notify();
         }
     });
     let server = start_server(

@@ -333,7 +333,7 @@ fn resetting_locations() -> String {
     let https = secured(config, move |mut conn| {
         let _ = conn.head();
         conn.answer("", text());
-        conn.goodbye();
+        conn.close_notify();
     });
     let fastcgi = origin(move |mut conn| {
         let _ = conn.fastcgi_head();

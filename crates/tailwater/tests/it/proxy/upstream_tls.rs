@@ -46,7 +46,7 @@ fn tls_origin_once(config: Arc<ServerConfig>) -> SocketAddr {
         if conn.head().is_some() {
             let text = connection_facts(&conn);
             conn.answer("Connection: close\r\n", text);
-            conn.goodbye();
+            conn.close_notify();
         }
     })
 }
@@ -326,7 +326,7 @@ fn response_without_close_notify_is_truncated() {
         let length = if has_length { "Content-Length: 4\r\n" } else { "" };
         conn.say(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{length}\r\nhere"));
         if head.starts_with("GET /whole") {
-            conn.goodbye();
+            conn.close_notify();
         }
     });
     let server = start_front(
@@ -444,7 +444,7 @@ fn upgrade_opens_a_tunnel_over_tls_on_both_sides() {
             conn.reader.get_mut().write_all(&bytes[..n]).unwrap();
         }
         conn.say("bye");
-        conn.goodbye();
+        conn.close_notify();
     });
     let server = start(
         with(&[("one.crt", &made.pem), ("one.key", &made.key)]),

@@ -45,7 +45,7 @@ impl Responder {
     }
 
     fn certify(&self, names: &[&str]) -> Certificate {
-        self.authority.certify_asking(names, &format!("http://{}/ask", self.addr))
+        self.authority.certify_with_responder(names, &format!("http://{}/ask", self.addr))
     }
 
     fn say(&self, says: Option<OcspStatus>) {

@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn what_was_said_holds_for_a_time() {
         let authority = Authority::new();
-        let identity = identity(&authority, &authority.certify_asking(&["localhost"], "http://a/"));
+        let identity = identity(&authority, &authority.certify_with_responder(&["localhost"], "http://a/"));
         let stapling = stapling(Source::Fixed(identity.clone()));
         let staple = stapling.follow().unwrap().unwrap();
         let now = 1_000_000;
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_certificate_that_changes_is_asked_about_anew() {
         let authority = Authority::new();
-        let of = |url: &str| identity(&authority, &authority.certify_asking(&["localhost"], url));
+        let of = |url: &str| identity(&authority, &authority.certify_with_responder(&["localhost"], url));
         let (one, two) = (of("http://a/"), of("http://b/"));
         let bare = identity(&authority, &authority.certify(&["localhost"]));
         let watched = Arc::new(Watched::new(Pair::named("a", "b"), one.clone()));

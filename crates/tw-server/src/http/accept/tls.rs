@@ -16,7 +16,7 @@ use tw_log::Level;
 use tw_net::Transport;
 use tw_net::tls::{self, Failure, Greeting, Handshake, Said, Step, TlsStream};
 use tw_rt::Socket;
-use tw_tls::{Cost, Identity, Verdict, client_scheme, judge};
+use tw_tls::{Cost, Identity, Verdict, client_scheme, verify_chain};
 
 use super::tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo};
 use super::{PendingConnection, acme_challenge, handshake_budget};
@@ -178,7 +178,7 @@ async fn client_certificate(
     let chain: Vec<_> = chain.iter().map(|der| der.clone().into_owned()).collect();
     let shown = chain.clone();
     let trust = clients.trust.clone();
-    let verdict = pending.work(pool, move || judge(&shown, &trust, now)).await?;
+    let verdict = pending.work(pool, move || verify_chain(&shown, &trust, now)).await?;
     let mut standing = Standing::Good;
     if let (Verdict::Good, Some(inquirer)) = (verdict, &clients.inquirer) {
         let home = &pending.client.home;

@@ -98,7 +98,7 @@ fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> 
         all: list.text_len(),
         target: list.pseudo(Which::Path).map_or(0, <[u8]>::len),
     };
-    size.judge(limits)?;
+    size.check(limits)?;
     begun?;
     for (name, value) in list.iter() {
         r.head.push_listed(name, value, limits)?;
