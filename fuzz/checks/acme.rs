@@ -1,5 +1,5 @@
-//! What must hold for anything that an authority says, and for any word of an operator about it: no panic, the same every time, and
-//! nothing that leaves its line of the log.
+//! Invariants for any response of an ACME authority, and any configured word about it: no panic, equal results every
+//! time, and no line break in the log.
 
 use tw_acme::{AccountKey, Identifier, KeyType, Url, said};
 

@@ -1,5 +1,5 @@
-//! What must hold for any bytes in the directory of a cache: no panic, and what is read is written again as the same bytes, also
-//! where somebody has made the checksums right.
+//! Invariants for any bytes in the directory of a cache: no panic, and a file that is read is written again as the
+//! same bytes, even with forged checksums.
 
 use bytes::Bytes;
 use tw_cache::Meta;
@@ -49,7 +49,7 @@ fn lines(meta: &Meta) {
     assert!(meta.tags.iter().all(|tag| !tag.is_empty()));
 }
 
-/// The same bytes with the checksums that they should have.
+/// Bytes with corrected checksums.
 fn sealed(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     if bytes.len() < FIXED {

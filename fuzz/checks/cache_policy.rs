@@ -1,6 +1,6 @@
-//! What must hold for any fields of a request and a response: no panic, what is fresh has been fresh before, what is stored has
-//! nothing of the connection it came on, and what is written can be sent. The input is lines, `Name: value`: those of the request,
-//! an empty one, those of the response.
+//! Invariants for any fields of a request and a response: no panic, a fresh response was fresh before, no
+//! connection-specific field is stored, and everything written can be sent. The input is lines, `Name: value`: those
+//! of the request, an empty one, those of the response.
 
 use tw_cache::Key;
 use tw_cache::policy::{

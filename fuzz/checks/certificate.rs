@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a peer shows as its certificate, or that come in the place of an OCSP response: no panic, the
-//! same facts every time, and no trust.
+//! Invariants for any bytes of a peer as its certificate or OCSP response: no panic, equal fields every time, and no
+//! trust.
 
 use tw_tls::certificate::CertificateFields;
 use tw_tls::ocsp::{Question, issuer_of, responder};

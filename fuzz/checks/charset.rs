@@ -1,13 +1,13 @@
-//! What must hold for any `charset_map` and any text: no panic, the same text however it is split, bounded growth, and
-//! ASCII that nobody renamed stays.
+//! Invariants for any `charset_map` and any text: no panic, the same text however it is split, bounded growth, and
+//! unmapped ASCII is kept.
 //!
 //! The first line is a table of words, two for each character, and then comes the text.
 
 use super::table::{Map, Recoder, Table};
 
-/// What one byte becomes at most: `&#55296;` for a sequence, `?` for what is none, three bytes of UTF-8.
+/// Largest size of one converted byte: `&#55296;` for a sequence, `?` for an invalid one, three bytes of UTF-8.
 const GROWTH_MAX: usize = 4;
-/// What a text of one sequence may have more.
+/// Additional size of a text of one sequence.
 const MORE: usize = 8;
 
 pub(crate) fn check(data: &[u8]) {

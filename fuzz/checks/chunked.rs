@@ -1,5 +1,5 @@
-//! What must hold for any bytes a peer sends as a chunked body: no panic, the same outcome however the bytes are
-//! split, a body that is complete has all that its chunks announced, and what we encode is what we decode.
+//! Invariants for any bytes of a peer as a chunked body: no panic, equal results however the bytes are split, a
+//! complete body has all the data its chunks announced, and an encoded body decodes to the same data.
 
 use tw_http::chunked::{BODY_END, CHUNK_END, OVERHEAD_MAX};
 use tw_http::{Chunk, ChunkError, ChunkHead, ChunkedDecoder, Trailers};
@@ -29,7 +29,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// What is known of a body.
+/// Result of decoding a body.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     data: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that an application or memcached sends: no panic, and the same response however they are split.
+//! Invariants for any bytes of an application or memcached: no panic, and the same response however they are split.
 
 use bytes::Bytes;
 use tw_http::Method;
@@ -39,7 +39,7 @@ fn check<C: Codec>(data: &[u8], codec: impl Fn() -> C) {
     at_once(data, codec(), &whole);
 }
 
-/// What can be seen of a response, as text; its end is in it once.
+/// Visible parts of a response, as text, with its end exactly once.
 fn outcome<C: Codec>(pieces: &[&[u8]], mut codec: C) -> String {
     let (mut seen, mut body, mut answer) = (String::new(), Vec::new(), UpstreamResponse::default());
     for piece in pieces {

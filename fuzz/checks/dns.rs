@@ -1,8 +1,8 @@
-//! What must hold for any bytes that come to the socket of a question: no panic, the same verdict every time, an answer
-//! only to what was asked, and never more than is asked for.
+//! Invariants for any bytes at the socket of a DNS query: no panic, the same result every time, a match only for the
+//! query, and never more records than the limit.
 //!
-//! The bytes are taken as they are, and once more as what follows a header and a question that fit, with the flags and
-//! the counts of the bytes: so that most of them get past the first checks.
+//! The bytes are used as they are, and once more after a matching header and question, with the flags and the counts
+//! of the bytes, so that most of them pass the first checks.
 
 use tw_dns::wire::{Case, Kind, Query, Question, RANDOM_SIZE, Records, Reply, Transport, Verdict};
 use tw_dns::{Name, ResolveError};

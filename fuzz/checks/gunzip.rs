@@ -1,5 +1,5 @@
-//! What must hold for any bytes that say they are gzip: no panic, never more at a time than there is room for, the same
-//! outcome however the bytes are split and however small the room is, and an end.
+//! Invariants for any bytes as gzip: no panic, never more output at a time than there is room for, equal results
+//! however the bytes are split and however small the room is, and an end.
 
 use bytes::Bytes;
 
@@ -22,12 +22,12 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(unpacked(&bytes, room.max(64)), whole, "byte by byte");
 }
 
-/// How it ended.
+/// End of the decompression.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Whole,
     Cut,
-    /// It is no gzip, or nobody looked further.
+    /// Not gzip, or not decompressed further.
     Refused,
 }
 

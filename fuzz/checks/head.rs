@@ -1,5 +1,5 @@
-//! What must hold for any bytes a client sends as a request head: no panic, the same outcome however the bytes are
-//! split, and a path that is normal.
+//! Invariants for any bytes of a client as a request head: no panic, equal results however the bytes are split, and a
+//! normal path.
 
 use tw_http::{Escape, HeadLimits, Progress, RequestHead, target};
 

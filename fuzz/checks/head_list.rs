@@ -1,5 +1,5 @@
-//! What must hold for any fields that come as a list (HTTP/2): no panic, every field is seen as it was sent, and the target means
-//! what it means in HTTP/1.
+//! Invariants for any fields received as a list (HTTP/2): no panic, every field reads as it was sent, and the target
+//! means the same as in HTTP/1.
 //!
 //! Lines of the input: method, `:path`, `:authority` (`-` for none), then names and values with a colon between them.
 

@@ -1,7 +1,7 @@
-//! What peers send in HTTP/2, behind the preface of a client: frames in any order, fields of any kind.
+//! Invariants for HTTP/2 input after the client's preface: frames in any order, fields of any kind.
 //!
-//! Both ends take it. What comes of it is the same however it is cut, nothing that was said is longer than what came, and what is
-//! said to it are whole frames. A request that is not malformed becomes a head or is refused.
+//! Both ends take it. The results are equal however the input is cut, nothing decoded is longer than the input, and
+//! the output is whole frames. A request that is not malformed becomes a head or is refused.
 
 use std::io::IoSlice;
 use std::task::{Context, Poll, Waker};
@@ -24,7 +24,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// What a server hears, and says.
+/// Events of a server, and its output.
 fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     let server = Connection::server(TERMS);
     let (mut heard, mut streams) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     (heard, said(&server))
 }
 
-/// What a client hears that has asked twice, and says.
+/// Events of a client that has sent two requests, and its output.
 fn ask(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     let client = Connection::client(TERMS);
     let ask = |ends| client.ask(|fields| fields.push(b":method", b"GET"), ends);

@@ -1,5 +1,5 @@
-//! What must hold for any `moov`: no panic, a part of the file, and a head of whole boxes that is not larger than what it
-//! was made of. The first three bytes say which part is wanted.
+//! Invariants for any `moov`: no panic, a part of the file, and a head of whole boxes that is not larger than its
+//! source. The first three bytes select the part.
 
 use super::movie::{self, Around, Begin, Look, Part, look};
 

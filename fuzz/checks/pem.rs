@@ -1,5 +1,5 @@
-//! What must hold for any text in the place of certificates, keys, revocation lists and pass phrases: no panic, and the same every
-//! time. Keys that are sealed are not opened: how long that takes is written in them.
+//! Invariants for any text as certificates, keys, revocation lists and pass phrases: no panic, and equal results
+//! every time. Encrypted keys are not opened: their header determines how long that takes.
 
 use tw_tls::{Authorities, Crls, Identity, Key, Passwords, authorities, chain};
 

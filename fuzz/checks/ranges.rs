@@ -1,5 +1,5 @@
-//! What must hold for any value of `Range`, of a conditional field or of a date: no panic, ranges inside the
-//! representation, a multipart body as long as it was announced.
+//! Invariants for any value of `Range`, of a conditional field or of a date: no panic, ranges inside the
+//! representation, a multipart body of the announced length.
 
 use tw_http::condition::if_range_holds;
 use tw_http::{

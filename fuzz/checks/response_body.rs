@@ -1,5 +1,5 @@
-//! What must hold for any bytes an origin sends as a response body, however it is framed: no panic, the same outcome however
-//! the bytes are split, never more than was announced, and what we write is what we read.
+//! Invariants for any bytes of an origin as a response body, with any framing: no panic, equal results however the
+//! bytes are split, never more than was announced, and a written body reads as the same data.
 
 use tw_http::origin::{push_chunk, push_last_chunk};
 use tw_http::{BodyDecoder, Fields, Name, Piece, ResponseFraming, hop};
@@ -36,7 +36,7 @@ pub(crate) fn check(data: &[u8]) {
     round_trip(data);
 }
 
-/// What is known of a body.
+/// Result of decoding a body.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     data: Vec<u8>,
@@ -84,7 +84,7 @@ fn taken(decoder: &mut BodyDecoder) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }
 
-/// What is written to an origin as chunks is read as it was meant, or not written.
+/// Checks that a chunked request body reads as it was written, or is not written.
 fn round_trip(data: &[u8]) {
     let (name, value) = data.split_at(data.len() / 4);
     let mut trailers = Fields::new();

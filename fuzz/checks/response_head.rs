@@ -1,5 +1,5 @@
-//! What must hold for any bytes an origin sends as a response head: no panic, the same outcome however the bytes are split,
-//! nothing in a field that could end its line, and fields that a request with the same ones would be read with again.
+//! Invariants for any bytes of an origin as a response head: no panic, equal results however the bytes are split, no
+//! line end in a field, and fields that read equal in a request.
 
 use bytes::Bytes;
 use tw_http::{
@@ -45,7 +45,7 @@ fn outcome(pieces: &[&[u8]], limits: &OriginLimits) -> String {
     seen
 }
 
-/// The same, when the heads are taken out of what was read.
+/// Result of taking the heads out of the input.
 fn fed(data: &[u8], limits: &OriginLimits) -> String {
     let mut seen = String::new();
     let mut head = OriginHead::new();

@@ -1,5 +1,5 @@
-//! What must hold for any page with commands: no panic, the same tokens however the page is split, text that comes out
-//! as it went in, and texts inside commands that never grow past their limit.
+//! Invariants for any page with SSI commands: no panic, the same tokens however the page is split, unchanged text,
+//! and limited texts inside commands.
 //!
 //! The first byte limits the length of a value.
 
@@ -38,11 +38,11 @@ pub(crate) fn check(data: &[u8]) {
     words(page);
 }
 
-/// What a page is made of.
+/// Parsed page.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Page {
     text: Vec<u8>,
-    /// Where in the text commands stood; `None` is a broken one.
+    /// Offsets of commands in the text; `None` is a broken one.
     commands: Vec<(usize, Option<Command>)>,
     complaints: Vec<String>,
 }

@@ -1,8 +1,8 @@
-//! What must hold for any words in any text: the same as a look at every place with every word, however the text is
-//! split, and no more held back than the longest word.
+//! Invariants for any words in any text: the result of a search for every word at every place, however the text is
+//! split, with no more held back than the longest word.
 //!
-//! The first byte says how often a word is replaced and how many words there are; they follow, each with its length in
-//! front, and then the text.
+//! The first byte has the number of replacements per word and the number of words; they follow, each with its length
+//! in front, and then the text.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(replaced(&compiled, repeat, &bytes), expected, "byte by byte");
 }
 
-/// What stands for a word: text of another length, in which no word can be found again.
+/// Replacement of a word: text of another length that contains no word.
 fn stand(word: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'<', word, b'>']);
 }
@@ -55,7 +55,7 @@ fn replaced(words: &Arc<Words>, repeat: Repeat, pieces: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The same by trying every word at every place.
+/// Reference result by trying every word at every place.
 fn slowly(words: &[Vec<u8>], repeat: Repeat, text: &[u8]) -> Vec<u8> {
     let mut used = vec![false; words.len()];
     let mut out = Vec::new();

@@ -1,4 +1,5 @@
-//! What must hold for any text in the place of OpenSSL's words: no panic, nothing twice, and never nothing without an error.
+//! Invariants for any text as OpenSSL's configuration strings: no panic, nothing selected twice, and an error for an
+//! empty selection.
 
 use tw_tls::words::{ciphers, ciphersuites, conf_command, groups, protocols};
 

@@ -1,4 +1,4 @@
-//! What an authority says that issues certificates: see `checks/acme.rs`.
+//! Responses of ACME authorities: see `checks/acme.rs`.
 
 #![no_main]
 

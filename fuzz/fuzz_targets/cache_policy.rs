@@ -1,4 +1,4 @@
-//! What responses and requests say of caches: see `checks/cache_policy.rs`.
+//! Caching fields of responses and requests: see `checks/cache_policy.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Certificates that peers show: see `checks/certificate.rs`.
+//! Certificates of peers: see `checks/certificate.rs`.
 
 #![no_main]
 

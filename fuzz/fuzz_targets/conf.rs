@@ -1,8 +1,8 @@
-//! The language of `nginx.conf`: `cargo +nightly fuzz run conf`.
+//! Syntax of `nginx.conf`: `cargo +nightly fuzz run conf`.
 //!
-//! The input is cut at zero bytes: the main file, then the files `/1`, `/2` and so on that it may include.
-//! Whatever it holds, reading ends without a panic, every place lies in its text, every message can be shown,
-//! and what is written back reads as the same tree.
+//! The input is split at zero bytes: the main file, then the files `/1`, `/2` and so on that it may include. For any
+//! contents, reading ends without a panic, every place lies in its text, every message can be shown, and the written
+//! tree reads back equal.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Messages to the socket of a question: see `checks/dns.rs`.
+//! Messages to the socket of a DNS query: see `checks/dns.rs`.
 
 #![no_main]
 

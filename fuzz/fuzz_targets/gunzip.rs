@@ -1,4 +1,4 @@
-//! Responses that say they are packed: see `checks/gunzip.rs`.
+//! Compressed responses: see `checks/gunzip.rs`.
 
 #![no_main]
 

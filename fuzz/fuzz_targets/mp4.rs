@@ -1,4 +1,4 @@
-//! Descriptions of movies in files that nobody has looked at: see `checks/mp4.rs`.
+//! Movie headers of untrusted files: see `checks/mp4.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Words that are replaced in bodies: see `checks/sub.rs`.
+//! Words replaced in bodies: see `checks/sub.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! OpenSSL's words in a configuration: see `checks/tls_words.rs`.
+//! OpenSSL's configuration strings: see `checks/tls_words.rs`.
 
 #![no_main]
 
