@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
-use tw_core::generation::{ListenAddress, SocketOf};
+use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_log::Level;
 use tw_net::listen::{Purpose, Report, Share, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
@@ -96,7 +96,7 @@ impl Sockets {
         console: &Console,
         mut report: &mut dyn FnMut(Report),
     ) -> Option<Self> {
-        let groups = groups.iter().filter(|group| group.socket != SocketOf::Another);
+        let groups = groups.iter().filter(|group| group.socket != SocketSharing::Other);
         let mut opened = self.open_missing(groups.clone(), report)?;
         let mut next = Vec::new();
         for group in groups {

@@ -41,18 +41,18 @@ pub struct ConfigThread(Sender<Job>);
 type Job = Box<dyn FnOnce() + Send>;
 
 /// What takes long to free.
-pub trait Free: Send + Sync + 'static {
+pub trait FreeInSteps: Send + Sync + 'static {
     /// Frees it part by part, and [steps back](step_back) between them.
     fn free(self);
 }
 
 /// A generation that somebody uses. When nobody does any more, it is freed on the thread it was published by, whichever
 /// thread lets go of it last. There is no other way to share one.
-pub struct Live<G: Free>(Option<Arc<Published<G>>>);
+pub struct GenerationRef<G: FreeInSteps>(Option<Arc<Published<G>>>);
 
 struct Published<G> {
     generation: G,
-    home: ConfigThread,
+    thread: ConfigThread,
 }
 
 impl ConfigThread {
@@ -98,8 +98,8 @@ impl ConfigThread {
     }
 
     /// Makes a generation one that loops can use.
-    pub fn publish<G: Free>(&self, generation: G) -> Live<G> {
-        Live(Some(Arc::new(Published { generation, home: self.clone() })))
+    pub fn publish<G: FreeInSteps>(&self, generation: G) -> GenerationRef<G> {
+        GenerationRef(Some(Arc::new(Published { generation, thread: self.clone() })))
     }
 
     /// Takes no lock that is held for long, and waits for nothing.
@@ -109,19 +109,19 @@ impl ConfigThread {
     }
 }
 
-impl<G: Free> Live<G> {
+impl<G: FreeInSteps> GenerationRef<G> {
     fn published(&self) -> &Published<G> {
         self.0.as_ref().expect("it is there until the drop")
     }
 }
 
-impl<G: Free> Clone for Live<G> {
+impl<G: FreeInSteps> Clone for GenerationRef<G> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<G: Free> std::ops::Deref for Live<G> {
+impl<G: FreeInSteps> std::ops::Deref for GenerationRef<G> {
     type Target = G;
 
     fn deref(&self) -> &G {
@@ -129,11 +129,11 @@ impl<G: Free> std::ops::Deref for Live<G> {
     }
 }
 
-impl<G: Free> Drop for Live<G> {
+impl<G: FreeInSteps> Drop for GenerationRef<G> {
     fn drop(&mut self) {
         // Of several that let go at the same time, exactly one gets it.
-        if let Some(Published { generation, home }) = self.0.take().and_then(Arc::into_inner) {
-            home.send(Box::new(move || generation.free()));
+        if let Some(Published { generation, thread }) = self.0.take().and_then(Arc::into_inner) {
+            thread.send(Box::new(move || generation.free()));
         }
     }
 }
@@ -143,7 +143,7 @@ impl<G: Free> Drop for Live<G> {
 ///
 /// # Errors
 /// What starting a thread says.
-pub fn alone<T: Send>(give_back: fn(), work: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub fn run_on_own_thread<T: Send>(give_back: fn(), work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let done = thread::scope(|scope| {
         let begin = || {
             STINT_BEGAN.set(Some(Instant::now()));
@@ -161,7 +161,7 @@ fn named() -> thread::Builder {
 
 /// Lets others have the processor if this thread had it for long. For long work that may be done there, between two of its
 /// parts; costs a look at the clock there, and nothing elsewhere.
-pub fn step_back() {
+pub fn yield_if_due() {
     if let Some(began) = STINT_BEGAN.get()
         && began.elapsed() >= STINT
     {
@@ -194,7 +194,7 @@ mod tests {
     /// Tells on which thread it is dropped.
     struct Witness(Sender<Option<String>>);
 
-    impl Free for Witness {
+    impl FreeInSteps for Witness {
         fn free(self) {}
     }
 

@@ -14,31 +14,31 @@ use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
 use tw_rt::{Inbox, Rest, Socket, TaskGroup, TaskSet};
 
-use crate::config_thread::Live;
+use crate::config_thread::GenerationRef;
 use crate::generation::{Configuration, Generation, LoopGeneration};
 
 mod accept;
 mod balance;
 mod budget;
 mod buffers;
+mod bulk_queue;
+mod connection_list;
 mod counts;
-mod line;
-mod roll;
-mod room;
+mod idle_eviction;
 mod tally;
 
 use self::accept::Accepting;
 use self::balance::Balance;
-use self::counts::{CONNECTION, KnowsClients};
+use self::counts::{CONNECTION, ClientLookup};
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
 pub use buffers::{Buffers, SCRATCH_SIZE};
-pub use counts::{Birth, Counts, PastStall, Stalls};
-pub use line::{BodySize, BulkPlace};
-pub use roll::Place;
-pub use room::{ConnectionPermit, Connections, ConnectionsExhausted, Expendable, Room};
-pub use tally::{Number, OwnTally, Tally};
+pub use bulk_queue::{BodySize, BulkTurn};
+pub use connection_list::ConnectionSlot;
+pub use counts::{Counts, PastStall, Stalls, StartTime};
+pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
+pub use tally::{LoopCounter, OwnTally, Tally};
 
 /// Panics whose stacks wait to be told.
 pub const PANICS_WAITING_MAX: usize = 16;
@@ -52,7 +52,7 @@ pub const LIMITS: &[Limit] = &[
         "Connections open on one loop, to clients and to upstream servers",
         "idle connections to upstream servers are closed, the oldest first, then connections that wait for a request, or linger; with none, a new client is refused, and a request that needs a connection gets 500",
     ),
-    room::LIMIT,
+    idle_eviction::LIMIT,
     accept::AT_ONCE_LIMIT,
     budget::LIMITS[0],
     budget::LIMITS[1],
@@ -78,17 +78,17 @@ pub trait Application: Sized + 'static {
     /// A configuration with what the protocols made of it.
     type Config: Configuration;
     /// A client, from accept to close.
-    type Client: Connected;
+    type Client: ClientInfo;
 
     /// What the protocols keep on a loop that begins with `generation`.
     fn new(generation: &Generation<Self::Config>) -> Self;
 
     /// Serves a connection until it is closed. Called once for each.
-    fn serve(newcomer: Newcomer, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+    fn serve(connection: AcceptedConnection, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
     /// What the loop does besides for its generation, as long as that is the one new requests are served by: another
     /// generation's takes its place at once, and there is none on a loop that is told to leave. Does not end by itself.
-    fn accompany(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+    fn run_background_tasks(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
     /// Gives back what nobody has used for long enough, a part at a time; when to call it again.
     fn sweep(&self, generation: &Generation<Self::Config>) -> Duration;
@@ -97,14 +97,14 @@ pub trait Application: Sized + 'static {
     fn close_files(&self, generation: &Generation<Self::Config>);
 
     /// Closes the oldest idle connection to an upstream server, if there is one.
-    fn close_idle_upstream(&self) -> Room;
+    fn close_idle_upstream(&self) -> Eviction;
 
     /// Closes a file that nobody reads, if there is one, for want of a descriptor.
-    fn free_descriptor(&self) -> Room;
+    fn free_descriptor(&self) -> Eviction;
 }
 
-/// What a loop asks about a client.
-pub trait Connected {
+/// Facts that a loop needs about a client.
+pub trait ClientInfo {
     /// Number of its connection: `*id` in log lines.
     fn id(&self) -> u64;
 
@@ -113,7 +113,7 @@ pub trait Connected {
 }
 
 /// A connection that was just accepted.
-pub struct Newcomer {
+pub struct AcceptedConnection {
     /// Its number: `*id` in log lines.
     pub id: u64,
     /// The socket.
@@ -125,11 +125,11 @@ pub struct Newcomer {
 }
 
 /// Orders to a loop.
-pub enum Order<C: Configuration> {
+pub enum LoopCommand<C: Configuration> {
     /// Begin to accept connections. The first one: until then nobody is served.
-    Begin,
+    Start,
     /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
-    Generation(Live<Generation<C>>, Vec<ListenSocket>),
+    Generation(GenerationRef<Generation<C>>, Vec<ListenSocket>),
     /// Close every file that is open only for the next client.
     CloseFiles,
     /// Stop accepting, finish what is going on, then end.
@@ -159,7 +159,11 @@ pub struct Loop<A: Application> {
 
 impl<A: Application> Loop<A> {
     /// A loop on the thread it is made on, which serves nobody yet.
-    pub fn new(index: usize, counts: Arc<Counts>, generation: Live<Generation<A::Config>>) -> Rc<Self> {
+    pub fn new(
+        index: usize,
+        counts: Arc<Counts>,
+        generation: GenerationRef<Generation<A::Config>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             index,
             tally: counts.tallies.claim(),
@@ -180,11 +184,11 @@ impl<A: Application> Loop<A> {
     }
 
     /// Begins what is done for the generation, which ends with the value.
-    fn company(self: &Rc<Self>) -> TaskSet<(), ()> {
-        let mut company = TaskSet::default();
+    fn start_background_tasks(self: &Rc<Self>) -> TaskSet<(), ()> {
+        let mut background_tasks = TaskSet::default();
         let subject = Subject { kind: "generation", id: self.generation().id };
-        company.spawn((), subject, A::accompany(self.clone()));
-        company
+        background_tasks.spawn((), subject, A::run_background_tasks(self.clone()));
+        background_tasks
     }
 
     /// `worker_connections`
@@ -195,14 +199,14 @@ impl<A: Application> Loop<A> {
     /// Takes a new connection in.
     fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
-        if let Err(exhausted) = self.ensure_room() {
+        if let Err(exhausted) = self.ensure_connection_available() {
             self.tally.refused.add(1);
             let generation = self.generation();
             tw_log::alert!(generation.error_log, "{exhausted}");
             return;
         }
         let id = self.counts.next_connection();
-        let serving = A::serve(Newcomer { id, socket, peer, listen: listen.clone() }, self.clone());
+        let serving = A::serve(AcceptedConnection { id, socket, peer, listen: listen.clone() }, self.clone());
         let open = Open::new(self.clone());
         self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
@@ -211,24 +215,24 @@ impl<A: Application> Loop<A> {
     }
 }
 
-impl<A: Application> KnowsClients for Loop<A> {
+impl<A: Application> ClientLookup for Loop<A> {
     fn address_of(&self, id: u64) -> Option<Box<str>> {
         self.connections.client(id).map(|client| client.address().into())
     }
 }
 
 /// Counts one more while it lives.
-pub struct OneMore<'c>(&'c Number);
+pub struct LevelGuard<'c>(&'c LoopCounter);
 
-impl<'c> OneMore<'c> {
+impl<'c> LevelGuard<'c> {
     /// One more from now on.
-    pub fn in_level(level: &'c Number) -> Self {
+    pub fn new(level: &'c LoopCounter) -> Self {
         level.add(1);
         Self(level)
     }
 }
 
-impl Drop for OneMore<'_> {
+impl Drop for LevelGuard<'_> {
     fn drop(&mut self) {
         self.0.sub(1);
     }
@@ -266,29 +270,29 @@ impl<A: Application> Drop for Present<A> {
 pub fn run<A: Application>(
     index: usize,
     counts: Arc<Counts>,
-    generation: Live<Generation<A::Config>>,
+    generation: GenerationRef<Generation<A::Config>>,
     sockets: Vec<ListenSocket>,
-    orders: Inbox<Order<A::Config>>,
+    commands: Inbox<LoopCommand<A::Config>>,
 ) -> impl Future<Output = ()> {
     Accepting::prepare(&sockets);
-    serve(Loop::<A>::new(index, counts, generation), sockets, orders)
+    serve(Loop::<A>::new(index, counts, generation), sockets, commands)
 }
 
 async fn serve<A: Application>(
     home: Rc<Loop<A>>,
     sockets: Vec<ListenSocket>,
-    mut orders: Inbox<Order<A::Config>>,
+    mut commands: Inbox<LoopCommand<A::Config>>,
 ) {
-    let Some(Order::Begin) = orders.recv().await else { return };
-    let here: Rc<dyn KnowsClients> = home.clone();
-    counts::live_here(Rc::downgrade(&here));
+    let Some(LoopCommand::Start) = commands.recv().await else { return };
+    let here: Rc<dyn ClientLookup> = home.clone();
+    counts::set_current_loop(Rc::downgrade(&here));
     drop(here);
     let _present = Present(home.clone());
     home.tally.generation.set(home.generation().id);
     home.listen(sockets);
     // Who knows of it finds it at work: what accepts has had its turn.
     tw_rt::yield_now().await;
-    home.join_siblings(orders.stats());
+    home.join_siblings(commands.stats());
     let taking_over = Subject { kind: "accept", id: 0 };
     let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
     let sweeper = home.clone();
@@ -300,33 +304,33 @@ async fn serve<A: Application>(
             tokio::time::sleep(next).await;
         }
     });
-    let mut company = home.company();
+    let mut background_tasks = home.start_background_tasks();
     loop {
         let has_ended = |cx: &mut Context<'_>| {
             is_over(&mut sweeping, cx)
                 || is_over(&mut taking_over, cx)
-                || company.poll_ended(cx).is_ready()
+                || background_tasks.poll_ended(cx).is_ready()
                 || home.has_stopped_accepting(cx)
         };
-        let Some(order) = next(&mut orders, has_ended).await else { return };
-        match order {
+        let Some(command) = next(&mut commands, has_ended).await else { return };
+        match command {
             // It has.
-            Order::Begin => {}
-            Order::Generation(generation, sockets) => {
+            LoopCommand::Start => {}
+            LoopCommand::Generation(generation, sockets) => {
                 home.tally.generation.set(generation.id);
                 *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
-                company = home.company();
+                background_tasks = home.start_background_tasks();
                 home.app.close_files(&home.generation());
                 home.listen(sockets);
             }
-            Order::CloseFiles => home.app.close_files(&home.generation()),
-            Order::Quit => {
-                drop(company);
+            LoopCommand::CloseFiles => home.app.close_files(&home.generation()),
+            LoopCommand::Quit => {
+                drop(background_tasks);
                 home.connections.tasks.stop();
-                home.listen_no_more().await;
+                home.stop_listening().await;
                 home.leave_siblings();
                 home.clone().take_over_rest().await;
-                drained(&home.connections.tasks, &mut orders).await;
+                drained(&home.connections.tasks, &mut commands).await;
                 return;
             }
         }
@@ -336,11 +340,11 @@ async fn serve<A: Application>(
 /// The next order; `None` when there will be none, or when a task that does not end by itself has panicked. Without it the
 /// loop would seem to serve: it ends, and another one takes its place.
 async fn next<O: Send + 'static>(
-    orders: &mut Inbox<O>,
+    commands: &mut Inbox<O>,
     mut has_ended: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Option<O> {
-    let mut order = pin!(orders.recv());
-    poll_fn(|cx| if has_ended(cx) { Poll::Ready(None) } else { order.as_mut().poll(cx) }).await
+    let mut command = pin!(commands.recv());
+    poll_fn(|cx| if has_ended(cx) { Poll::Ready(None) } else { command.as_mut().poll(cx) }).await
 }
 
 fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
@@ -348,9 +352,9 @@ fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
 }
 
 /// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
-async fn drained<O: Send + 'static>(connections: &TaskGroup, orders: &mut Inbox<O>) {
+async fn drained<O: Send + 'static>(connections: &TaskGroup, commands: &mut Inbox<O>) {
     let mut drained = pin!(connections.drained());
-    let mut abandoned = pin!(async { while orders.recv().await.is_some() {} });
+    let mut abandoned = pin!(async { while commands.recv().await.is_some() {} });
     poll_fn(|cx| match drained.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => abandoned.as_mut().poll(cx),
@@ -366,8 +370,9 @@ mod tests {
     #[test]
     fn a_loop_without_one_of_its_own_tasks_ends() {
         let (tell, told) = std::sync::mpsc::channel();
-        let home =
-            tw_rt::LoopThread::<Order<Bare>>::start(tw_rt::LoopOptions::new(0), |mut orders| async move {
+        let home = tw_rt::LoopThread::<LoopCommand<Bare>>::start(
+            tw_rt::LoopOptions::new(0),
+            |mut commands| async move {
                 let spawn = |panics: bool| {
                     tw_rt::spawn_local(Subject { kind: "test", id: 0 }, async move {
                         assert!(!panics, "expected");
@@ -376,18 +381,19 @@ mod tests {
                 };
                 let mut tasks = [spawn(false), spawn(false)];
                 tell.send(matches!(
-                    next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
-                    Some(Order::Quit)
+                    next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
+                    Some(LoopCommand::Quit)
                 ))
                 .unwrap();
                 let mut tasks = [spawn(false), spawn(true)];
                 tell.send(
-                    next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none(),
+                    next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none(),
                 )
                 .unwrap();
-            })
-            .unwrap();
-        assert!(home.send(Order::Quit).is_ok());
+            },
+        )
+        .unwrap();
+        assert!(home.send(LoopCommand::Quit).is_ok());
         assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)]);
         home.join().unwrap();
     }

@@ -6,12 +6,12 @@ use std::ops::Deref;
 
 use tw_net::{Addr, ListenOptions};
 
-use crate::config_thread::{Free, Live};
-use crate::kept::Kept;
+use crate::config_thread::{FreeInSteps, GenerationRef};
 use crate::log::{Logs, SharedErrorLog};
-use crate::pools::{Disks, Ring};
+use crate::pools::{Disks, UringUse};
 use crate::process::MainSettings;
 use crate::reach::Reach;
+use crate::shared_objects::SharedObjects;
 
 /// What every loaded configuration has, whatever protocols it is for. Nothing in it is open or running.
 pub struct Config {
@@ -26,13 +26,13 @@ pub struct Config {
     /// Whether some log takes debug lines.
     pub debug_lines: DebugLines,
     /// Whether files are read by io_uring somewhere.
-    pub ring: Ring,
+    pub ring: UringUse,
     /// What clients make the process open, change and connect to.
     pub reach: Reach,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
     /// What modules keep for the process.
-    pub kept: Kept,
+    pub shared_objects: SharedObjects,
 }
 
 /// Whether steps are worth a look at the logs.
@@ -41,7 +41,7 @@ pub enum DebugLines {
     /// No log takes them.
     Never,
     /// Some log does, or those of some clients.
-    Perhaps,
+    Possible,
 }
 
 /// A listening address.
@@ -51,18 +51,18 @@ pub struct ListenAddress {
     /// Socket options.
     pub options: ListenOptions,
     /// Whose socket its connections come by.
-    pub socket: SocketOf,
+    pub socket: SocketSharing,
 }
 
 /// Sockets of addresses with the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketOf {
+pub enum SocketSharing {
     /// It has a socket, for itself alone.
-    Itself,
+    Own,
     /// It has a socket, which takes the connections to other addresses, too: `*:80` beside `127.0.0.1:80`.
-    Several,
+    Shared,
     /// It has none: another one's takes its connections.
-    Another,
+    Other,
 }
 
 /// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
@@ -85,9 +85,9 @@ pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
         let Some(own) = listen.address.inet() else { continue };
         let port = ports.get(&key(own)).copied().unwrap_or_default();
         listen.socket = match own.ip().is_unspecified() {
-            true if port.count > 1 => SocketOf::Several,
-            false if port.on_every_address => SocketOf::Another,
-            _ => SocketOf::Itself,
+            true if port.count > 1 => SocketSharing::Shared,
+            false if port.on_every_address => SocketSharing::Other,
+            _ => SocketSharing::Own,
         };
     }
 }
@@ -116,14 +116,14 @@ impl<C> Deref for Generation<C> {
     }
 }
 
-impl<C: Configuration> Free for Generation<C> {
+impl<C: Configuration> FreeInSteps for Generation<C> {
     fn free(self) {
         self.config.free();
     }
 }
 
 /// A generation as one loop holds it: counting references costs no atomic operation.
-pub struct LoopGeneration<C: Configuration>(pub Live<Generation<C>>);
+pub struct LoopGeneration<C: Configuration>(pub GenerationRef<Generation<C>>);
 
 impl<C: Configuration> Deref for LoopGeneration<C> {
     type Target = Generation<C>;

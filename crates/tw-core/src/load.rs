@@ -4,12 +4,12 @@
 //! tree ─ walk ─→ settings as written, per block ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config
 //! ```
 //! Nothing is opened, created or started here: `-t` runs exactly this. The block of a protocol reads and resolves itself
-//! ([`Blocks`]); the [`Loader`] has the rest.
+//! ([`ProtocolBlocks`]); the [`Loader`] has the rest.
 
-mod known;
+mod config_builder;
+mod known_directives;
 mod loader;
 mod mistakes;
-mod process;
 mod table;
 
 use std::ffi::CString;
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use tw_conf::{ConfError, ConfFiles, Diagnostics, Span, Word};
 use tw_log::{Batch, Target};
 
-use crate::kept::Kept;
-use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
+use crate::log::{BatchConflict, LogTarget, Logs, SharedErrorLog, SinkRef};
 use crate::module::Protocol;
 use crate::pools::PoolSettings;
 use crate::regex::{Caseless, Regex, Regexes};
+use crate::shared_objects::SharedObjects;
 use crate::vars::{SlotKind, Template, VarTable};
 
-pub use known::block;
-pub use loader::{Blocks, Loader, TakenIf, load, structure};
+pub use config_builder::{ConfigBuilder, ProtocolParts};
+pub use known_directives::block;
+pub use loader::{IfBlock, Loader, ProtocolBlocks, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
-pub use process::{Made, Process};
-pub use table::{Raws, Record, Table};
+pub use table::{RawSettings, Record, Table};
 
 /// Where relative names of a configuration begin.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub struct Prefixes {
 }
 
 /// What the blocks of all protocols share while they are resolved.
-pub struct Shared<'a> {
+pub struct ResolveContext<'a> {
     /// Name of this host.
     pub hostname: &'a [u8],
     /// Where relative names begin.
@@ -67,9 +67,9 @@ pub struct Shared<'a> {
     /// All regular expressions.
     pub regexes: &'a mut Regexes,
     /// What modules keep from here on.
-    pub kept: &'a mut Kept,
+    pub shared_objects: &'a mut SharedObjects,
     /// What modules kept from the configuration before.
-    pub previous: &'a Kept,
+    pub previous: &'a SharedObjects,
 }
 
 /// What modules may use while their settings are resolved.
@@ -82,12 +82,12 @@ pub struct Resolve<'a, P: Protocol> {
     pub block: P::Block,
     /// Mistakes that do not end loading.
     pub mistakes: Mistakes,
-    shared: Shared<'a>,
+    shared: ResolveContext<'a>,
 }
 
 impl<'a, P: Protocol> Resolve<'a, P> {
     /// Begins with `block`.
-    pub fn new(vars: &'a mut VarTable<P::Session>, shared: Shared<'a>, block: P::Block) -> Self {
+    pub fn new(vars: &'a mut VarTable<P::Session>, shared: ResolveContext<'a>, block: P::Block) -> Self {
         Self { vars, hostname: shared.hostname, block, mistakes: Mistakes::default(), shared }
     }
 }
@@ -120,7 +120,7 @@ impl<P: Protocol> Resolve<'_, P> {
         fits: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        self.shared.kept.keep(self.shared.previous, name, fits, make)
+        self.shared.shared_objects.keep(self.shared.previous, name, fits, make)
     }
 
     /// What the configuration before keeps under `name`, and this one may go on from.
@@ -188,8 +188,8 @@ impl<P: Protocol> Resolve<'_, P> {
     }
 
     /// The same, written in batches. The error: the file was named before with another buffer.
-    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
-        self.shared.logs.batched(path, batch)
+    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, BatchConflict> {
+        self.shared.logs.batched_sink(path, batch)
     }
 
     /// The index of a thread pool.

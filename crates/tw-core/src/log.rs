@@ -1,6 +1,6 @@
 //! Logs as the configuration names them: bound at load, opened only when the configuration goes live.
 
-mod over;
+mod session_log;
 mod syslog;
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use tw_log::{
     RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
 };
 
-pub use over::{Logged, Recorded, Recorder};
+pub use session_log::{LogPlan, LoggedSession, SessionLogger};
 pub use syslog::Syslog;
 
 /// One `error_log`.
@@ -122,7 +122,7 @@ struct Pending {
 
 /// A file was named before with another buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OtherBatch;
+pub struct BatchConflict;
 
 impl SinkRef {
     /// What it writes to.
@@ -184,9 +184,9 @@ impl Logs {
     }
 
     /// The sink for a path whose lines are written in batches, whoever else names it.
-    pub fn batched(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
+    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, BatchConflict> {
         let sink = self.sink(&Target::File(path.to_owned()));
-        if *sink.0.batch.get_or_init(|| batch) == batch { Ok(sink) } else { Err(OtherBatch) }
+        if *sink.0.batch.get_or_init(|| batch) == batch { Ok(sink) } else { Err(BatchConflict) }
     }
 
     /// An error log with these targets.

@@ -101,7 +101,7 @@ impl PoolSettings {
 
 /// How work that may wait is done (`aio`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum DiskMode {
     /// The loop itself waits.
     Off,
     /// A thread of a pool does.
@@ -112,7 +112,7 @@ pub enum Mode {
 
 /// Whether files are read by io_uring somewhere (`aio on`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Ring {
+pub enum UringUse {
     /// Nowhere: none is started.
     #[default]
     Unused,
@@ -128,35 +128,35 @@ pub struct Disks {
 
 impl Disks {
     /// Handles for the pools, in the order of the configuration.
-    pub fn new(pools: impl IntoIterator<Item = Pool>, ring: Ring) -> Self {
+    pub fn new(pools: impl IntoIterator<Item = Pool>, ring: UringUse) -> Self {
         let mut disks = Self { pools: Vec::new(), names: HashMap::new() };
         for pool in pools {
             let index = disks.pools.len();
             disks.names.insert(pool.name().into(), index);
             let disk = |aio| Disk::new(pool.clone(), aio);
-            let ring = if ring == Ring::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
+            let ring = if ring == UringUse::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
             disks.pools.push([disk(Aio::Off), disk(Aio::Threads), disk(ring)]);
         }
         disks
     }
 
     /// The index of the pool of this name.
-    pub fn named(&self, name: &[u8]) -> Option<usize> {
+    pub fn pool_index(&self, name: &[u8]) -> Option<usize> {
         self.names.get(std::str::from_utf8(name).ok()?).copied()
     }
 
     /// A pool, used in this way.
-    pub fn get(&self, pool: usize, mode: Mode) -> Option<&Disk> {
+    pub fn get(&self, pool: usize, mode: DiskMode) -> Option<&Disk> {
         self.pools.get(pool)?.get(mode as usize)
     }
 
     /// The disk of the pool `default` with threads, for work that belongs to no location.
     pub fn default_disk(&self) -> &Disk {
-        &self.pools[DEFAULT][Mode::Threads as usize]
+        &self.pools[DEFAULT][DiskMode::Threads as usize]
     }
 
     /// Every pool once.
     pub fn pools(&self) -> impl Iterator<Item = &Disk> {
-        self.pools.iter().map(|modes| &modes[Mode::Threads as usize])
+        self.pools.iter().map(|modes| &modes[DiskMode::Threads as usize])
     }
 }

@@ -13,7 +13,7 @@ use crate::vars::Template;
 /// Places that clients reach, each once.
 #[derive(Debug, Default)]
 pub struct Reach {
-    places: Vec<Place>,
+    places: Vec<PathAccess>,
     known: HashSet<(Access, Box<[u8]>)>,
     /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
@@ -32,7 +32,7 @@ pub enum BindsTo {
 
 /// A directory, and what is done below it. A file stands for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PathAccess {
     /// The path, relative to nothing.
     pub path: Box<[u8]>,
     /// What is done.
@@ -88,7 +88,7 @@ impl Reach {
     }
 
     /// The places, in the order they were said.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[PathAccess] {
         &self.places
     }
 
@@ -160,7 +160,7 @@ impl Reach {
             return;
         }
         if self.known.insert((access, path.into())) {
-            self.places.push(Place { path: path.into(), access });
+            self.places.push(PathAccess { path: path.into(), access });
         }
     }
 }

@@ -42,8 +42,8 @@ pub trait Session: Sized + 'static {
     /// Holds a value until the session is over, in the place of one of its type.
     fn hold<T: 'static>(&mut self, value: Rc<T>);
 
-    /// How a slot is computed where the session is now, if there is a way of its own.
-    fn computed_here(&self, _slot: u16) -> Option<&Computed<Self>> {
+    /// Block-specific computation of a slot at the current position of the session, if there is one.
+    fn block_computation(&self, _slot: u16) -> Option<&Computed<Self>> {
         None
     }
 

@@ -15,7 +15,7 @@ use tw_base::Limit;
 
 use crate::session::Session;
 
-pub use bindings::{Bindings, Health};
+pub use bindings::{Bindings, EvalStatus};
 pub use table::VarTable;
 pub use template::{Template, names_in};
 
@@ -43,18 +43,18 @@ pub struct VarDef<S> {
     /// Name without `$`; for a family the prefix, ending in `_`.
     pub name: &'static str,
     /// What computes it.
-    pub get: Get<S>,
+    pub get: VarKind<S>,
     /// What takes a new value; `None` if nothing may change the variable.
     pub assign: Option<Assign<S>>,
     /// When its value can be known.
-    pub when: When,
+    pub when: Availability,
     /// One line for `docs/variables.md`.
     pub doc: &'static str,
 }
 
 /// When the value of a variable can be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum Availability {
     /// Whenever it is asked for.
     Always,
     /// Once what it needs has been seen to where a block uses it.
@@ -73,49 +73,49 @@ impl Preparations {
 }
 
 /// How a declared variable is computed.
-pub enum Get<S> {
+pub enum VarKind<S> {
     /// One name.
     One(Eval<S>),
     /// All names that begin with the prefix.
     Family(EvalFamily<S>),
     /// One name; the value is kept in the session. A block may say how it is computed there, see
-    /// [`Session::computed_here`].
-    Kept(Eval<S>),
-    /// The same, and the value is computed each time.
-    Here(Eval<S>),
-    /// The module stores its value in the session, in the slot that it is told at load.
+    /// [`Session::block_computation`].
+    Cached(Eval<S>),
+    /// One name; the value is computed each time. A block may say how it is computed there.
+    Volatile(Eval<S>),
+    /// The module stores its value in the session, in the slot that it gets at load.
     Stored,
 }
 
 impl<S> VarDef<S> {
     /// A variable with one name.
     pub const fn one(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
-        Self::new(name, Get::One(eval), doc)
+        Self::new(name, VarKind::One(eval), doc)
     }
 
     /// A variable whose value is kept in the session, and which `set` and its like may replace. A block may say how it is
     /// computed there.
-    pub const fn kept(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
-        Self::new(name, Get::Kept(eval), doc)
+    pub const fn cached(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, VarKind::Cached(eval), doc)
     }
 
     /// A variable that is computed each time. A block may say how it is computed there.
-    pub const fn here(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
-        Self::new(name, Get::Here(eval), doc)
+    pub const fn volatile(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, VarKind::Volatile(eval), doc)
     }
 
     /// A family of variables.
     pub const fn family(prefix: &'static str, eval: EvalFamily<S>, doc: &'static str) -> Self {
-        Self::new(prefix, Get::Family(eval), doc)
+        Self::new(prefix, VarKind::Family(eval), doc)
     }
 
     /// A variable whose value the module stores when it knows it; missing until then.
     pub const fn stored(name: &'static str, doc: &'static str) -> Self {
-        Self::new(name, Get::Stored, doc)
+        Self::new(name, VarKind::Stored, doc)
     }
 
-    const fn new(name: &'static str, get: Get<S>, doc: &'static str) -> Self {
-        Self { name, get, assign: None, when: When::Always, doc }
+    const fn new(name: &'static str, get: VarKind<S>, doc: &'static str) -> Self {
+        Self { name, get, assign: None, when: Availability::Always, doc }
     }
 
     /// The same variable, which may be changed.
@@ -126,7 +126,7 @@ impl<S> VarDef<S> {
 
     /// The same variable with one name, whose value must be [prepared](When::Prepared).
     pub const fn prepared(mut self, by: Preparations) -> Self {
-        self.when = When::Prepared(by);
+        self.when = Availability::Prepared(by);
         self
     }
 }
@@ -216,14 +216,14 @@ fn family<S>(families: &[(&'static str, EvalFamily<S>)], name: &str) -> Option<(
 }
 
 /// Where a new value of a variable goes (`set` and its like).
-pub enum Place<S> {
+pub enum VarTarget<S> {
     /// A slot of the session.
     Slot(u16),
     /// The variable takes it itself.
     Assign(Assign<S>),
 }
 
-impl<S: Session> Place<S> {
+impl<S: Session> VarTarget<S> {
     /// Stores `value`.
     pub fn store(self, s: &mut S, value: Vec<u8>) {
         match self {
@@ -235,21 +235,21 @@ impl<S: Session> Place<S> {
 
 // What derives would write, but for any kind of session: none of these holds one.
 
-impl<S> Clone for Get<S> {
+impl<S> Clone for VarKind<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Get<S> {}
+impl<S> Copy for VarKind<S> {}
 
-impl<S> Clone for Place<S> {
+impl<S> Clone for VarTarget<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Place<S> {}
+impl<S> Copy for VarTarget<S> {}
 
 impl<S> Clone for Var<S> {
     fn clone(&self) -> Self {

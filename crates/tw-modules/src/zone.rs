@@ -82,7 +82,7 @@ pub(crate) trait Counted: Send + Sync + 'static {
 
 /// A sample of every zone whose counters are `T`, in the order of their names.
 pub(crate) fn values<T: Counted>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
-    for counted in scrape.kept::<T>() {
+    for counted in scrape.shared_objects::<T>() {
         out.value(&[&counted.zone().name], of(counted));
     }
 }

@@ -121,7 +121,7 @@ impl Looks {
 mod tests {
     use std::sync::mpsc::{Sender, channel};
 
-    use tw_core::process::WhenHanging;
+    use tw_core::process::HangAction;
     use tw_rt::{LoopOptions, LoopThread};
 
     use super::*;
@@ -148,7 +148,7 @@ mod tests {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
         let mut looks = Looks::new(now);
-        looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: WhenHanging::Report }));
+        looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: HangAction::Report }));
         looks.add(3, worker.stats().clone());
         let mut found = Vec::new();
         for _ in 0..20 {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::whole;
 use tw_core::event_loop::{Counts, PANICS_WAITING_MAX, STACKS_KNOWN_MAX};
-use tw_core::process::{LoopWatchdog, WhenHanging};
+use tw_core::process::{HangAction, LoopWatchdog};
 use tw_log::{ErrorLog, Sinks};
 use tw_rt::LoopStats;
 use tw_sys::stack;
@@ -226,7 +226,7 @@ impl Keeper {
                 tw_log::alert!(log, "{line}");
             }
         });
-        if settings.is_some_and(|settings| settings.then == WhenHanging::Restart) {
+        if settings.is_some_and(|settings| settings.then == HangAction::Restart) {
             tw_log::alert!(log, "an event loop hangs, exiting");
             self.end(HANGING);
         }

@@ -25,7 +25,7 @@ use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
 use tw_server::config::ssl::watched;
-use tw_server::http::generation::{Config, Generation, Live};
+use tw_server::http::generation::{Config, Generation, GenerationRef};
 use tw_sys::heap::give_back;
 use tw_sys::program::Copier;
 
@@ -50,7 +50,7 @@ pub(crate) const END_PATIENCE: Duration =
 /// What runs.
 pub(crate) struct Server {
     config_thread: ConfigThread,
-    generation: Live,
+    generation: GenerationRef,
     sockets: Arc<Sockets>,
     pools: Vec<Pool>,
     affinity: Affinity,
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// What it serves by.
-    pub(crate) fn generation(&self) -> &Live {
+    pub(crate) fn generation(&self) -> &GenerationRef {
         &self.generation
     }
 

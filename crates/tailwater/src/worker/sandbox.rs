@@ -23,7 +23,7 @@ use landlock::{
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tw_base::Errno;
-use tw_core::pools::Ring;
+use tw_core::pools::UringUse;
 use tw_core::process::Sandbox;
 use tw_core::reach::BindsTo;
 use tw_disk::Allowed;
@@ -114,7 +114,7 @@ impl Rules {
             places: Places::of(config, role, restricted),
             connects: config.reach.does_connect(),
             binds: config.reach.does_bind(),
-            io_uring: config.ring == Ring::Used,
+            io_uring: config.ring == UringUse::Used,
         }
     }
 

@@ -31,9 +31,9 @@ use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::FirstBytes;
 use tw_rt::watch::Subject;
 
-use super::room::Room;
+use super::idle_eviction::Eviction;
 use super::{Application, Loop};
-use crate::generation::SocketOf;
+use crate::generation::SocketSharing;
 
 /// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
 /// wakes every loop for each connection.
@@ -237,7 +237,7 @@ impl<A: Application> Loop<A> {
     }
 
     /// Accepts what waits in its sockets, and nothing more. The kernel may have told this loop alone of a connection.
-    pub(super) async fn listen_no_more(&self) {
+    pub(super) async fn stop_listening(&self) {
         let tasks = self.accepting.tasks.take();
         tasks.iter().for_each(|task| task.end.ask());
         for task in tasks {
@@ -260,14 +260,14 @@ impl<A: Application> Loop<A> {
 
     /// Tries to get its turn to accept, if somebody waits for it. nginx tries once for each of its turns of the loop; this is
     /// called for each request.
-    pub fn knock(&self) {
+    pub fn try_accept_mutex(&self) {
         if self.accepting.waiting.get() > 0 && self.counts.accept_mutex.is_free() {
             self.accepting.turn.notify_waiters();
         }
     }
 
     /// Learns whether the first bytes of a connection were there when it was taken.
-    pub fn saw_first_bytes(&self, were_there: bool) {
+    pub fn record_first_bytes(&self, were_there: bool) {
         let guess = self.accepting.first_bytes.get();
         if guess > 0 {
             let next = if were_there { guess.saturating_add(1) } else { guess / 2 };
@@ -280,21 +280,21 @@ impl<A: Application> Loop<A> {
         let mut seen = None;
         loop {
             let next = async {
-                let has_turns = self.wait_for_turn(&mut acceptor).await;
+                let has_turns = self.wait_for_accept_mutex(&mut acceptor).await;
                 (has_turns, acceptor.accept().await)
             };
             let Some((has_turns, outcome)) = end.or(next).await else { break };
-            let mut room = self.came(outcome, &listen);
+            let mut eviction = self.handle_accept_result(outcome, &listen);
             let mut more = self.more(&mut seen);
             // What failed would fail again until other tasks have run.
-            while room.is_none()
+            while eviction.is_none()
                 && more > 0
                 && let Some(outcome) = acceptor.another()
             {
                 more -= 1;
-                room = self.came(outcome, &listen);
+                eviction = self.handle_accept_result(outcome, &listen);
             }
-            if room == Some(Room::Made) {
+            if eviction == Some(Eviction::Done) {
                 acceptor.try_again();
             }
             if has_turns {
@@ -305,7 +305,7 @@ impl<A: Application> Loop<A> {
         }
         for _ in 0..LAST_MAX {
             let Some(Ok(accepted)) = acceptor.another() else { break };
-            self.came_one(accepted, &listen);
+            self.handle_accepted(accepted, &listen);
         }
     }
 
@@ -323,9 +323,9 @@ impl<A: Application> Loop<A> {
     }
 
     /// Waits until this loop may accept from a socket of all loops. Whether there are turns at all.
-    async fn wait_for_turn(&self, acceptor: &mut Acceptor) -> bool {
+    async fn wait_for_accept_mutex(&self, acceptor: &mut Acceptor) -> bool {
         loop {
-            let Some(delay) = self.turns_of(acceptor) else { return false };
+            let Some(delay) = self.accept_mutex_delay(acceptor) else { return false };
             let is_full = self.is_nearly_full();
             if !is_full && self.counts.accept_mutex.take(self.accepting.number) {
                 return true;
@@ -344,7 +344,7 @@ impl<A: Application> Loop<A> {
     }
 
     /// The delay, if there are turns for this socket.
-    fn turns_of(&self, acceptor: &Acceptor) -> Option<Duration> {
+    fn accept_mutex_delay(&self, acceptor: &Acceptor) -> Option<Duration> {
         let main = &self.generation.borrow().main;
         let has_turns = main.accept_mutex && main.worker_count() > 1 && acceptor.shared_with() == Share::All;
         has_turns.then_some(main.accept_mutex_delay)
@@ -357,35 +357,39 @@ impl<A: Application> Loop<A> {
     }
 
     /// Serves a connection, or says that there was none, and whether there is room for it now.
-    fn came(self: &Rc<Self>, outcome: Result<Accepted, AcceptError>, listen: &Rc<Addr>) -> Option<Room> {
+    fn handle_accept_result(
+        self: &Rc<Self>,
+        outcome: Result<Accepted, AcceptError>,
+        listen: &Rc<Addr>,
+    ) -> Option<Eviction> {
         let error = match outcome {
             Ok(accepted) => {
-                self.came_one(accepted, listen);
+                self.handle_accepted(accepted, listen);
                 return None;
             }
             Err(error) => error,
         };
-        let room = self.free_descriptors(error);
-        if room == Room::None {
+        let eviction = self.free_descriptors(error);
+        if eviction == Eviction::NothingIdle {
             let level = if error.is_exhaustion() { Level::Crit } else { Level::Alert };
             tw_log::write_at!(self.generation().error_log, level, "{error}");
         }
-        Some(room)
+        Some(eviction)
     }
 
-    fn came_one(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
+    fn handle_accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
         // What panics with one connection keeps nobody from accepting the next; the hook has told it.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let local = self.shared_address(&accepted, listen).map(Rc::new);
             let listen = local.as_ref().unwrap_or(listen);
             if let Some(accepted) = self.pass_on(accepted, listen) {
-                self.take_in(accepted, listen);
+                self.serve_accepted(accepted, listen);
             }
         }));
     }
 
     /// Serves a connection.
-    pub(super) fn take_in(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
+    pub(super) fn serve_accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
         let (socket, peer) = accepted.into_socket(self.accepting.first_bytes());
         self.accepted(socket, peer, listen);
     }
@@ -397,11 +401,11 @@ impl<A: Application> Loop<A> {
         let is = |address: &Addr, socket| {
             generation.listens.iter().any(|listen| listen.address == *address && listen.socket == socket)
         };
-        if !is(listen, SocketOf::Several) {
+        if !is(listen, SocketSharing::Shared) {
             return None;
         }
         let local = accepted.local_addr().ok()?;
-        is(&local, SocketOf::Another).then_some(local)
+        is(&local, SocketSharing::Other).then_some(local)
     }
 }
 

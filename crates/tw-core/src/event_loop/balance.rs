@@ -191,11 +191,11 @@ impl Balance {
 
 /// Whether there are other loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum SiblingRequest {
     /// They have been asked.
-    Others,
+    Sent,
     /// There is none.
-    Nobody,
+    NoSiblings,
 }
 
 impl<A: Application> Loop<A> {
@@ -253,22 +253,22 @@ impl<A: Application> Loop<A> {
         match message {
             Message::PassedOn(accepted, listen) => {
                 self.tally.taken_over.add(1);
-                self.take_in(accepted, &Rc::new(listen));
+                self.serve_accepted(accepted, &Rc::new(listen));
             }
             // The other one tries again after its pause, whatever there was.
-            Message::WantsDescriptors => self.help_out(),
+            Message::WantsDescriptors => self.free_descriptors_for_sibling(),
         }
     }
 
     /// Lets the other loops close what they can spare.
-    pub(super) fn ask_siblings_for_descriptors(&self) -> Asked {
+    pub(super) fn request_descriptors_from_siblings(&self) -> SiblingRequest {
         let me = self.balance.me.borrow();
-        let mut asked = Asked::Nobody;
+        let mut asked = SiblingRequest::NoSiblings;
         for sibling in self.counts.siblings.all.lock().iter() {
             if !me.as_ref().is_some_and(|me| Arc::ptr_eq(me, sibling)) {
                 // One whose queue is full will find out by itself.
                 let _ = sibling.inbox.try_send(Message::WantsDescriptors);
-                asked = Asked::Others;
+                asked = SiblingRequest::Sent;
             }
         }
         asked

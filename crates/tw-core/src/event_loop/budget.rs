@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tw_base::Limit;
 
 use super::SCRATCH_SIZE;
-use super::line::Line;
+use super::bulk_queue::BulkQueue;
 
 /// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
 const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
@@ -36,7 +36,7 @@ pub struct CopyBudget {
     /// When the turn began, and the bytes.
     turn: Cell<(Instant, usize)>,
     /// Line of the tasks that wait to send a piece of a large body.
-    pub(super) line: Rc<Line>,
+    pub(super) line: Rc<BulkQueue>,
 }
 
 impl CopyBudget {

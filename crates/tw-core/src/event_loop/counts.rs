@@ -14,7 +14,7 @@ use tw_rt::watch::Stall;
 
 use super::accept::AcceptMutex;
 use super::balance::{Sibling, Siblings};
-use super::tally::{Number, Tallies, Tally};
+use super::tally::{LoopCounter, Tallies, Tally};
 
 /// Stalls that are remembered.
 const STALLS_KEPT: usize = 32;
@@ -26,7 +26,7 @@ pub(super) const LIMIT: Limit =
 #[derive(Default)]
 pub struct Counts {
     /// When the process began.
-    pub started: Birth,
+    pub started: StartTime,
     /// The last stalls.
     pub stalls: Stalls,
     /// Panics of all threads.
@@ -68,20 +68,20 @@ impl Counts {
     }
 
     /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
-    pub fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+    pub fn total(&self, which: impl Fn(&Tally) -> &LoopCounter) -> u64 {
         self.tallies.total(which)
     }
 }
 
 /// When something began.
-pub struct Birth {
+pub struct StartTime {
     /// Monotonic.
     pub at: Instant,
     /// Wall clock.
     pub wall: UnixTime,
 }
 
-impl Default for Birth {
+impl Default for StartTime {
     fn default() -> Self {
         Self { at: tw_rt::clock::now(), wall: tw_rt::clock::unix() }
     }
@@ -123,18 +123,18 @@ impl Stalls {
 pub(super) const CONNECTION: &str = "connection";
 
 /// Who knows the clients of a loop.
-pub(super) trait KnowsClients {
+pub(super) trait ClientLookup {
     /// The address of a client, by the number of its connection.
     fn address_of(&self, id: u64) -> Option<Box<str>>;
 }
 
 thread_local! {
     /// The loop of this thread, for who asks from outside its tasks.
-    static HERE: RefCell<Option<Weak<dyn KnowsClients>>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<Weak<dyn ClientLookup>>> = const { RefCell::new(None) };
 }
 
 /// Makes `home` the loop of this thread.
-pub(super) fn live_here(home: Weak<dyn KnowsClients>) {
+pub(super) fn set_current_loop(home: Weak<dyn ClientLookup>) {
     HERE.set(Some(home));
 }
 

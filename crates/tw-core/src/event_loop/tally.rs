@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 /// A number of one loop: only its thread writes, anyone may read. Writing costs two plain memory accesses.
 #[derive(Debug, Default)]
-pub struct Number(AtomicU64);
+pub struct LoopCounter(AtomicU64);
 
-impl Number {
+impl LoopCounter {
     /// Adds `n`; wraps after 2^64.
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -42,31 +42,31 @@ impl Number {
 #[repr(align(128))]
 pub struct Tally {
     /// Connections accepted.
-    pub accepted: Number,
+    pub accepted: LoopCounter,
     /// Connections open now.
-    pub open: Number,
+    pub open: LoopCounter,
     /// Connections open now to upstream servers.
-    pub upstream_open: Number,
+    pub upstream_open: LoopCounter,
     /// Connections of which a part of what opens a session has been read, and that wait for the rest.
-    pub reading: Number,
+    pub reading: LoopCounter,
     /// Connections that wait for the first byte of a session.
-    pub waiting: Number,
+    pub waiting: LoopCounter,
     /// Connections closed at once for want of `worker_connections`.
-    pub refused: Number,
+    pub refused: LoopCounter,
     /// Sessions begun.
-    pub sessions: Number,
+    pub sessions: LoopCounter,
     /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.
-    pub by_class: [Number; 6],
+    pub by_class: [LoopCounter; 6],
     /// Bytes from clients in sessions that are over.
-    pub received: Number,
+    pub received: LoopCounter,
     /// Bytes sent to clients.
-    pub sent: Number,
+    pub sent: LoopCounter,
     /// Connections it accepted and gave to other loops.
-    pub passed_on: Number,
+    pub passed_on: LoopCounter,
     /// Connections it got from other loops.
-    pub taken_over: Number,
+    pub taken_over: LoopCounter,
     /// Number of the generation it serves by.
-    pub generation: Number,
+    pub generation: LoopCounter,
     /// Whether a loop counts here now.
     is_taken: AtomicBool,
     next: Tallies,
@@ -104,7 +104,7 @@ impl Tallies {
     }
 
     /// The sum of a number of all loops.
-    pub(super) fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+    pub(super) fn total(&self, which: impl Fn(&Tally) -> &LoopCounter) -> u64 {
         successors(self.0.get(), |tally| tally.next.0.get())
             .fold(0, |sum: u64, tally| sum.wrapping_add(which(tally).0.load(Relaxed)))
     }

@@ -100,7 +100,7 @@ impl Mistakes {
     }
 
     /// Whether nobody needs to look for more.
-    pub fn are_enough(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_MISTAKES
     }
 
@@ -115,7 +115,7 @@ impl Mistakes {
     }
 
     /// Remembers the variables in the words of a directive that is not read.
-    pub fn use_variables(&mut self, node: &Node) {
+    pub fn record_variables(&mut self, node: &Node) {
         for word in &node.args {
             for name in names_in(&word.bytes) {
                 if self.variables.len() < MAX_MISTAKES {

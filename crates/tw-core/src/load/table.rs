@@ -10,9 +10,9 @@ use crate::module::{Module, Protocol, Raw, Resolved};
 /// Settings as written of those modules of which something is written, by their places in the table. Of the many modules
 /// few have a word in a block.
 #[derive(Default)]
-pub struct Raws(Vec<(usize, Raw)>);
+pub struct RawSettings(Vec<(usize, Raw)>);
 
-impl Raws {
+impl RawSettings {
     /// What is written of a module.
     pub fn of(&mut self, module: usize) -> &mut Raw {
         let at = self.0.iter().position(|(of, _)| *of == module).unwrap_or_else(|| {
@@ -81,7 +81,7 @@ impl<P: Protocol> Table<P> {
     /// were written: the blocks after it have something to say, too.
     pub fn resolve(
         &self,
-        mut raws: Raws,
+        mut raws: RawSettings,
         outer: Option<&[Resolved]>,
         cx: &mut Resolve<'_, P>,
         mut done: impl FnMut(usize, &[Resolved], &mut P::Block),

@@ -12,7 +12,7 @@ use tw_server::http::files;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::{Request, RequestOrigin, Rewritten};
-use tw_server::vars::{Template, VariablePlace};
+use tw_server::vars::{Template, VarTarget};
 
 use super::condition::{Expected, FileTest};
 use super::program::{Enter, Operation, Program, Test};
@@ -171,12 +171,12 @@ impl<'a> Run<'a> {
         r.state.rewritten = Rewritten::Here;
     }
 
-    fn set(&self, place: VariablePlace, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
+    fn set(&self, place: VarTarget, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
         scratch.clear();
         self.captures.eval(value, r, scratch);
         match place {
-            VariablePlace::Slot(slot) => r.set_slot(slot, scratch),
-            VariablePlace::Assign(assign) => assign(r, std::mem::take(scratch)),
+            VarTarget::Slot(slot) => r.set_slot(slot, scratch),
+            VarTarget::Assign(assign) => assign(r, std::mem::take(scratch)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_base::{Limit, WholeCell};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
-use tw_core::event_loop::{Application, Connected, Newcomer, Room};
+use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::Written;
@@ -138,22 +138,22 @@ impl Application for Http {
         }
     }
 
-    fn serve(newcomer: Newcomer, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
-        let Newcomer { id, socket, peer, listen } = newcomer;
+    fn serve(connection: AcceptedConnection, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
+        let AcceptedConnection { id, socket, peer, listen } = connection;
         let client = Client::new(id, peer, listen, home);
         client.debug(format_args!("accept: {}", client.peer()));
         accept::serve(client, socket)
     }
 
-    async fn accompany(home: Rc<Loop>) {
-        let mut company = TaskSet::default();
+    async fn run_background_tasks(home: Rc<Loop>) {
+        let mut background_tasks = TaskSet::default();
         let beside = |kind| Subject { kind, id: home.index as u64 };
-        company.spawn((), beside("names"), resolve::follow(home.clone()));
-        company.spawn((), beside("health checks"), health::run(home.clone()));
-        company.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
-        company.spawn((), beside("history"), history::keep(home.clone()));
-        company.spawn((), beside("caches"), cache::manage(home.clone()));
-        while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
+        background_tasks.spawn((), beside("names"), resolve::follow(home.clone()));
+        background_tasks.spawn((), beside("health checks"), health::run(home.clone()));
+        background_tasks.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
+        background_tasks.spawn((), beside("history"), history::keep(home.clone()));
+        background_tasks.spawn((), beside("caches"), cache::manage(home.clone()));
+        while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 
     fn sweep(&self, generation: &Generation) -> Duration {
@@ -174,15 +174,19 @@ impl Application for Http {
         });
     }
 
-    fn close_idle_upstream(&self) -> Room {
-        if self.idle.close_oldest() || self.h2_pool.close_oldest() { Room::Made } else { Room::None }
+    fn close_idle_upstream(&self) -> Eviction {
+        if self.idle.close_oldest() || self.h2_pool.close_oldest() {
+            Eviction::Done
+        } else {
+            Eviction::NothingIdle
+        }
     }
 
-    fn free_descriptor(&self) -> Room {
-        let has_closed = self.close_idle_upstream() == Room::Made
+    fn free_descriptor(&self) -> Eviction {
+        let has_closed = self.close_idle_upstream() == Eviction::Done
             || self.cached.borrow_mut().close_one()
             || self.files.borrow_mut().made_room(Errno::MFILE);
-        if has_closed { Room::Made } else { Room::None }
+        if has_closed { Eviction::Done } else { Eviction::NothingIdle }
     }
 }
 
@@ -196,7 +200,7 @@ impl Protocol for Http {
     type Block = Block;
 }
 
-impl Connected for Client {
+impl ClientInfo for Client {
     fn id(&self) -> u64 {
         self.id
     }

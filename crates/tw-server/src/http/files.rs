@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_core::event_loop::Room;
+use tw_core::event_loop::Eviction;
 use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
 use tw_http::Memo;
 use tw_http::condition::Etag;
@@ -236,7 +236,7 @@ pub async fn with_room<T>(
 ) -> Result<T, DiskError> {
     let first = attempt().await;
     let Err(DiskError::Os { errno, .. }) = &first else { return first };
-    if is_exhausted(*errno) && home.free_descriptor().await == Room::Made {
+    if is_exhausted(*errno) && home.free_descriptor().await == Eviction::Done {
         return attempt().await;
     }
     first

@@ -618,7 +618,7 @@ impl Request {
 
     /// Writes a step into the location's error log, if it takes debug lines. Costs a comparison where no log does.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
-        if self.generation().debug_lines == DebugLines::Perhaps {
+        if self.generation().debug_lines == DebugLines::Possible {
             self.client().write(&self.plan().core.error_log, Level::Debug, message);
         }
     }

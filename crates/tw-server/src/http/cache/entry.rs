@@ -304,7 +304,7 @@ impl Search<'_> {
 fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
     let (cache, key, at) = (wanted.cache.clone(), wanted.key, home.clone());
     let subject = Task { kind: "cache look", id: home.index as u64 };
-    home.connections.run_beside(subject, async move {
+    home.connections.spawn_counted(subject, async move {
         let path = cache.place.path(key);
         let mut by = Account::new(Class::Hit, Source::of(path.to_bytes()));
         let is_lost = match disk.stat(&mut by, &path).await {

@@ -49,10 +49,10 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let names: Vec<Box<[u8]>> =
-        generation.kept.of_type::<Cache>().into_iter().map(|(name, _)| name.into()).collect();
+        generation.shared_objects.of_type::<Cache>().into_iter().map(|(name, _)| name.into()).collect();
     let mut managers = TaskSet::default();
     for (nth, name) in names.iter().enumerate().filter(|(nth, _)| nth % loops == home.index) {
-        let Some(cache) = generation.kept.find::<Cache>(name) else { continue };
+        let Some(cache) = generation.shared_objects.find::<Cache>(name) else { continue };
         let subject = Task { kind: "cache manager", id: nth as u64 };
         let disk =
             cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();

@@ -16,7 +16,7 @@ use tw_base::{Counter, Whole};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
 use tw_conf::ConfError;
-use tw_core::pools::{Disks, Mode};
+use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
 use tw_log::Level;
 use tw_rt::watch::Subject;
@@ -171,7 +171,7 @@ impl Cache {
 
     /// The disk by the pool that the cache names.
     pub(crate) fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
-        disks.get(disks.named(self.place.pool.as_deref()?)?, Mode::Threads)
+        disks.get(disks.pool_index(self.place.pool.as_deref()?)?, DiskMode::Threads)
     }
 
     /// Leads or follows: one request at a time fills an entry. One that has made no progress for `age` is not waited for.
@@ -340,7 +340,7 @@ impl Cache {
         let Some(gone) = gone else { return };
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
-        home.connections.run_beside(subject, async move {
+        home.connections.spawn_counted(subject, async move {
             // Should it stay, the next start finds it.
             let _ = cache.remove(&disk, gone).await;
         });

@@ -277,7 +277,8 @@ fn too_many_open_files_close_some() {
 #[test]
 fn a_look_is_believed_by_those_who_were_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
-        let by = FileUser { disk: &bench.disk, how: &Open::READ, cache: None, read, turn: Turn::First };
+        let by =
+            FileUser { disk: &bench.disk, how: &Open::READ, cache: None, read, turn: Turn::First };
         match bench.files.known(path, &by) {
             Known::Valid(found) => found.is_ok(),
             Known::Shared | Known::Unknown | Known::Cold => false,

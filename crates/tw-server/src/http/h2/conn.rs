@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use tw_core::event_loop::{BULK_MIN, BodySize, BulkPlace, SCRATCH_SIZE};
+use tw_core::event_loop::{BULK_MIN, BodySize, BulkTurn, SCRATCH_SIZE};
 use tw_http2::{Broken, Connection};
 use tw_net::Transport;
 use tw_rt::watch;
@@ -44,9 +44,9 @@ pub(crate) struct Conn {
     early: RefCell<Vec<u8>>,
     pub(super) turns: StreamScheduler,
     /// Its place among the large bodies of the loop, which the stream of this number has while it is next.
-    making: RefCell<(u32, BulkPlace)>,
+    making: RefCell<(u32, BulkTurn)>,
     /// Its place to write what the socket has not taken before.
-    writing: RefCell<BulkPlace>,
+    writing: RefCell<BulkTurn>,
     /// Set while the socket has not taken everything.
     is_behind: Cell<bool>,
     /// Bytes that were made and that it has not tried to write.
@@ -156,7 +156,7 @@ impl Conn {
                 }
             } else if *holder == share.id {
                 // Who is next takes a place of its own: this one would hold up the others.
-                *place = BulkPlace::default();
+                *place = BulkTurn::default();
             }
         }
         self.turns.poll(share, self.made(), cx)
@@ -166,7 +166,7 @@ impl Conn {
     pub(super) fn leave(&self, id: u32) {
         let (holder, place) = &mut *self.making.borrow_mut();
         if *holder == id {
-            *place = BulkPlace::default();
+            *place = BulkTurn::default();
         }
         self.turns.leave(id);
     }

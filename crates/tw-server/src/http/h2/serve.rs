@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_core::event_loop::{Expendable, Number, OneMore};
+use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_core::regex::Captures;
 use tw_http2::{Broken, Connection, Event, List, PREFACE, Reason, Stream};
 use tw_log::Level;
@@ -247,8 +247,8 @@ struct Life<'c> {
 
 /// A connection that could be closed to make room, and is counted as waiting.
 struct Idle<'c> {
-    expendable: Expendable<'c, Client>,
-    _waiting: OneMore<'c>,
+    evictable: EvictableConnection<'c, Client>,
+    _waiting: LevelGuard<'c>,
 }
 
 impl<'c> Life<'c> {
@@ -347,7 +347,7 @@ impl<'c> Life<'c> {
         self.idle = None;
         client.requests.set(client.requests.get() + 1);
         client.home.tally.sessions.add(1);
-        client.home.knock();
+        client.home.try_accept_mutex();
         let keep = &self.conn.terms.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests
@@ -418,13 +418,13 @@ impl<'c> Life<'c> {
             self.deadline.set(timeout);
             self.streams.shrink();
             conn.frames.shrink();
-            let waiting: &'c Number = &home.tally.waiting;
+            let waiting: &'c LoopCounter = &home.tally.waiting;
             self.idle = Some(Idle {
-                expendable: Expendable::new(&home.connections, &conn.client.place),
-                _waiting: OneMore::in_level(waiting),
+                evictable: EvictableConnection::new(&home.connections, &conn.client.slot),
+                _waiting: LevelGuard::new(waiting),
             });
         }
-        let is_called = self.idle.as_mut().is_some_and(|idle| idle.expendable.poll_called(cx).is_ready());
+        let is_called = self.idle.as_mut().is_some_and(|idle| idle.evictable.poll_evicted(cx).is_ready());
         let is_late = self.deadline.poll_elapsed(cx).is_ready();
         if is_late && conn.came() < PREFACE.len() as u64 {
             conn.client

@@ -34,7 +34,11 @@ pub(super) async fn select(
     (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
-fn select_now(group: &UpstreamGroup, looking: &mut Looking, home: &Loop) -> Result<Lease, UpstreamFailure> {
+fn select_now(
+    group: &UpstreamGroup,
+    looking: &mut Looking,
+    home: &Loop,
+) -> Result<Lease, UpstreamFailure> {
     group
         .peers
         .select(looking, now_ms(), &mut home.app.random.borrow_mut())

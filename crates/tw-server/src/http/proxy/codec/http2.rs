@@ -95,7 +95,11 @@ impl Http2 {
         Ok(Event::Head)
     }
 
-    fn interim(&mut self, list: &List, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+    fn interim(
+        &mut self,
+        list: &List,
+        answer: &mut UpstreamResponse,
+    ) -> Result<Event, UpstreamFailure> {
         self.interims += 1;
         if self.interims > INTERIM_MAX {
             return Err(UpstreamFailure::Invalid("upstream sent too many interim responses".into()));

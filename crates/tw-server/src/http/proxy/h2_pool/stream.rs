@@ -233,10 +233,10 @@ impl Stream {
             Cut::Ours(_, words) | Cut::Broken(Broken::Ours(_, words)) if !words.is_empty() => {
                 UpstreamFailure::Invalid(format!("upstream {words}").into())
             }
-            Cut::Broken(Broken::Io(_, Some(errno))) => {
+            StreamError::Connection(ConnectionError::Io(_, Some(errno))) => {
                 UpstreamFailure::Receive(io::Error::from_raw_os_error(errno.0))
             }
-            Cut::Broken(Broken::Io(io::ErrorKind::InvalidData, None)) => {
+            StreamError::Broken(Broken::Io(io::ErrorKind::InvalidData, None)) => {
                 UpstreamFailure::Invalid("upstream broke TLS".into())
             }
             Cut::Ours(..) | Cut::Broken(_) => self.closed(),

@@ -26,7 +26,8 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let mut keepers = TaskSet::default();
-    for (nth, (_, group)) in generation.kept.of_type::<tw_upstream::Group>().into_iter().enumerate() {
+    for (nth, (_, group)) in generation.shared_objects.of_type::<tw_upstream::Group>().into_iter().enumerate()
+    {
         if nth % loops != home.index {
             continue;
         }

@@ -18,7 +18,7 @@ use super::{BULK_MIN, CopyBudget};
 
 /// The line of a loop, in the order in which they came.
 #[derive(Default)]
-pub(super) struct Line(RefCell<VecDeque<Rc<Waiter>>>);
+pub(super) struct BulkQueue(RefCell<VecDeque<Rc<Waiter>>>);
 
 struct Waiter {
     waker: RefCell<Waker>,
@@ -43,14 +43,14 @@ impl BodySize {
 
 /// A place in the line of a loop. Who drops it while waiting leaves the line.
 #[derive(Default)]
-pub struct BulkPlace(Option<Held>);
+pub struct BulkTurn(Option<Held>);
 
 struct Held {
-    line: Rc<Line>,
+    line: Rc<BulkQueue>,
     waiter: Rc<Waiter>,
 }
 
-impl Line {
+impl BulkQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -91,7 +91,7 @@ impl Drop for Held {
 impl CopyBudget {
     /// Ready when it is this sender's turn to send a piece of a large body: nobody who came before it waits, and since
     /// the loop last looked for events, the line has sent less than a buffer. Who has sent [says so](Self::spent), and comes to the end of the line with the next piece.
-    pub fn poll_bulk(&self, place: &mut BulkPlace, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_bulk(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
         let held = match &mut place.0 {
             None if self.is_free() => return Poll::Ready(()),
             none @ None => none.insert(self.line.join(cx)),
@@ -123,14 +123,14 @@ impl CopyBudget {
                 }
             }
             BodySize::Large => {
-                let mut place = BulkPlace::default();
+                let mut place = BulkTurn::default();
                 std::future::poll_fn(|cx| self.poll_bulk(&mut place, cx)).await;
             }
         }
     }
 
     /// Lets the others go first after a whole piece, unless that is what the line does.
-    pub async fn others_first(&self) {
+    pub async fn yield_to_others(&self) {
         if self.line.is_empty() {
             tw_rt::yield_now().await;
         }
@@ -169,7 +169,7 @@ mod tests {
                     budget.turn(BodySize::Large).await;
                     budget.spent(SCRATCH_SIZE);
                     sent[id as usize].set(sent[id as usize].get() + 1);
-                    budget.others_first().await;
+                    budget.yield_to_others().await;
                 }
             });
         }
@@ -216,7 +216,7 @@ mod tests {
             let budget = CopyBudget::new();
             let mut cx = Context::from_waker(Waker::noop());
             budget.charge(Duration::from_secs(1));
-            let mut places: [BulkPlace; 4] = Default::default();
+            let mut places: [BulkTurn; 4] = Default::default();
             for place in &mut places {
                 assert!(budget.poll_bulk(place, &mut cx).is_pending());
             }

@@ -17,10 +17,10 @@ use tw_net::AcceptError;
 use tw_rt::TaskGroup;
 use tw_rt::watch::Subject;
 
-use super::balance::Asked;
-use super::roll::{Place, Roll};
+use super::balance::SiblingRequest;
+use super::connection_list::{ConnectionList, ConnectionSlot};
 use super::tally::Tally;
-use super::{Application, Connected, Loop};
+use super::{Application, ClientInfo, Loop};
 
 /// Waiting connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
@@ -38,16 +38,21 @@ pub(super) const LIMIT: Limit = Limit::count(
 pub struct Connections<C> {
     /// A task for each connection.
     pub(super) tasks: TaskGroup,
-    roll: RefCell<Roll<Weak<C>>>,
+    list: RefCell<ConnectionList<Weak<C>>>,
     /// The second in which an operator was last told that connections are closed.
-    told: Cell<i64>,
+    warned_at: Cell<i64>,
     /// When the other loops were last asked for a descriptor that a file needs.
-    asked: Cell<Option<Instant>>,
+    requested_at: Cell<Option<Instant>>,
 }
 
 impl<C> Default for Connections<C> {
     fn default() -> Self {
-        Self { tasks: TaskGroup::new(), roll: RefCell::default(), told: Cell::new(0), asked: Cell::new(None) }
+        Self {
+            tasks: TaskGroup::new(),
+            list: RefCell::default(),
+            warned_at: Cell::new(0),
+            requested_at: Cell::new(None),
+        }
     }
 }
 
@@ -59,7 +64,7 @@ impl<C> Connections<C> {
     }
 
     /// Runs what belongs to no connection and is counted as one: a loop that ends waits for it.
-    pub fn run_beside(&self, subject: Subject, future: impl Future<Output = ()> + 'static) {
+    pub fn spawn_counted(&self, subject: Subject, future: impl Future<Output = ()> + 'static) {
         self.tasks.spawn(subject, future);
     }
 
@@ -69,45 +74,45 @@ impl<C> Connections<C> {
     }
 
     /// Gives a client its place; it leaves it when it is dropped.
-    pub fn enter(&self, client: Weak<C>) -> Place {
-        self.roll.borrow_mut().enter(client)
+    pub fn add_client(&self, client: Weak<C>) -> ConnectionSlot {
+        self.list.borrow_mut().insert(client)
     }
 
     /// Forgets a client.
-    pub fn leave(&self, place: &Place) {
-        self.roll.borrow_mut().leave(place);
+    pub fn remove_client(&self, slot: &ConnectionSlot) {
+        self.list.borrow_mut().remove(slot);
     }
 
     /// Asks the eighth of the waiting connections that waits longest to close, at most `CLOSE_AT_ONCE` (nginx's
     /// numbers).
-    pub fn close_waiting(&self) -> Room {
-        let mut roll = self.roll.borrow_mut();
-        let count = (roll.waiting() / 8).clamp(1, CLOSE_AT_ONCE);
-        let mut room = Room::None;
+    pub fn close_idle_clients(&self) -> Eviction {
+        let mut list = self.list.borrow_mut();
+        let count = (list.idle_count() / 8).clamp(1, CLOSE_AT_ONCE);
+        let mut eviction = Eviction::NothingIdle;
         for _ in 0..count {
-            let Some(waker) = roll.call() else { break };
+            let Some(waker) = list.evict_oldest() else { break };
             waker.wake();
-            room = Room::Made;
+            eviction = Eviction::Done;
         }
-        room
+        eviction
     }
 }
 
-impl<C: Connected> Connections<C> {
-    /// The client of a connection, by its number. Looks at all of them.
+impl<C: ClientInfo> Connections<C> {
+    /// Finds the client of a connection by its number. Searches all of them.
     pub(super) fn client(&self, id: u64) -> Option<Rc<C>> {
-        self.roll.borrow().all().filter_map(Weak::upgrade).find(|client| client.id() == id)
+        self.list.borrow().iter().filter_map(Weak::upgrade).find(|client| client.id() == id)
     }
 }
 
 /// Whether there is room, or will be once the tasks that were woken have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Room {
+pub enum Eviction {
     /// There is, or will be.
-    Made,
+    Done,
     /// Nothing can be closed.
-    None,
+    NothingIdle,
 }
 
 /// One of the `worker_connections` of a loop, taken by a connection to an upstream server until this is dropped.
@@ -138,7 +143,7 @@ impl<A: Application> Loop<A> {
     /// # Errors
     /// All are in use, and none is idle.
     pub fn reserve_upstream_connection(&self) -> Result<ConnectionPermit, ConnectionsExhausted> {
-        self.ensure_room()?;
+        self.ensure_connection_available()?;
         self.tally.upstream_open.add(1);
         Ok(ConnectionPermit(self.tally.share()))
     }
@@ -147,9 +152,9 @@ impl<A: Application> Loop<A> {
     ///
     /// # Errors
     /// All are in use, and none is idle.
-    pub(super) fn ensure_room(&self) -> Result<(), ConnectionsExhausted> {
+    pub(super) fn ensure_connection_available(&self) -> Result<(), ConnectionsExhausted> {
         let limit = self.connections_max();
-        if self.connections_in_use() >= limit && self.make_room(limit) == Room::None {
+        if self.connections_in_use() >= limit && self.evict_idle_connection(limit) == Eviction::NothingIdle {
             return Err(ConnectionsExhausted { limit });
         }
         Ok(())
@@ -162,107 +167,109 @@ impl<A: Application> Loop<A> {
 
     /// Makes room for a connection where `limit` are open.
     // DIFF(nginx): nginx begins when less than a sixteenth is free, because a connection it closes may linger.
-    fn make_room(&self, limit: u64) -> Room {
+    fn evict_idle_connection(&self, limit: u64) -> Eviction {
         // DIFF(nginx): idle connections to upstream servers are closed, too, and first.
-        let room = match self.app.close_idle_upstream() {
-            Room::Made => Room::Made,
-            Room::None => self.connections.close_waiting(),
+        let eviction = match self.app.close_idle_upstream() {
+            Eviction::Done => Eviction::Done,
+            Eviction::NothingIdle => self.connections.close_idle_clients(),
         };
-        if room == Room::Made {
-            self.tell(format_args!("{limit} worker_connections are not enough, reusing connections"));
+        if eviction == Eviction::Done {
+            self.warn_once_a_second(format_args!(
+                "{limit} worker_connections are not enough, reusing connections"
+            ));
         }
-        room
+        eviction
     }
 
     /// Makes room for a connection that could not be accepted, if that was for want of a descriptor.
     // DIFF(nginx): nginx only waits until there is one.
-    pub(super) fn free_descriptors(&self, error: AcceptError) -> Room {
+    pub(super) fn free_descriptors(&self, error: AcceptError) -> Eviction {
         if !error.is_exhaustion() {
-            return Room::None;
+            return Eviction::NothingIdle;
         }
-        let room = self.free_own_descriptors();
-        match room {
-            Room::Made => self.tell(format_args!("{error}, reusing connections")),
-            Room::None => {
-                self.ask_siblings_for_descriptors();
+        let eviction = self.free_own_descriptors();
+        match eviction {
+            Eviction::Done => self.warn_once_a_second(format_args!("{error}, reusing connections")),
+            Eviction::NothingIdle => {
+                self.request_descriptors_from_siblings();
             }
         }
-        room
+        eviction
     }
 
     /// Makes room for a file that could not be opened, or made, for want of a descriptor. Returns when it is worth trying
     /// again, or at once if there is nothing that could be closed.
-    pub async fn free_descriptor(&self) -> Room {
-        if self.free_own_descriptors() == Room::Made {
+    pub async fn free_descriptor(&self) -> Eviction {
+        if self.free_own_descriptors() == Eviction::Done {
             // Connections close when their tasks run.
             tw_rt::requeue().await;
-            return Room::Made;
+            return Eviction::Done;
         }
         let now = tw_rt::clock::now();
-        let is_due = |asked: Instant| now.saturating_duration_since(asked) >= SIBLING_TIME;
-        if self.connections.asked.get().is_none_or(is_due) {
-            self.connections.asked.set(Some(now));
-            if self.ask_siblings_for_descriptors() == Asked::Nobody {
-                return Room::None;
+        let is_due = |requested_at: Instant| now.saturating_duration_since(requested_at) >= SIBLING_TIME;
+        if self.connections.requested_at.get().is_none_or(is_due) {
+            self.connections.requested_at.set(Some(now));
+            if self.request_descriptors_from_siblings() == SiblingRequest::NoSiblings {
+                return Eviction::NothingIdle;
             }
         }
         tokio::time::sleep(SIBLING_TIME).await;
-        Room::Made
+        Eviction::Done
     }
 
     /// Does what it can for a loop that has nothing to close.
-    pub(super) fn help_out(&self) {
-        if self.free_own_descriptors() == Room::Made {
+    pub(super) fn free_descriptors_for_sibling(&self) {
+        if self.free_own_descriptors() == Eviction::Done {
             // It pauses before it asks again.
             let generation = self.generation();
             tw_log::warn!(generation.error_log, "another loop has no descriptor left, reusing connections");
         }
     }
 
-    fn free_own_descriptors(&self) -> Room {
+    fn free_own_descriptors(&self) -> Eviction {
         match self.app.free_descriptor() {
-            Room::Made => Room::Made,
-            Room::None => self.connections.close_waiting(),
+            Eviction::Done => Eviction::Done,
+            Eviction::NothingIdle => self.connections.close_idle_clients(),
         }
     }
 
     /// Warns once a second.
-    fn tell(&self, message: fmt::Arguments<'_>) {
+    fn warn_once_a_second(&self, message: fmt::Arguments<'_>) {
         let now = tw_rt::clock::unix().secs;
-        if self.connections.told.replace(now) != now {
+        if self.connections.warned_at.replace(now) != now {
             tw_log::warn!(self.generation().error_log, "{message}");
         }
     }
 }
 
 /// A connection that can be closed to make room, as long as this lives.
-pub struct Expendable<'c, C> {
+pub struct EvictableConnection<'c, C> {
     connections: &'c Connections<C>,
-    place: &'c Place,
+    slot: &'c ConnectionSlot,
     has_begun: bool,
 }
 
-impl<'c, C> Expendable<'c, C> {
-    /// From the first [`poll_called`](Self::poll_called) on, in which it goes to the end of the queue.
-    pub fn new(connections: &'c Connections<C>, place: &'c Place) -> Self {
-        Self { connections, place, has_begun: false }
+impl<'c, C> EvictableConnection<'c, C> {
+    /// From the first [`poll_evicted`](Self::poll_evicted) on, in which it goes to the end of the queue.
+    pub fn new(connections: &'c Connections<C>, slot: &'c ConnectionSlot) -> Self {
+        Self { connections, slot, has_begun: false }
     }
 
     /// Ready when the connection is to be closed. The task of the first call is woken then.
-    pub fn poll_called(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let mut roll = self.connections.roll.borrow_mut();
+    pub fn poll_evicted(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let mut list = self.connections.list.borrow_mut();
         if !self.has_begun {
             self.has_begun = true;
-            roll.wait(self.place, cx.waker().clone());
+            list.mark_idle(self.slot, cx.waker().clone());
         }
-        if roll.waits(self.place) { Poll::Pending } else { Poll::Ready(()) }
+        if list.is_idle(self.slot) { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
-impl<C> Drop for Expendable<'_, C> {
+impl<C> Drop for EvictableConnection<'_, C> {
     fn drop(&mut self) {
         if self.has_begun {
-            self.connections.roll.borrow_mut().go_on(self.place);
+            self.connections.list.borrow_mut().mark_busy(self.slot);
         }
     }
 }

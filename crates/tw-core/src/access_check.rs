@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// When a session is decided about. A protocol has a phase for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum AccessStage {
     /// Whether it is one too many.
     Limits,
     /// Whether it may at all.
@@ -13,7 +13,7 @@ pub enum Stage {
 
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ruling {
+pub enum AccessDecision {
     /// Nothing: whoever comes next decides.
     Pass,
     /// It may; whether others are asked as well is up to the protocol.
@@ -25,13 +25,13 @@ pub enum Ruling {
 }
 
 /// Decides about sessions.
-pub trait Judge<S>: Send + Sync + 'static {
+pub trait AccessCheck<S>: Send + Sync + 'static {
     /// Decides about `s`. Never waits.
-    fn judge(&self, s: &mut S) -> Ruling;
+    fn check(&self, s: &mut S) -> AccessDecision;
 }
 
 /// A plan to which modules of every protocol can add.
-pub trait Judged<S> {
+pub trait AccessPlan<S> {
     /// Adds a judge to the end of a stage.
-    fn add_judge(&mut self, stage: Stage, judge: Arc<impl Judge<S>>);
+    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<S>>);
 }
