@@ -1,37 +1,38 @@
-//! Decisions about a session that are the same in every protocol: who may, and how many at a time.
+//! Access checks on a session that work the same way in every protocol: access rules and limits on the number of
+//! connections.
 
 use std::sync::Arc;
 
-/// When a session is decided about. A protocol has a phase for each.
+/// Phase of an access check. Each protocol maps it to one of its own phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessStage {
-    /// Whether it is one too many.
+    /// Limits on rate or number (`limit_conn`).
     Limits,
-    /// Whether it may at all.
+    /// Access rules (`allow`, `deny`).
     Access,
 }
 
-/// What was decided.
+/// Result of an access check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessDecision {
-    /// Nothing: whoever comes next decides.
+    /// No decision: the next check decides.
     Pass,
-    /// It may; whether others are asked as well is up to the protocol.
+    /// Access is granted; the protocol decides if further checks still run.
     Granted,
-    /// It may not. The words are for the error log, if nobody else grants it.
+    /// Access is denied. The text goes into the error log, unless another check grants access.
     Forbidden(&'static str),
-    /// It ends with this status. Why is logged already.
+    /// The session ends with this status. The check has logged the reason.
     Refused(u16),
 }
 
-/// Decides about sessions.
+/// Access check on sessions.
 pub trait AccessCheck<S>: Send + Sync + 'static {
-    /// Decides about `s`. Never waits.
+    /// Checks `s`. Never waits.
     fn check(&self, s: &mut S) -> AccessDecision;
 }
 
-/// A plan to which modules of every protocol can add.
+/// Plan to which modules of every protocol can add access checks.
 pub trait AccessPlan<S> {
-    /// Adds a judge to the end of a stage.
+    /// Appends a check to the end of a stage.
     fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<S>>);
 }

@@ -1,4 +1,4 @@
-//! What one loop has: its generation, its connections, its files and the memory it uses again and again.
+//! State of one event loop: its generation, connections, files and reusable buffers.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -40,12 +40,12 @@ pub use counts::{Counts, PastStall, Stalls, StartTime};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
 pub use tally::{LoopCounter, OwnTally, Tally};
 
-/// Panics whose stacks wait to be told.
+/// Largest number of panics whose stacks have not been written yet.
 pub const PANICS_WAITING_MAX: usize = 16;
-/// Stacks whose names are remembered: one fault may happen with every request.
+/// Largest number of remembered stacks: one fault may happen with every request.
 pub const STACKS_KNOWN_MAX: usize = 16;
 
-/// What bounds loops.
+/// Limits of event loops.
 pub const LIMITS: &[Limit] = &[
     Limit::directive(
         "worker_connections",
@@ -73,38 +73,39 @@ pub const LIMITS: &[Limit] = &[
     counts::LIMIT,
 ];
 
-/// What runs on the loops of a process: its protocols, and what they keep on each loop.
+/// Application that runs on the loops of a process: its protocols and their state on each loop.
 pub trait Application: Sized + 'static {
-    /// A configuration with what the protocols made of it.
+    /// Configuration with the parts that the protocols made of it.
     type Config: Configuration;
     /// A client, from accept to close.
     type Client: ClientInfo;
 
-    /// What the protocols keep on a loop that begins with `generation`.
+    /// Creates the protocols' state of a loop that starts with `generation`.
     fn new(generation: &Generation<Self::Config>) -> Self;
 
     /// Serves a connection until it is closed. Called once for each.
     fn serve(connection: AcceptedConnection, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
-    /// What the loop does besides for its generation, as long as that is the one new requests are served by: another
-    /// generation's takes its place at once, and there is none on a loop that is told to leave. Does not end by itself.
+    /// Runs the background tasks of the loop's current generation (health checks, name resolution …). It does not end
+    /// by itself: the loop drops it when requests get another generation, and starts that one's; a loop that is
+    /// draining has none.
     fn run_background_tasks(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
-    /// Gives back what nobody has used for long enough, a part at a time; when to call it again.
+    /// Frees one part of what has been unused for long enough. Returns the time until the next call.
     fn sweep(&self, generation: &Generation<Self::Config>) -> Duration;
 
-    /// Closes every file that is open only for the next client: at a reload, and when it is asked for.
+    /// Closes every file that is kept open only for later requests: at a reload, and on command.
     fn close_files(&self, generation: &Generation<Self::Config>);
 
     /// Closes the oldest idle connection to an upstream server, if there is one.
     fn close_idle_upstream(&self) -> Eviction;
 
-    /// Closes a file that nobody reads, if there is one, for want of a descriptor.
+    /// Closes a cached file without readers, if there is one, to free a descriptor.
     fn free_descriptor(&self) -> Eviction;
 }
 
 /// Facts that a loop needs about a client.
-pub trait ClientInfo {
+pub trait Connected {
     /// Number of its connection: `*id` in log lines.
     fn id(&self) -> u64;
 
@@ -112,45 +113,45 @@ pub trait ClientInfo {
     fn address(&self) -> &str;
 }
 
-/// A connection that was just accepted.
+/// Accepted connection, before its task starts.
 pub struct AcceptedConnection {
     /// Its number: `*id` in log lines.
     pub id: u64,
     /// The socket.
     pub socket: Socket,
-    /// Who connected.
+    /// Address of the peer.
     pub peer: Addr,
-    /// The listening address it came by.
+    /// Listening address on which it was accepted.
     pub listen: Rc<Addr>,
 }
 
-/// Orders to a loop.
+/// Commands to a loop.
 pub enum LoopCommand<C: Configuration> {
-    /// Begin to accept connections. The first one: until then nobody is served.
+    /// Start to accept connections. The first command: no client is served before it.
     Start,
-    /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
+    /// Serve new requests with this configuration, accepting on these sockets instead of the old ones.
     Generation(GenerationRef<Generation<C>>, Vec<ListenSocket>),
-    /// Close every file that is open only for the next client.
+    /// Close every file that is kept open only for later requests.
     CloseFiles,
-    /// Stop accepting, finish what is going on, then end.
+    /// Stop accepting, finish the requests in progress, then end.
     Quit,
 }
 
-/// One loop's state.
+/// State of one loop.
 pub struct Loop<A: Application> {
     /// Number of the loop.
     pub index: usize,
     /// Counters of the process.
     pub counts: Arc<Counts>,
-    /// What this loop counts.
+    /// Counters of this loop.
     pub tally: OwnTally,
     /// Its connections.
     pub connections: Connections<A::Client>,
-    /// Memory that is used in turn.
+    /// Reusable buffers.
     pub buffers: Buffers,
-    /// What a turn may copy.
+    /// Bytes that one turn may copy.
     pub budget: CopyBudget,
-    /// What the protocols keep.
+    /// State of the protocols.
     pub app: A,
     generation: RefCell<Rc<LoopGeneration<A::Config>>>,
     accepting: Accepting,
@@ -158,7 +159,7 @@ pub struct Loop<A: Application> {
 }
 
 impl<A: Application> Loop<A> {
-    /// A loop on the thread it is made on, which serves nobody yet.
+    /// Creates the loop of the current thread. It does not accept yet.
     pub fn new(
         index: usize,
         counts: Arc<Counts>,
@@ -178,12 +179,12 @@ impl<A: Application> Loop<A> {
         })
     }
 
-    /// The configuration new requests are served by.
+    /// Returns the configuration that serves new requests.
     pub fn generation(&self) -> Rc<LoopGeneration<A::Config>> {
         self.generation.borrow().clone()
     }
 
-    /// Begins what is done for the generation, which ends with the value.
+    /// Starts the background tasks of the current generation. Dropping the result ends them.
     fn start_background_tasks(self: &Rc<Self>) -> TaskSet<(), ()> {
         let mut background_tasks = TaskSet::default();
         let subject = Subject { kind: "generation", id: self.generation().id };
@@ -196,7 +197,7 @@ impl<A: Application> Loop<A> {
         self.generation.borrow().main.worker_connections
     }
 
-    /// Takes a new connection in.
+    /// Starts the task of a new connection.
     fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
         if let Err(exhausted) = self.ensure_connection_available() {
@@ -221,11 +222,11 @@ impl<A: Application> ClientLookup for Loop<A> {
     }
 }
 
-/// Counts one more while it lives.
+/// Keeps a level one higher while it lives.
 pub struct LevelGuard<'c>(&'c LoopCounter);
 
 impl<'c> LevelGuard<'c> {
-    /// One more from now on.
+    /// Raises `level` by one.
     pub fn new(level: &'c LoopCounter) -> Self {
         level.add(1);
         Self(level)
@@ -254,7 +255,7 @@ impl<A: Application> Drop for Open<A> {
     }
 }
 
-/// A loop that others know of, however its life ends.
+/// Removes the loop from those that its siblings see, however it ends.
 struct Present<A: Application>(Rc<Loop<A>>);
 
 impl<A: Application> Drop for Present<A> {
@@ -264,7 +265,7 @@ impl<A: Application> Drop for Present<A> {
     }
 }
 
-/// The life of a loop: serves `generation` until told otherwise. Dropping it closes every connection.
+/// Runs a loop: serves `generation` until a command replaces it. Dropping the future closes every connection.
 ///
 /// Called on the loop's thread before the loop guard is on; the future does the rest.
 pub fn run<A: Application>(
@@ -337,8 +338,8 @@ async fn serve<A: Application>(
     }
 }
 
-/// The next order; `None` when there will be none, or when a task that does not end by itself has panicked. Without it the
-/// loop would seem to serve: it ends, and another one takes its place.
+/// Next command; `None` when there will be none, or when a task that must not end has panicked. The loop then ends
+/// instead of serving nothing, and another one takes its place.
 async fn next<O: Send + 'static>(
     commands: &mut Inbox<O>,
     mut has_ended: impl FnMut(&mut Context<'_>) -> bool,
@@ -351,7 +352,7 @@ fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
     Pin::new(task).poll(cx).is_ready()
 }
 
-/// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
+/// Waits until no connection is left, or the sender of commands is gone: then the loop ends at once.
 async fn drained<O: Send + 'static>(connections: &TaskGroup, commands: &mut Inbox<O>) {
     let mut drained = pin!(connections.drained());
     let mut abandoned = pin!(async { while commands.recv().await.is_some() {} });
@@ -368,7 +369,7 @@ mod tests {
     use crate::testing::Bare;
 
     #[test]
-    fn a_loop_without_one_of_its_own_tasks_ends() {
+    fn loop_ends_when_one_of_its_own_tasks_panics() {
         let (tell, told) = std::sync::mpsc::channel();
         let home = tw_rt::LoopThread::<LoopCommand<Bare>>::start(
             tw_rt::LoopOptions::new(0),

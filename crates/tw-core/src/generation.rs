@@ -13,7 +13,7 @@ use crate::process::MainSettings;
 use crate::reach::Reach;
 use crate::shared_objects::SharedObjects;
 
-/// What every loaded configuration has, whatever protocols it is for. Nothing in it is open or running.
+/// Parts of a loaded configuration that do not depend on protocols. Nothing in it is open or running.
 pub struct Config {
     /// Settings of the process.
     pub main: MainSettings,
@@ -23,19 +23,19 @@ pub struct Config {
     pub logs: Logs,
     /// `error_log` of `main`.
     pub error_log: SharedErrorLog,
-    /// Whether some log takes debug lines.
+    /// Possibility of debug lines in some log.
     pub debug_lines: DebugLines,
-    /// Whether files are read by io_uring somewhere.
+    /// Use of io_uring for reading files.
     pub ring: UringUse,
-    /// What clients make the process open, change and connect to.
+    /// Files and connections that requests need, for the sandbox.
     pub reach: Reach,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
-    /// What modules keep for the process.
+    /// Objects of modules that outlive this configuration.
     pub shared_objects: SharedObjects,
 }
 
-/// Whether steps are worth a look at the logs.
+/// Possibility of debug lines: tells if each step has to look at the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugLines {
     /// No log takes them.
@@ -50,25 +50,25 @@ pub struct ListenAddress {
     pub address: Addr,
     /// Socket options.
     pub options: ListenOptions,
-    /// Whose socket its connections come by.
+    /// Socket that accepts its connections.
     pub socket: SocketSharing,
 }
 
 /// Sockets of addresses with the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketSharing {
-    /// It has a socket, for itself alone.
+    /// A socket of its own.
     Own,
-    /// It has a socket, which takes the connections to other addresses, too: `*:80` beside `127.0.0.1:80`.
+    /// A socket of its own, which also accepts for other addresses: `*:80` beside `127.0.0.1:80`.
     Shared,
-    /// It has none: another one's takes its connections.
+    /// None: the socket of another address accepts its connections.
     Other,
 }
 
 /// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
 /// socket serves both.
 pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
-    /// What is open on one port of one family.
+    /// Listening addresses of one port and family.
     #[derive(Default, Clone, Copy)]
     struct Port {
         count: usize,
@@ -102,7 +102,7 @@ pub trait Configuration: Deref<Target = Config> + Send + Sync + Sized + 'static 
 pub struct Generation<C> {
     /// Number of this generation, from 1.
     pub id: u64,
-    /// What was loaded.
+    /// Loaded configuration.
     pub config: C,
     /// Thread pools.
     pub disks: Disks,

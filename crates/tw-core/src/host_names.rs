@@ -40,7 +40,7 @@ pub enum HostName {
     Prefix(Box<[u8]>),
 }
 
-/// Whether names may have wildcards.
+/// Handling of wildcards in names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wildcards {
     /// They may.
@@ -90,7 +90,7 @@ impl HostName {
         }
     }
 
-    /// Whether `host` (lower case) is one of those meant.
+    /// Returns true if `host` (lower case) matches.
     pub fn matches(&self, host: &[u8]) -> bool {
         match self {
             Self::Exact(name) => **name == *host,
@@ -127,7 +127,7 @@ impl<V: Copy> HostNames<V> {
         }
     }
 
-    /// Whether there is no name.
+    /// Returns true if there is no name.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.below.values.is_empty() && self.prefixes.values.is_empty()
     }
@@ -163,7 +163,7 @@ impl<V> Parts<V> {
     }
 }
 
-/// Where the dots are.
+/// Positions of the dots.
 fn dots(name: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
     name.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| at)
 }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_found_is_taken() {
+    fn found_name_matches_its_pattern() {
         for (host, expected) in FOUND {
             let takes = |name: &str| {
                 HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap().matches(host.as_bytes())

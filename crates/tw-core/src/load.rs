@@ -33,26 +33,26 @@ pub use loader::{IfBlock, Loader, ProtocolBlocks, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
 pub use table::{RawSettings, Record, Table};
 
-/// Where relative names of a configuration begin.
+/// Directories and names that relative names of a configuration depend on.
 #[derive(Debug, Clone)]
 pub struct Prefixes {
     /// `-p`: logs, roots, temporary files.
     pub prefix: Vec<u8>,
     /// Directory of the main configuration file.
     pub conf: Vec<u8>,
-    /// Where errors go if the configuration does not say: a file, or `stderr`.
+    /// Target of errors if the configuration names none: a file, or `stderr`.
     pub error_log: Vec<u8>,
     /// Name of this host, for `$hostname`.
     pub hostname: Vec<u8>,
 }
 
-/// What the blocks of all protocols share while they are resolved.
+/// Parts of loading that the blocks of all protocols share while they are resolved.
 pub struct ResolveContext<'a> {
     /// Name of this host.
     pub hostname: &'a [u8],
-    /// Where relative names begin.
+    /// Directory for relative names (`-p`).
     pub prefix: &'a [u8],
-    /// Where those of files that belong to the configuration begin.
+    /// Directory for relative names of files that belong to the configuration.
     pub conf_prefix: &'a [u8],
     /// The files of the configuration.
     pub files: &'a dyn ConfFiles,
@@ -62,17 +62,17 @@ pub struct ResolveContext<'a> {
     pub main_error_log: SharedErrorLog,
     /// All logs.
     pub logs: &'a mut Logs,
-    /// Where warnings go.
+    /// Receiver of warnings.
     pub diagnostics: &'a mut Diagnostics,
     /// All regular expressions.
     pub regexes: &'a mut Regexes,
-    /// What modules keep from here on.
+    /// Shared objects of the new configuration.
     pub shared_objects: &'a mut SharedObjects,
-    /// What modules kept from the configuration before.
+    /// Shared objects of the configuration before.
     pub previous: &'a SharedObjects,
 }
 
-/// What modules may use while their settings are resolved.
+/// Context in which modules resolve their settings.
 pub struct Resolve<'a, P: Protocol> {
     /// All variables.
     pub vars: &'a mut VarTable<P::Session>,
@@ -112,8 +112,8 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.regexes.compile(pattern, caseless)
     }
 
-    /// What a module keeps under `name` for the whole process: it outlives the configuration, and the next one gets the
-    /// same object if it `fits` (same size, same key). One type has its own names.
+    /// Shared object of a module under `name`. It outlives the configuration: the next one gets the same object if it
+    /// `fits` (same size, same key). Each type has its own names.
     pub fn keep<T: Send + Sync + 'static>(
         &mut self,
         name: &[u8],
@@ -123,7 +123,7 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.shared_objects.keep(self.shared.previous, name, fits, make)
     }
 
-    /// What the configuration before keeps under `name`, and this one may go on from.
+    /// Shared object under `name` in the configuration before, to continue from.
     pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
         self.shared.previous.find(name)
     }
@@ -157,7 +157,7 @@ impl<P: Protocol> Resolve<'_, P> {
     /// else reads it for both. Its name is relative to the main configuration file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn read_file(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         self.shared.files.read(&self.conf_path(name))
     }
@@ -182,12 +182,12 @@ impl<P: Protocol> Resolve<'_, P> {
         self.sink_of(&Target::File(path.to_owned()))
     }
 
-    /// The same for what is not one file.
+    /// Sink of any target, see [`sink`](Self::sink).
     pub fn sink_of(&mut self, target: &Target) -> SinkRef {
         self.shared.logs.sink(target)
     }
 
-    /// The same, written in batches. The error: the file was named before with another buffer.
+    /// Sink of a log file that is written in batches. Fails if the file was named before with another buffer.
     pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, BatchConflict> {
         self.shared.logs.batched_sink(path, batch)
     }

@@ -18,11 +18,11 @@ pub use syslog::Syslog;
 /// One `error_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTarget {
-    /// Where lines go.
+    /// Target of the lines.
     pub target: Target,
     /// Lines at this level and worse are written.
     pub level: Level,
-    /// What stands before each message, if they go to a syslog server.
+    /// Header of each message, if the target is a syslog server.
     pub syslog: Option<SyslogHead>,
 }
 
@@ -58,7 +58,7 @@ impl LogTarget {
         Self { target, level, syslog: None }
     }
 
-    /// Whether it is a file or standard error, as opposed to what may lose everything.
+    /// Returns true for a file or standard error, as opposed to targets that may lose all lines.
     pub fn is_stream(&self) -> bool {
         matches!(self.target, Target::Stderr | Target::File(_))
     }
@@ -125,7 +125,7 @@ struct Pending {
 pub struct BatchConflict;
 
 impl SinkRef {
-    /// What it writes to.
+    /// Target of the sink.
     pub fn target(&self) -> &Target {
         &self.0.target
     }
@@ -197,7 +197,7 @@ impl Logs {
         log
     }
 
-    /// Whether some error log takes debug lines.
+    /// Returns true if some error log takes debug lines.
     pub fn has_debug(&self) -> bool {
         let targets = self.error_logs.iter().flat_map(|log| &log.0.targets);
         targets.into_iter().any(|(_, target)| target.level == Level::Debug)
@@ -208,7 +208,7 @@ impl Logs {
         self.sinks.iter().filter_map(SinkRef::sink)
     }
 
-    /// What all logs write to, each once.
+    /// Targets of all logs, each once.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.sinks.iter().map(|sink| &sink.0.target)
     }

@@ -77,17 +77,17 @@ pub fn core() -> impl Iterator<Item = &'static Metric> {
 pub struct Metric {
     /// Its name without [`PREFIX`]; a counter's ends in `_total`, a time's in `_seconds`.
     pub name: &'static str,
-    /// How samples of different times relate.
+    /// Kind of the metric.
     pub kind: MetricKind,
     /// Names of the labels every sample has.
     pub labels: &'static [&'static str],
-    /// What it tells, in one sentence.
+    /// Description, one sentence.
     pub doc: &'static str,
     /// Writes the samples. Runs on a loop: it copies numbers and never waits.
     pub read: fn(&Scrape<'_>, &mut Samples<'_>),
 }
 
-/// What kind of numbers a metric has.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows.
@@ -130,7 +130,7 @@ pub const BOUNDS_NS: [u64; 17] = [
     30_000_000_000,
 ];
 
-/// How metrics are written.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text, version 0.0.4.
@@ -170,7 +170,7 @@ impl<'a> Scrape<'a> {
         }
     }
 
-    /// What loops count for the process.
+    /// Counters of the process.
     pub fn counts(&self) -> &'a Counts {
         self.counts
     }
@@ -180,7 +180,7 @@ impl<'a> Scrape<'a> {
         self.config
     }
 
-    /// What modules keep of one type for the process, in the order of the names.
+    /// Shared objects of one type, in the order of their names.
     pub fn shared_objects<T: Send + Sync + 'static>(&self) -> impl Iterator<Item = &'a T> {
         self.config.shared_objects.of_type::<T>().into_iter().map(|(_, object)| object)
     }

@@ -14,14 +14,14 @@ pub struct PoolSettings {
     pub name: Box<str>,
     /// Threads, queue, and what one device gets of them.
     pub size: PoolSize,
-    /// Where it is written; `None` for the pool that exists without being named.
+    /// Position in the configuration; `None` for the pool that exists without being named.
     pub span: Option<tw_conf::Span>,
 }
 
 /// Index of the pool `default`.
 pub const DEFAULT: usize = 0;
 
-/// What bounds pools.
+/// Limits of pools.
 pub const LIMITS: &[Limit] = &[
     Limit::parameter("thread_pool", "threads=", "32", "Jobs at work in one pool", "further jobs wait"),
     Limit::parameter(
@@ -99,7 +99,7 @@ impl PoolSettings {
     }
 }
 
-/// How work that may wait is done (`aio`).
+/// Way of doing file operations that would wait for the disk (`aio`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskMode {
     /// The loop itself waits.
@@ -110,7 +110,7 @@ pub enum DiskMode {
     Uring,
 }
 
-/// Whether files are read by io_uring somewhere (`aio on`).
+/// Use of io_uring for reading files (`aio on`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UringUse {
     /// Nowhere: none is started.

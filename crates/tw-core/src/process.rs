@@ -20,7 +20,7 @@ use crate::pools::PoolSettings;
 /// `pid` unless the configuration has one, relative to the prefix.
 pub const DEFAULT_PID: &str = "logs/nginx.pid";
 
-/// What is used for the whole process.
+/// Settings of the whole process.
 #[derive(Debug, Clone)]
 pub struct MainSettings {
     /// `worker_processes`: number of loops, counted when the configuration is loaded.
@@ -136,11 +136,11 @@ impl MemoryLock {
 pub struct LoopWatchdog {
     /// A loop that has not turned for so long hangs.
     pub after: Duration,
-    /// What is done then.
+    /// Reaction to a loop that hangs.
     pub then: HangAction,
 }
 
-/// What is done about a loop that hangs.
+/// Reaction to a loop that hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HangAction {
     /// The error log gets the stacks of all threads.
@@ -150,7 +150,7 @@ pub enum HangAction {
 }
 
 impl LoopWatchdog {
-    /// What holds when nothing is said.
+    /// Default of the directive.
     pub const DEFAULT: Self = Self { after: Duration::from_secs(10), then: HangAction::Report };
 
     /// Reads `time | off [restart]`.
@@ -186,7 +186,7 @@ pub enum ConnectionBalance {
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
 
-/// What bounds the process.
+/// Limits of the process.
 pub const LIMITS: &[Limit] = &[
     Limit::count(
         "WORKERS_MAX",

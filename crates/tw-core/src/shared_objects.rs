@@ -1,4 +1,5 @@
-//! What modules keep for the whole process, whatever the configuration: zones of counters.
+//! Objects of modules that live as long as the process and outlive a configuration: zones of counters, caches,
+//! upstream groups.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_live_on_while_they_fit() {
+    fn objects_are_reused_while_they_fit() {
         let (none, mut first, mut second) =
             (SharedObjects::default(), SharedObjects::default(), SharedObjects::default());
         let one = first.keep(&none, b"a", |_| true, || 1_u32);

@@ -1,23 +1,23 @@
-//! Who is connected to a loop, and whose connection waits for a request, the longest waiting first (nginx:
+//! List of the clients of a loop, with a linked list of the idle ones, the longest idle first (nginx:
 //! `reusable_connections_queue`).
 //!
-//! Each client has a place as long as it is there, and the places of those that wait are linked. Coming, leaving, beginning
-//! and ending to wait, and finding who waits longest take the same short time however many there are.
+//! Each client has a slot while it is connected; the slots of idle clients are linked. Adding, removing, marking as
+//! idle or busy and finding the longest idle client all take constant time.
 
 use std::task::Waker;
 
-/// A place that is none: the end of a chain.
+/// Index of no slot: the end of a chain.
 const NONE: u32 = u32::MAX;
 
 /// The clients of a loop.
 #[derive(Debug)]
 pub(super) struct ConnectionList<T> {
     entries: Vec<Entry<T>>,
-    /// Who waits longest.
+    /// The client that has been idle longest.
     first: u32,
-    /// Who waits for the shortest time.
+    /// The client that became idle last.
     last: u32,
-    /// A free slot; the others follow by `after`.
+    /// Head of the free slots, chained by `after`.
     free: u32,
     client_count: usize,
     idle_count: usize,
@@ -25,15 +25,15 @@ pub(super) struct ConnectionList<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` in a slot that is free.
+    /// `None` in a free slot.
     client: Option<T>,
-    /// While it waits, and is not yet called.
+    /// Set while the client is idle and has not been evicted.
     waker: Option<Waker>,
     before: u32,
     after: u32,
 }
 
-/// A client's place. It is no other's before it has left.
+/// Slot of one client. It is reused only after [`ConnectionList::remove`].
 #[derive(Debug)]
 pub struct ConnectionSlot(u32);
 
@@ -44,7 +44,7 @@ impl<T> Default for ConnectionList<T> {
 }
 
 impl<T> ConnectionList<T> {
-    /// Gives `client` a place.
+    /// Adds `client` and returns its slot.
     pub(super) fn insert(&mut self, client: T) -> ConnectionSlot {
         self.client_count += 1;
         let entry = Entry { client: Some(client), waker: None, before: NONE, after: NONE };
@@ -62,7 +62,7 @@ impl<T> ConnectionList<T> {
         }
     }
 
-    /// Takes somebody away.
+    /// Removes a client.
     pub(super) fn remove(&mut self, slot: &ConnectionSlot) {
         self.mark_busy(slot);
         let free = self.free;
@@ -79,7 +79,7 @@ impl<T> ConnectionList<T> {
         }
     }
 
-    /// Begins to wait, behind those who do so already. Whoever is called is woken, and waits no longer.
+    /// Marks a client as idle, behind those that are idle already. `waker` is returned when it is evicted.
     pub(super) fn mark_idle(&mut self, slot: &ConnectionSlot, waker: Waker) {
         self.mark_busy(slot);
         let last = self.last;
@@ -94,27 +94,27 @@ impl<T> ConnectionList<T> {
         self.idle_count += 1;
     }
 
-    /// Whether it waits, and was not called.
+    /// Returns true if the client is idle and has not been evicted.
     pub(super) fn is_idle(&self, slot: &ConnectionSlot) -> bool {
         self.entries.get(slot.0 as usize).is_some_and(|entry| entry.waker.is_some())
     }
 
-    /// Waits no longer. Nothing, if it does not.
+    /// Marks a client as busy. No effect if it is not idle.
     pub(super) fn mark_busy(&mut self, slot: &ConnectionSlot) {
         self.unlink(slot.0);
     }
 
-    /// Calls who waits longest: it waits no longer, and is to be woken.
+    /// Evicts the client that has been idle longest, and returns its waker.
     pub(super) fn evict_oldest(&mut self) -> Option<Waker> {
         self.unlink(self.first)
     }
 
-    /// How many wait.
+    /// Number of idle clients.
     pub(super) fn idle_count(&self) -> usize {
         self.idle_count
     }
 
-    /// All that are there, in no order.
+    /// All clients, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter_map(|entry| entry.client.as_ref())
     }
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells who was woken.
+    /// Waker that records whose turn it was.
     struct Bell(u64, Arc<AtomicU64>);
 
     impl Wake for Bell {
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A roll beside what it should be.
+    /// List under test, with a simple model of it.
     #[derive(Default)]
     struct Checked {
         list: ConnectionList<u64>,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_waiting_is_called_first() {
+    fn client_idle_longest_is_evicted_first() {
         let mut checked = Checked::default();
         (0..4).for_each(|client| checked.insert(client));
         [2, 0, 3, 1].into_iter().for_each(|at| checked.mark_idle(at));

@@ -1,4 +1,4 @@
-//! What loops count for the whole process, and what is remembered of their stalls.
+//! Counters of the whole process, and the stalls that are remembered.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,10 +22,10 @@ const STALLS_KEPT: usize = 32;
 pub(super) const LIMIT: Limit =
     Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten");
 
-/// What loops count for the whole process.
+/// State that all loops of the process share: counters, stalls, the accept mutex.
 #[derive(Default)]
 pub struct Counts {
-    /// When the process began.
+    /// Start of the process.
     pub started: StartTime,
     /// The last stalls.
     pub stalls: Stalls,
@@ -36,7 +36,7 @@ pub struct Counts {
     pub(super) tallies: Tallies,
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,
-    /// What each loop counts of its turns.
+    /// Statistics of the turns of each loop.
     loops: Whole<Vec<Arc<LoopStats>>>,
 }
 
@@ -46,7 +46,7 @@ impl Counts {
         self.last_connection.fetch_add(1, Relaxed) + 1
     }
 
-    /// What each loop counts of its turns, by number. Read by scrapes only.
+    /// Statistics of the turns of each loop, in the order of the loops. Read by scrapes only.
     pub fn loops(&self) -> Vec<Arc<LoopStats>> {
         self.loops.lock().clone()
     }
@@ -73,7 +73,7 @@ impl Counts {
     }
 }
 
-/// When something began.
+/// Time of a start, by both clocks.
 pub struct StartTime {
     /// Monotonic.
     pub at: Instant,
@@ -94,9 +94,9 @@ pub struct Stalls(Whole<VecDeque<PastStall>>);
 /// A stall that is remembered.
 #[derive(Clone, Debug)]
 pub struct PastStall {
-    /// When it was over.
+    /// End of the stall.
     pub at: UnixTime,
-    /// How long it was, and who took longest.
+    /// Duration of the stall, and the task that took longest.
     pub stall: Stall,
     /// Address of the client whose connection that was, if it is still open.
     pub client: Option<Box<str>>,
@@ -119,10 +119,10 @@ impl Stalls {
     }
 }
 
-/// What the tasks of connections are called.
+/// Kind of the tasks of connections, for [`Subject`](tw_rt::watch::Subject).
 pub(super) const CONNECTION: &str = "connection";
 
-/// Who knows the clients of a loop.
+/// Access to the clients of a loop by connection number.
 pub(super) trait ClientLookup {
     /// The address of a client, by the number of its connection.
     fn address_of(&self, id: u64) -> Option<Box<str>>;

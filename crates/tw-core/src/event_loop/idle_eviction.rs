@@ -1,9 +1,9 @@
-//! Room for new connections, when `worker_connections` are used up or the process has no descriptor left.
+//! Eviction of idle connections when `worker_connections` are used up or the process runs out of file descriptors.
 //!
-//! Connections to upstream servers count among `worker_connections`, idle ones, too. Those are closed first, the oldest
-//! before the others, and for a descriptor also files that nobody reads. Then connections that wait for a request, or only
-//! for their client to be done (`lingering_close`), are closed, the longest waiting first. A loop that has no descriptor and
-//! none of these asks the others.
+//! Connections to upstream servers count among `worker_connections`, idle ones too. Those are closed first, the
+//! oldest first, and to free a descriptor also cached files without readers. Then clients are closed that are idle
+//! between requests or only linger (`lingering_close`), the longest idle first. A loop that has no descriptor and
+//! none of these asks the other loops.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -22,9 +22,9 @@ use super::connection_list::{ConnectionList, ConnectionSlot};
 use super::tally::Tally;
 use super::{Application, ClientInfo, Loop};
 
-/// Waiting connections closed at once to make room.
+/// Largest number of idle clients closed at once.
 const CLOSE_AT_ONCE: usize = 32;
-/// What other loops have to close something in: a few turns. For as long they are not asked again.
+/// Time that other loops get to close something: a few turns. They are not asked again before it is over.
 const SIBLING_TIME: Duration = Duration::from_millis(10);
 
 pub(super) const LIMIT: Limit = Limit::count(
@@ -34,14 +34,14 @@ pub(super) const LIMIT: Limit = Limit::count(
     "the next connection closes more",
 );
 
-/// Who is connected to a loop, and who could go.
+/// Connections of a loop, and which of them are idle.
 pub struct Connections<C> {
     /// A task for each connection.
     pub(super) tasks: TaskGroup,
     list: RefCell<ConnectionList<Weak<C>>>,
-    /// The second in which an operator was last told that connections are closed.
+    /// Second in which the error log last said that connections are closed.
     warned_at: Cell<i64>,
-    /// When the other loops were last asked for a descriptor that a file needs.
+    /// Time at which the other loops were last asked for a descriptor that a file needs.
     requested_at: Cell<Option<Instant>>,
 }
 
@@ -57,34 +57,33 @@ impl<C> Default for Connections<C> {
 }
 
 impl<C> Connections<C> {
-    /// How many there are.
+    /// Number of connections.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks whether there are none")]
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Runs what belongs to no connection and is counted as one: a loop that ends waits for it.
+    /// Spawns a task that belongs to no connection and is counted as one: a loop that ends waits for it.
     pub fn spawn_counted(&self, subject: Subject, future: impl Future<Output = ()> + 'static) {
         self.tasks.spawn(subject, future);
     }
 
-    /// Whether the loop is about to end: who waits for a request is told to go.
+    /// Returns true if the loop is about to end: idle connections are then closed.
     pub fn is_stopping(&self) -> bool {
         self.tasks.is_stopping()
     }
 
-    /// Gives a client its place; it leaves it when it is dropped.
+    /// Adds a client and returns its slot.
     pub fn add_client(&self, client: Weak<C>) -> ConnectionSlot {
         self.list.borrow_mut().insert(client)
     }
 
-    /// Forgets a client.
+    /// Removes a client.
     pub fn remove_client(&self, slot: &ConnectionSlot) {
         self.list.borrow_mut().remove(slot);
     }
 
-    /// Asks the eighth of the waiting connections that waits longest to close, at most `CLOSE_AT_ONCE` (nginx's
-    /// numbers).
+    /// Evicts the eighth of the idle clients that has been idle longest, at most `CLOSE_AT_ONCE` (nginx's numbers).
     pub fn close_idle_clients(&self) -> Eviction {
         let mut list = self.list.borrow_mut();
         let count = (list.idle_count() / 8).clamp(1, CLOSE_AT_ONCE);
@@ -98,24 +97,24 @@ impl<C> Connections<C> {
     }
 }
 
-impl<C: ClientInfo> Connections<C> {
+impl<C: Connected> Connections<C> {
     /// Finds the client of a connection by its number. Searches all of them.
     pub(super) fn client(&self, id: u64) -> Option<Rc<C>> {
         self.list.borrow().iter().filter_map(Weak::upgrade).find(|client| client.id() == id)
     }
 }
 
-/// Whether there is room, or will be once the tasks that were woken have run.
+/// Result of making room by closing idle connections or files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Eviction {
-    /// There is, or will be.
+    /// Something is closed, or will be when the tasks that were woken have run.
     Done,
-    /// Nothing can be closed.
+    /// Nothing could be closed.
     NothingIdle,
 }
 
-/// One of the `worker_connections` of a loop, taken by a connection to an upstream server until this is dropped.
+/// Permit for one of the `worker_connections` of a loop, held by a connection to an upstream server.
 #[derive(Debug)]
 pub struct ConnectionPermit(Arc<Tally>);
 
@@ -125,7 +124,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Error of a loop whose `worker_connections` are all in use, none of them idle.
+/// Error if all `worker_connections` of a loop are in use and none is idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionsExhausted {
     limit: u64,
@@ -138,7 +137,7 @@ impl fmt::Display for ConnectionsExhausted {
 }
 
 impl<A: Application> Loop<A> {
-    /// Takes one of `worker_connections` for a connection to an upstream server.
+    /// Reserves one of `worker_connections` for a connection to an upstream server.
     ///
     /// # Errors
     /// All are in use, and none is idle.
@@ -148,7 +147,7 @@ impl<A: Application> Loop<A> {
         Ok(ConnectionPermit(self.tally.share()))
     }
 
-    /// Sees to it that one more connection can be opened, closing idle ones if all are in use.
+    /// Makes sure that one more connection can be opened, and closes idle ones if all are in use.
     ///
     /// # Errors
     /// All are in use, and none is idle.
@@ -160,12 +159,12 @@ impl<A: Application> Loop<A> {
         Ok(())
     }
 
-    /// Connections to clients and to upstream servers.
+    /// Number of connections to clients and to upstream servers.
     pub(super) fn connections_in_use(&self) -> u64 {
         self.connections.len() as u64 + self.tally.upstream_open.value()
     }
 
-    /// Makes room for a connection where `limit` are open.
+    /// Closes idle connections where `limit` connections are open.
     // DIFF(nginx): nginx begins when less than a sixteenth is free, because a connection it closes may linger.
     fn evict_idle_connection(&self, limit: u64) -> Eviction {
         // DIFF(nginx): idle connections to upstream servers are closed, too, and first.
@@ -181,7 +180,7 @@ impl<A: Application> Loop<A> {
         eviction
     }
 
-    /// Makes room for a connection that could not be accepted, if that was for want of a descriptor.
+    /// Frees descriptors after a connection could not be accepted for want of one.
     // DIFF(nginx): nginx only waits until there is one.
     pub(super) fn free_descriptors(&self, error: AcceptError) -> Eviction {
         if !error.is_exhaustion() {
@@ -197,8 +196,8 @@ impl<A: Application> Loop<A> {
         eviction
     }
 
-    /// Makes room for a file that could not be opened, or made, for want of a descriptor. Returns when it is worth trying
-    /// again, or at once if there is nothing that could be closed.
+    /// Frees a descriptor after a file could not be opened or created for want of one. Returns when another try makes
+    /// sense, or at once if nothing can be closed.
     pub async fn free_descriptor(&self) -> Eviction {
         if self.free_own_descriptors() == Eviction::Done {
             // Connections close when their tasks run.
@@ -217,7 +216,7 @@ impl<A: Application> Loop<A> {
         Eviction::Done
     }
 
-    /// Does what it can for a loop that has nothing to close.
+    /// Frees descriptors for a loop that has nothing to close.
     pub(super) fn free_descriptors_for_sibling(&self) {
         if self.free_own_descriptors() == Eviction::Done {
             // It pauses before it asks again.
@@ -233,7 +232,7 @@ impl<A: Application> Loop<A> {
         }
     }
 
-    /// Warns once a second.
+    /// Writes a warning, at most once a second.
     fn warn_once_a_second(&self, message: fmt::Arguments<'_>) {
         let now = tw_rt::clock::unix().secs;
         if self.connections.warned_at.replace(now) != now {
@@ -242,7 +241,7 @@ impl<A: Application> Loop<A> {
     }
 }
 
-/// A connection that can be closed to make room, as long as this lives.
+/// Marks a connection as idle, and thus evictable, while it lives.
 pub struct EvictableConnection<'c, C> {
     connections: &'c Connections<C>,
     slot: &'c ConnectionSlot,
@@ -250,12 +249,13 @@ pub struct EvictableConnection<'c, C> {
 }
 
 impl<'c, C> EvictableConnection<'c, C> {
-    /// From the first [`poll_evicted`](Self::poll_evicted) on, in which it goes to the end of the queue.
+    /// The connection is idle from the first [`poll_evicted`](Self::poll_evicted) on, which puts it at the end of the
+    /// queue.
     pub fn new(connections: &'c Connections<C>, slot: &'c ConnectionSlot) -> Self {
         Self { connections, slot, has_begun: false }
     }
 
-    /// Ready when the connection is to be closed. The task of the first call is woken then.
+    /// Ready when the connection is to be closed. Wakes the task of the first call.
     pub fn poll_evicted(&mut self, cx: &Context<'_>) -> Poll<()> {
         let mut list = self.connections.list.borrow_mut();
         if !self.has_begun {

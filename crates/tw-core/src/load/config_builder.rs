@@ -1,4 +1,4 @@
-//! What every configuration is made of at last, whatever its protocols made of their blocks.
+//! Assembly of a [`Config`] from its parts, after all blocks have been resolved without errors.
 
 use tw_conf::{ConfError, Diagnostics, Sources};
 
@@ -13,7 +13,7 @@ use crate::shared_objects::SharedObjects;
 pub struct ConfigBuilder<'a> {
     /// Settings of the process.
     pub main: MainSettings,
-    /// Where warnings go.
+    /// Receiver of warnings.
     pub diagnostics: &'a mut Diagnostics,
     /// The texts of the configuration.
     pub sources: &'a Sources,
@@ -23,13 +23,13 @@ pub struct ConfigBuilder<'a> {
     pub(super) hostname: &'a [u8],
 }
 
-/// What protocols made of their blocks, as far as the process has to know it.
+/// Parts that the protocols contribute to the process-wide configuration.
 pub struct ProtocolParts {
     /// Listening addresses. Which of them share a socket is found out here.
     pub listens: Vec<ListenAddress>,
-    /// What clients make the process open, change and connect to.
+    /// Files and connections that requests need, for the sandbox.
     pub reach: Reach,
-    /// Whether files are read by io_uring somewhere.
+    /// Use of io_uring for reading files.
     pub ring: UringUse,
     /// Thread pools that are needed even if nobody has configured them.
     pub pools: Vec<PoolSettings>,

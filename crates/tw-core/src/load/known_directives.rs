@@ -40,7 +40,7 @@ impl KnownDirectives {
         self.of(name).first()
     }
 
-    /// Whether a record allows the directive here.
+    /// Returns true if a record allows the directive here.
     pub(super) fn has(&self, node: &Node, context: Contexts) -> bool {
         let name = node.name.as_str().unwrap_or_default();
         self.of(name).iter().any(|info| info.contexts & context != 0)

@@ -21,7 +21,7 @@ pub trait ProtocolBlocks: Sized {
     type Config;
     /// The kinds of block in which their variables can be used.
     const CONTEXTS: Contexts;
-    /// Those of their blocks that give the configuration its structure.
+    /// Records of the blocks that give the configuration its structure.
     const STRUCTURE: &'static [DirectiveInfo];
 
     /// Every directive of theirs besides.
@@ -37,7 +37,7 @@ pub trait ProtocolBlocks: Sized {
     /// Ends loading, once nothing is wrong with any block.
     ///
     /// # Errors
-    /// What only shows when everything is known.
+    /// Errors that only show when the whole configuration is known.
     fn finish(self, process: ConfigBuilder<'_>) -> Result<Self::Config, ConfError>;
 }
 
@@ -94,7 +94,7 @@ pub struct Loader<'a> {
     diagnostics: &'a mut Diagnostics,
     known: KnownDirectives,
     structure: &'static [DirectiveInfo],
-    /// Where the variables of the protocols can be used.
+    /// Contexts in which the variables of the protocols can be used.
     contexts: Contexts,
     main: process::RawMainSettings,
     events: Seen,
@@ -103,7 +103,7 @@ pub struct Loader<'a> {
     failures: Vec<ConfError>,
 }
 
-/// Whether a block that may stand once has been seen.
+/// Occurrence of a block that may stand once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     No,
@@ -404,11 +404,11 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Whether an `if` block was taken in.
+/// Result of merging an `if` block into the block around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum IfBlock {
-    /// It was.
+    /// The block is merged.
     Accepted,
     /// Something is wrong with it.
     Rejected,

@@ -1,4 +1,4 @@
-//! Which module a directive belongs to, and what is written of each.
+//! Directives by name with the module they belong to, and raw settings by module.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::module::{Module, Protocol, Raw, Resolved};
 pub struct RawSettings(Vec<(usize, Raw)>);
 
 impl RawSettings {
-    /// What is written of a module.
+    /// Raw settings of a module.
     pub fn of(&mut self, module: usize) -> &mut Raw {
         let at = self.0.iter().position(|(of, _)| *of == module).unwrap_or_else(|| {
             self.0.push((module, None));
@@ -41,7 +41,7 @@ pub struct Record {
     pub module: usize,
     /// The place of the directive among those of the module.
     pub index: usize,
-    /// What it is.
+    /// Record of the directive.
     pub info: DirectiveInfo,
 }
 

@@ -1,4 +1,4 @@
-//! What is written of a session that is over, the same way in every protocol.
+//! Logging of finished sessions, the same way in every protocol.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use tw_log::{Pushed, Sink};
 use crate::session::Session;
 
 /// Logs finished sessions.
-pub trait SessionLogger<S>: Send + Sync + 'static {
+pub trait LogHandler<S>: Send + Sync + 'static {
     /// Logs `s`. Never waits.
     fn record(&self, s: &S);
 }
 
-/// Plan to which modules of every protocol can add session loggers.
+/// Plan to which modules of every protocol can add log handlers.
 pub trait LogPlan<S> {
-    /// Appends a logger to those that run when a session is over.
-    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<S>>);
+    /// Appends a handler to those that run when a session is over.
+    fn add_log_handler(&mut self, recorder: Arc<impl LogHandler<S>>);
 }
 
 /// A session of which access logs have a line.

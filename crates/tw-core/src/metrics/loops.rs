@@ -84,21 +84,22 @@ pub(super) const METRICS: &[Metric] = &[
     },
 ];
 
-/// What each loop counts of its turns, by its number as text.
+/// Calls `tell` with the turn statistics of each loop and its number as text.
 fn turns(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &LoopStats)) {
     for (index, stats) in scrape.counts().loops().iter().enumerate() {
         tell(&index.to_string(), stats);
     }
 }
 
-/// What each loop counts of each part of its turns, by its number and the cause.
+/// Calls `tell` with the statistics of each part of the turns of each loop, labelled with the loop's number and the
+/// cause.
 fn parts(scrape: &Scrape<'_>, mut tell: impl FnMut(&[&str], &PartStats)) {
     turns(scrape, |worker, stats| {
         Cause::ALL.into_iter().for_each(|cause| tell(&[worker, cause.word()], stats.part(cause)));
     });
 }
 
-/// What each loop that accepts counts of its connections, by its number as text.
+/// Calls `tell` with the counters of each accepting loop and its number as text.
 pub fn each_loop(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
     for sibling in scrape.counts().siblings() {
         tell(&sibling.index.to_string(), &sibling);

@@ -108,7 +108,7 @@ mod tests {
     ];
 
     #[test]
-    fn pieces_are_small_and_make_the_whole() {
+    fn pieces_are_small_and_add_up_to_all_metrics() {
         let (counts, generation) = (Counts::default(), generation());
         let scrape = Scrape::new(&counts, &generation, None);
         for format in [Format::Prometheus, Format::Json] {

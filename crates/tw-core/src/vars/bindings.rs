@@ -1,6 +1,6 @@
-//! What the variables of one session are bound to: the values of its slots, and what regular expressions captured.
+//! Values of the variables of one session, by slot, and the captures of its last match.
 //!
-//! Whoever asks for a value has the session borrowed already, so everything here changes behind a shared reference.
+//! Every reader has the session borrowed already, so all changes here happen behind a shared reference.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,20 +15,20 @@ use crate::session::Session;
 /// The values of one session.
 #[derive(Default)]
 pub struct Bindings {
-    /// What the last regular expression captured.
+    /// Captures of the last match.
     pub captures: RefCell<Captures>,
     /// Values of stored variables and of computed ones that are kept, by slot, unless they are shared.
     values: RefCell<Values>,
     /// The values that it has in common with other sessions.
     shared: Option<Rc<RefCell<Values>>>,
-    /// Whether something went wrong where nobody could say so.
+    /// Set to `Failed` by an evaluation that could not report its error.
     eval_status: Cell<EvalStatus>,
 }
 
-/// Whether a session can be decided about as its handlers say.
+/// Success of the evaluations in a session since it was last asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EvalStatus {
-    /// It can.
+    /// No evaluation has failed.
     #[default]
     Ok,
     /// A variable could not be computed; what was decided by it must not stand.
@@ -44,7 +44,7 @@ impl Bindings {
         self.eval_status.set(EvalStatus::Ok);
     }
 
-    /// Whether something broke since this was last asked.
+    /// Returns the status and resets it to `Ok`.
     pub fn take_eval_status(&self) -> EvalStatus {
         self.eval_status.replace(EvalStatus::Ok)
     }
@@ -130,7 +130,7 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
     value
 }
 
-/// What a variable of `set` is before it is set: nothing, once with a warning.
+/// Value of a variable before `set` has given it one: empty, once with a warning.
 fn uninitialized<S: Session>(s: &S, slot: u16) -> Value {
     if s.warns_of_uninitialized() {
         let name = s.slots().name(slot);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_give_groups_and_names() {
+    fn match_sets_groups_and_named_variables() {
         let mut vars = table();
         vars.capture("Rest").unwrap();
         let text = Template::compile(b"$1 $rest", None, &mut vars).unwrap();

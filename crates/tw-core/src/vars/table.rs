@@ -20,9 +20,9 @@ pub struct VarTable<S> {
     kinds: Vec<Option<SlotKind<S>>>,
     /// The names of the slots.
     names: Vec<Box<str>>,
-    /// Where slots were used that nobody had defined by then, for messages about unknown variables.
+    /// Slots that were used before they were defined, for messages about unknown variables.
     open: Vec<(u16, Option<Span>)>,
-    /// What the variables need that were bound ([`Availability::Prepared`]). For those who load: they set it back at the end of a
+    /// Preparations that the bound variables need ([`Availability::Prepared`]). The loader resets it at the end of a
     /// block.
     pub prepared: Preparations,
 }
@@ -89,15 +89,15 @@ impl<S: 'static> VarTable<S> {
         Var::Slot(slot)
     }
 
-    /// Where new values of `name` are stored, which becomes a stored variable if nobody declared it.
-    /// The error is nginx's: the variable is one that nothing may change.
+    /// Target for new values of `name`, which becomes a stored variable if it is not declared. Fails with nginx's
+    /// error if the variable cannot be changed.
     pub fn target(&mut self, name: &str) -> Result<VarTarget<S>, ConfError> {
         self.place_as(name, SlotKind::Stored)
     }
 
-    /// The same for `set`.
+    /// Target for `set`, see [`target`](Self::target).
     ///
-    /// Of a family, a name that was not set has the value it has without `set`.
+    /// A name of a family that was not set keeps the value that it has without `set`.
     pub fn set_target(&mut self, name: &str) -> Result<VarTarget<S>, ConfError> {
         match family(&self.families, &name.to_ascii_lowercase()) {
             Some((eval, suffix)) => self.place_as(name, SlotKind::Family(eval, suffix)),
@@ -163,7 +163,7 @@ impl<S: 'static> VarTable<S> {
         open.map(|(slot, at)| (self.names[usize::from(*slot)].to_string(), *at)).collect()
     }
 
-    /// Whether a name, in lower case, has a value.
+    /// Returns true if a name, in lower case, has a value.
     pub fn is_defined(&self, name: &str) -> bool {
         let has_slot = || self.slots.get(name).is_some_and(|slot| self.kinds[usize::from(*slot)].is_some());
         self.one.contains_key(name) || has_slot() || family(&self.families, name).is_some()
@@ -232,7 +232,7 @@ mod tests {
     use crate::testing::table;
 
     #[test]
-    fn places_of_new_values() {
+    fn assignment_targets() {
         let mut vars = table();
         let place = |vars: &mut VarTable<_>, name: &str| match vars.target(name) {
             Ok(VarTarget::Slot(slot)) => slot.to_string(),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_prepared_is_noticed() {
+    fn preparations_of_bound_variables_are_collected() {
         let mut vars = table();
         for (name, expected) in [("found", 0), ("Slow", 1), ("late", 5), ("slow", 5)] {
             vars.bind(name, None);

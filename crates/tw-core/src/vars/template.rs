@@ -189,7 +189,7 @@ mod tests {
     use crate::testing::{Plain, table};
 
     #[test]
-    fn templates_tell_missing_values_from_empty_ones() {
+    fn templates_distinguish_missing_and_empty_values() {
         let mut vars = table();
         let templates = ["a", "", "$found", "<$missing>", "$in_X$in_deep_y|${in_}z", "$1"]
             .map(|text| Template::compile(text.as_bytes(), None, &mut vars).unwrap());
