@@ -5,14 +5,14 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::Waker;
 
-use crate::Reason;
-use crate::end::{Broken, Cut};
+use crate::ErrorCode;
+use crate::config::Config;
 use crate::entry::Half;
-use crate::list::{Fields, List};
+use crate::error::{ConnectionError, StreamError};
+use crate::field_section::{FieldSection, FieldWriter};
 use crate::settings::End;
-use crate::state::{Going, News, State};
+use crate::state::{Going, PendingEvent, State};
 use crate::stream::{self, Stream};
-use crate::terms::Terms;
 
 /// One end of a connection.
 ///
@@ -28,10 +28,10 @@ pub(crate) struct Shared {
 
 /// Events that concern the whole connection or a new stream.
 pub enum Event {
-    /// A stream begins with a request, which may be malformed ([`List::fault`]) or not complete ([`List::is_cut`]).
-    Request(Stream, List),
+    /// A stream begins with a request, which may be malformed ([`FieldSection::malformed`]) or not complete ([`FieldSection::is_truncated`]).
+    Request(Stream, FieldSection),
     /// A request was taken back before anybody has looked at it.
-    TakenBack,
+    RequestCanceled,
     /// A stream's new priority (RFC 9218 section 7.1), as in the field `Priority`.
     Priority {
         /// The stream, be it that it has not begun.
@@ -58,17 +58,17 @@ impl Shared {
 
 impl Connection {
     /// The end of a server, whose client has said nothing yet. What it says first is there to be written.
-    pub fn server(terms: Terms) -> Self {
-        Self::new(End::Server, terms)
+    pub fn server(config: Config) -> Self {
+        Self::new(End::Server, config)
     }
 
     /// The end of a client. What it says first is there to be written.
-    pub fn client(terms: Terms) -> Self {
-        Self::new(End::Client, terms)
+    pub fn client(config: Config) -> Self {
+        Self::new(End::Client, config)
     }
 
-    fn new(end: End, terms: Terms) -> Self {
-        let state = RefCell::new(State::new(end, terms));
+    fn new(end: End, config: Config) -> Self {
+        let state = RefCell::new(State::new(end, config));
         Self(Rc::new(Shared { state, driver: RefCell::default() }))
     }
 
@@ -76,27 +76,27 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is broken: its streams know, and the peer is told if something is to be [written](Self::write) still.
-    pub fn receive(&self, bytes: &[u8]) -> Result<(), Broken> {
+    pub fn receive(&self, bytes: &[u8]) -> Result<(), ConnectionError> {
         let mut state = self.0.state.borrow_mut();
-        if let Some(broken) = state.broken {
-            return Err(broken);
+        if let Some(connection_error) = state.connection_error {
+            return Err(connection_error);
         }
         let received = state.receive(bytes);
-        received.inspect_err(|broken| state.break_off(*broken))
+        received.inspect_err(|connection_error| state.break_off(*connection_error))
     }
 
     /// The connection has failed, or its peer has closed it: its streams learn it.
-    pub fn fail(&self, broken: Broken) {
-        self.0.state.borrow_mut().break_off(broken);
+    pub fn fail(&self, connection_error: ConnectionError) {
+        self.0.state.borrow_mut().break_off(connection_error);
     }
 
     /// Returns the next event of the connection.
     pub fn next(&self) -> Option<Event> {
-        let news = self.0.state.borrow_mut().news.pop_front()?;
-        Some(match news {
-            News::Priority { stream, value } => Event::Priority { stream, value },
-            News::Request(entry, list) => match entry.cut.get() {
-                Some(Cut::Reset(_)) => Event::TakenBack,
+        let events = self.0.state.borrow_mut().events.pop_front()?;
+        Some(match events {
+            PendingEvent::Priority { stream, value } => Event::Priority { stream, value },
+            PendingEvent::Request(entry, list) => match entry.error.get() {
+                Some(StreamError::Reset(_)) => Event::RequestCanceled,
                 _ => Event::Request(Stream::new(&self.0, entry), list),
             },
         })
@@ -106,7 +106,11 @@ impl Connection {
     ///
     /// # Errors
     /// No more can be begun, or not now.
-    pub fn ask(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<Stream, Cut> {
+    pub fn send_request(
+        &self,
+        write: impl FnOnce(&mut FieldWriter<'_>),
+        ends: bool,
+    ) -> Result<Stream, StreamError> {
         stream::packed(write, |block| {
             self.0.change(|state| {
                 let id = state.next_id()?;
@@ -140,27 +144,27 @@ impl Connection {
     }
 
     /// Why the peer leaves, if it has said that it does.
-    pub fn left(&self) -> Option<Reason> {
+    pub fn received_goaway(&self) -> Option<ErrorCode> {
         self.0.state.borrow().left
     }
 
     /// Tells the peer to begin no more streams. What it has begun goes on; a client is told twice, so that nothing is lost that was on
     /// its way (RFC 9113 section 6.8).
-    pub fn leave(&self) {
+    pub fn send_goaway(&self) {
         self.0.change(State::leave);
     }
 
     /// Ends it now, and all its streams.
-    pub fn close(&self, reason: Reason) {
+    pub fn close(&self, reason: ErrorCode) {
         self.0.change(|state| {
             state.going = Going::Settled;
-            state.break_off(Broken::Ours(reason, ""));
+            state.break_off(ConnectionError::Local(reason, ""));
         });
     }
 
     /// Bytes of heads and data that came so far, as they were packed and without what frames take.
-    pub fn worth(&self) -> u64 {
-        self.0.state.borrow().worth
+    pub fn payload_bytes(&self) -> u64 {
+        self.0.state.borrow().payload_bytes
     }
 
     /// Bytes that are to be written.
@@ -174,9 +178,9 @@ impl Connection {
     /// Fails with the errors of `write`.
     pub fn write(&self, write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
         let mut state = self.0.state.borrow_mut();
-        let was_full = state.out.len() >= state.terms.out_max;
+        let was_full = state.out.len() >= state.config.out_max;
         let taken = state.out.write(write)?;
-        if was_full && state.out.len() < state.terms.out_max {
+        if was_full && state.out.len() < state.config.out_max {
             state.feed();
         }
         Ok(taken)
@@ -200,6 +204,6 @@ impl Connection {
 impl Drop for Connection {
     /// Streams that are left know that nobody drives it any more.
     fn drop(&mut self) {
-        self.fail(Broken::Closed);
+        self.fail(ConnectionError::Closed);
     }
 }

@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 
 use bytes::BytesMut;
 
-use crate::end::Cut;
-use crate::list::List;
+use crate::error::StreamError;
+use crate::field_section::FieldSection;
 
 /// One stream.
 pub(crate) struct Entry {
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     /// True once the owner of the connection has got the stream.
     pub(crate) is_seen: Cell<bool>,
     pub(crate) inbox: RefCell<Inbox>,
-    pub(crate) cut: Cell<Option<Cut>>,
+    pub(crate) error: Cell<Option<StreamError>>,
     pub(crate) came: Call,
     pub(crate) has_room: Call,
     pub(crate) gone: Call,
@@ -54,10 +54,10 @@ pub(crate) enum Half {
 /// Received parts of the message that were not read yet, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    pub(crate) heads: VecDeque<List>,
+    pub(crate) heads: VecDeque<FieldSection>,
     /// Data of any number of frames: what a frame takes here is its content and no more.
     pub(crate) data: BytesMut,
-    pub(crate) trailers: Option<Box<List>>,
+    pub(crate) trailers: Option<Box<FieldSection>>,
 }
 
 impl Inbox {
@@ -82,7 +82,7 @@ impl Entry {
             is_malformed: Cell::new(false),
             is_seen: Cell::new(false),
             inbox: RefCell::default(),
-            cut: Cell::new(None),
+            error: Cell::new(None),
             came: Call::default(),
             has_room: Call::default(),
             gone: Call::default(),
@@ -111,9 +111,9 @@ impl Entry {
     }
 
     /// Ends the stream and wakes every task that waits for it. The first reason is kept.
-    pub(crate) fn end(&self, cut: Cut) {
-        if self.cut.get().is_none() {
-            self.cut.set(Some(cut));
+    pub(crate) fn end(&self, error: StreamError) {
+        if self.error.get().is_none() {
+            self.error.set(Some(error));
         }
         for call in [&self.came, &self.has_room, &self.gone] {
             call.wake();

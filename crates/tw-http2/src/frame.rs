@@ -1,6 +1,6 @@
 //! Frames (RFC 9113 section 4.1): their heads, and those whose payload is a few numbers.
 
-use crate::Reason;
+use crate::ErrorCode;
 
 /// Connection preface of every client (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -81,7 +81,7 @@ fn short(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head.bytes()[..], payload].concat()
 }
 
-pub(crate) fn reset(stream: u32, reason: Reason) -> Vec<u8> {
+pub(crate) fn reset(stream: u32, reason: ErrorCode) -> Vec<u8> {
     short(kind::RST_STREAM, 0, stream, &u32::from(reason).to_be_bytes())
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn window_update(stream: u32, by: u32) -> Vec<u8> {
     short(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes())
 }
 
-pub(crate) fn go_away(last: u32, reason: Reason) -> Vec<u8> {
+pub(crate) fn go_away(last: u32, reason: ErrorCode) -> Vec<u8> {
     let payload = [last.to_be_bytes(), u32::from(reason).to_be_bytes()].concat();
     short(kind::GOAWAY, 0, 0, &payload)
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!             bytes ─► reader ─ frames ─► connection ─┬─ requests, priorities ─► Connection::next
-//!                                        ▲   │        └─ heads, data ─► inbox ─► Stream::poll_came
+//!                                        ▲   │        └─ heads, data ─► inbox ─► Stream::poll_incoming
 //!                           list ─ hpack ┘   │
 //!             bytes ◄─ out ◄─ frames ◄───────┴◄ Stream::send_head, send_data (as the windows have room)
 //! ```
@@ -14,29 +14,29 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod config;
 mod connection;
-mod end;
 mod entry;
+mod error;
+mod error_code;
+mod field_section;
 mod frame;
 mod hpack;
-mod list;
 mod out;
 mod reader;
-mod reason;
 mod receive;
 mod rules;
 mod settings;
 mod state;
 mod stream;
-mod terms;
 #[cfg(test)]
 mod tests;
 
+pub use config::{Config, LIMITS};
 pub use connection::{Connection, Event};
-pub use end::{Broken, Cut};
+pub use error::{ConnectionError, StreamError};
+pub use error_code::ErrorCode;
+pub use field_section::{FieldSection, FieldWriter};
 pub use frame::PREFACE;
-pub use list::{Fields, List};
-pub use reason::Reason;
-pub use rules::{Fault, Pseudo};
-pub use stream::{Came, Stream};
-pub use terms::{LIMITS, Terms};
+pub use rules::{MalformedReason, Pseudo};
+pub use stream::{Incoming, Stream};

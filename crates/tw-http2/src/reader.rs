@@ -2,7 +2,7 @@
 
 use crate::frame::{HEAD_SIZE, Head, PREFACE};
 use crate::settings::End;
-use crate::{Broken, Reason};
+use crate::{ConnectionError, ErrorCode};
 
 /// Position of the reader in the stream of frames.
 #[derive(Debug)]
@@ -44,14 +44,17 @@ impl Reader {
     ///
     /// # Errors
     /// They are not those of a client of HTTP/2.
-    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Broken> {
+    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, ConnectionError> {
         loop {
             match self.stage {
                 Stage::Preface(rest) => {
                     let (some, behind) = bytes.split_at(bytes.len().min(rest));
                     let expected = PREFACE.get(PREFACE.len() - rest..).unwrap_or_default();
                     if !expected.starts_with(some) {
-                        return Err(Broken::Ours(Reason::PROTOCOL_ERROR, "sent invalid http2 preface"));
+                        return Err(ConnectionError::Local(
+                            ErrorCode::PROTOCOL_ERROR,
+                            "sent invalid http2 preface",
+                        ));
                     }
                     *bytes = behind;
                     match rest - some.len() {
@@ -105,7 +108,7 @@ mod tests {
     use crate::frame::kind;
 
     /// Reads everything in pieces of this size.
-    fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, Broken> {
+    fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, ConnectionError> {
         let (mut reader, mut frames) = (Reader::new(End::Server), Vec::<(Head, Vec<u8>)>::new());
         for mut bytes in all.chunks(size) {
             while let Some(piece) = reader.next(&mut bytes)? {

@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::connection::Shared;
-use crate::end::Cut;
 use crate::entry::{Entry, Half};
-use crate::list::{Fields, List};
+use crate::error::StreamError;
+use crate::field_section::{FieldSection, FieldWriter};
 use crate::settings::End;
-use crate::{Broken, Reason};
+use crate::{ConnectionError, ErrorCode};
 
 /// A packed list of fields that became longer is not kept for the next one.
 const BLOCK_KEPT_MAX: usize = 16 << 10;
@@ -28,13 +28,13 @@ pub struct Stream {
 
 /// Something that came on a stream.
 #[derive(Debug)]
-pub enum Came {
+pub enum Incoming {
     /// A head of a response: those in front of it (1xx), too.
-    Head(List),
+    Head(FieldSection),
     /// Some of the content.
     Data(Bytes),
     /// Fields at the end.
-    Trailers(Box<List>),
+    Trailers(Box<FieldSection>),
 }
 
 impl Stream {
@@ -52,7 +52,7 @@ impl Stream {
     ///
     /// # Errors
     /// The stream has ended.
-    pub fn send_head(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<(), Cut> {
+    pub fn send_head(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<(), StreamError> {
         self.can_send()?;
         packed(write, |block| self.shared.change(|state| state.send_block(&self.entry, block, ends)));
         Ok(())
@@ -62,22 +62,24 @@ impl Stream {
     ///
     /// # Errors
     /// The stream has ended.
-    pub fn send_data(&self, bytes: Bytes, ends: bool) -> Result<(), Cut> {
+    pub fn send_data(&self, bytes: Bytes, ends: bool) -> Result<(), StreamError> {
         self.can_send()?;
         self.shared.change(|state| state.send_data(&self.entry, bytes, ends));
         Ok(())
     }
 
-    fn can_send(&self) -> Result<(), Cut> {
-        match self.entry.cut.get() {
-            Some(cut) => Err(cut),
-            None if self.entry.outgoing.get() == Half::Ended => Err(Cut::Ours(Reason::NO_ERROR, "")),
+    fn can_send(&self) -> Result<(), StreamError> {
+        match self.entry.error.get() {
+            Some(error) => Err(error),
+            None if self.entry.outgoing.get() == Half::Ended => {
+                Err(StreamError::Local(ErrorCode::NO_ERROR, ""))
+            }
             None => Ok(()),
         }
     }
 
     /// Bytes of data that it may send now, at most `want`.
-    pub fn room(&self, want: usize) -> usize {
+    pub fn send_capacity(&self, want: usize) -> usize {
         if self.can_send().is_err() {
             return 0;
         }
@@ -85,9 +87,9 @@ impl Stream {
     }
 
     /// Ready when it may send data, with how much.
-    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<usize, Cut>> {
-        if let Err(cut) = self.can_send() {
-            return Poll::Ready(Err(cut));
+    pub fn poll_send_capacity(&self, cx: &Context<'_>) -> Poll<Result<usize, StreamError>> {
+        if let Err(error) = self.can_send() {
+            return Poll::Ready(Err(error));
         }
         let mut state = self.shared.state.borrow_mut();
         match state.room(&self.entry) {
@@ -106,7 +108,7 @@ impl Stream {
     }
 
     /// Ends it at once.
-    pub fn reset(&self, reason: Reason) {
+    pub fn reset(&self, reason: ErrorCode) {
         self.shared.change(|state| state.reset(&self.entry, reason));
     }
 
@@ -122,22 +124,22 @@ impl Stream {
 
     /// Ready with the next that came; `None` at the end. What came before the stream was cut is given first; a message that had
     /// ended by then is complete.
-    pub fn poll_came(&self, cx: &Context<'_>) -> Poll<Result<Option<Came>, Cut>> {
+    pub fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
         let mut inbox = self.entry.inbox.borrow_mut();
         if let Some(head) = inbox.heads.pop_front() {
-            return Poll::Ready(Ok(Some(Came::Head(head))));
+            return Poll::Ready(Ok(Some(Incoming::Head(head))));
         }
         if !inbox.data.is_empty() {
-            return Poll::Ready(Ok(Some(Came::Data(inbox.data.split().freeze()))));
+            return Poll::Ready(Ok(Some(Incoming::Data(inbox.data.split().freeze()))));
         }
         if let Some(trailers) = inbox.trailers.take() {
-            return Poll::Ready(Ok(Some(Came::Trailers(trailers))));
+            return Poll::Ready(Ok(Some(Incoming::Trailers(trailers))));
         }
         if self.entry.incoming.get() == Half::Ended {
             return Poll::Ready(Ok(None));
         }
-        match self.entry.cut.get() {
-            Some(cut) => Poll::Ready(Err(cut)),
+        match self.entry.error.get() {
+            Some(error) => Poll::Ready(Err(error)),
             None => {
                 self.entry.came.wait(cx);
                 Poll::Pending
@@ -158,9 +160,9 @@ impl Stream {
     }
 
     /// The peer may send so many bytes at least before some are used up.
-    pub fn widen(&self, to: u32) {
+    pub fn raise_window(&self, to: u32) {
         if to > self.entry.window.get() {
-            self.shared.change(|state| state.widen(&self.entry, to));
+            self.shared.change(|state| state.raise_window(&self.entry, to));
         }
     }
 
@@ -175,13 +177,15 @@ impl Stream {
     }
 
     /// Ready when the stream was cut: its peer has reset it, or its connection has ended.
-    pub fn poll_cut(&self, cx: &Context<'_>) -> Poll<Cut> {
-        match self.entry.cut.get() {
-            Some(cut) => Poll::Ready(cut),
+    pub fn poll_error(&self, cx: &Context<'_>) -> Poll<StreamError> {
+        match self.entry.error.get() {
+            Some(error) => Poll::Ready(error),
             None => {
                 // One whose directions have both ended is known to nobody but its owner.
-                if let Some(broken) = self.shared.broken().filter(|_| self.entry.is_over()) {
-                    return Poll::Ready(Cut::Broken(broken));
+                if let Some(connection_error) =
+                    self.shared.connection_error().filter(|_| self.entry.is_over())
+                {
+                    return Poll::Ready(StreamError::Connection(connection_error));
                 }
                 self.entry.gone.wait(cx);
                 Poll::Pending
@@ -193,13 +197,13 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let held = self.entry.held.take();
-        let is_left = self.entry.cut.get().is_none() && !self.entry.is_over();
+        let is_left = self.entry.error.get().is_none() && !self.entry.is_over();
         if held == 0 && !is_left {
             return;
         }
         self.shared.change(|state| {
             let has_said_all = self.entry.outgoing.get() == Half::Ended && state.end == End::Server;
-            let reason = if has_said_all { Reason::NO_ERROR } else { Reason::CANCEL };
+            let reason = if has_said_all { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
             state.reset(&self.entry, reason);
             state.release(held);
         });
@@ -207,9 +211,9 @@ impl Drop for Stream {
 }
 
 /// Has `write` say a list of fields, and `send` take it packed.
-pub(crate) fn packed<T>(write: impl FnOnce(&mut Fields<'_>), send: impl FnOnce(&[u8]) -> T) -> T {
+pub(crate) fn packed<T>(write: impl FnOnce(&mut FieldWriter<'_>), send: impl FnOnce(&[u8]) -> T) -> T {
     let mut block = BLOCK.take();
-    write(&mut Fields::new(&mut block));
+    write(&mut FieldWriter::new(&mut block));
     let sent = send(&block);
     if block.capacity() <= BLOCK_KEPT_MAX {
         block.clear();
@@ -219,7 +223,7 @@ pub(crate) fn packed<T>(write: impl FnOnce(&mut Fields<'_>), send: impl FnOnce(&
 }
 
 impl Shared {
-    fn broken(&self) -> Option<Broken> {
-        self.state.borrow().broken
+    fn connection_error(&self) -> Option<ConnectionError> {
+        self.state.borrow().connection_error
     }
 }

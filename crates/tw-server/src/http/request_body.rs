@@ -17,7 +17,7 @@ use tw_base::Limit;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
 use tw_http::Framing;
 use tw_http::chunked::ChunkError;
-use tw_http2::Fault;
+use tw_http2::MalformedReason;
 use tw_log::{Level, Text};
 
 use super::body_buffer::{BodyBuffer, Naming, Reader, Room};
@@ -100,7 +100,7 @@ pub enum InputError {
     /// It has more bytes than were announced.
     TooLong,
     /// What follows it breaks the rules of the protocol.
-    Trailers(Fault),
+    Trailers(MalformedReason),
     /// The client closed its side before the end.
     Closed,
     /// Nothing came in time.

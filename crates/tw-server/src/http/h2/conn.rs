@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use tw_core::event_loop::{BULK_MIN, BodySize, BulkTurn, SCRATCH_SIZE};
-use tw_http2::{Broken, Connection};
+use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
 use tw_rt::watch;
 
@@ -115,7 +115,7 @@ impl Conn {
 
     /// What the client does that nobody needs to bear.
     pub(super) fn abuse(&self) -> Option<Abuse> {
-        if self.moved() / FLOOD_FACTOR > self.frames.worth() + self.worth.get() + FLOOD_ALLOWANCE {
+        if self.moved() / FLOOD_FACTOR > self.frames.payload_bytes() + self.worth.get() + FLOOD_ALLOWANCE {
             return Some(Abuse::Flood);
         }
         (self.resets.get() > self.answered.get() + RESETS_MAX).then_some(Abuse::Resets)
@@ -187,7 +187,7 @@ impl Conn {
     ///
     /// # Errors
     /// Why nothing more will come. All streams have learnt it.
-    pub(super) fn poll_in(&self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(super) fn poll_in(&self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         if self.frames.out_len() >= OUT_MAX {
             match self.poll_out(cx) {
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(self.failed(e.into()))),
@@ -215,7 +215,7 @@ impl Conn {
             let mut scratch = self.client.home.buffers.scratch.borrow_mut();
             let room = scratch.get_mut(..want).unwrap_or_default();
             match self.transport.try_read_into(room) {
-                Ok(0) => return Poll::Ready(Err(self.failed(Broken::Closed))),
+                Ok(0) => return Poll::Ready(Err(self.failed(ConnectionError::Closed))),
                 Ok(n) => {
                     self.read.set((turn, had + n));
                     self.came.set(self.came.get() + n as u64);
@@ -224,7 +224,7 @@ impl Conn {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 // It has ended TLS without a word.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Poll::Ready(Err(self.failed(Broken::Closed)));
+                    return Poll::Ready(Err(self.failed(ConnectionError::Closed)));
                 }
                 Err(e) => return Poll::Ready(Err(self.failed(e.into()))),
             }
@@ -235,7 +235,7 @@ impl Conn {
         }
     }
 
-    fn failed(&self, why: Broken) -> Broken {
+    fn failed(&self, why: ConnectionError) -> ConnectionError {
         self.frames.fail(why);
         why
     }

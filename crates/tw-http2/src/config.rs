@@ -4,7 +4,7 @@ use tw_base::Limit;
 
 /// Settings that this end announces to its peer, and limits of its own.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct Config {
     /// Streams that the peer may have open at once. A client says none, because its peer begins none.
     pub streams_max: u32,
     /// Bytes of one body that the peer may send before some are used up.
@@ -32,7 +32,7 @@ pub(crate) const LOST_MAX: usize = 256;
 /// Bytes of the value of a `PRIORITY_UPDATE`: its members take a few. What is longer says nothing.
 pub(crate) const PRIORITY_MAX: usize = 64;
 
-/// Limits of a connection besides its [`Terms`].
+/// Limits of a connection besides its [`Config`].
 pub const LIMITS: &[Limit] = &[
     Limit::count(
         "RESETS_UNSEEN_MAX",
@@ -72,7 +72,7 @@ pub const LIMITS: &[Limit] = &[
     ),
 ];
 
-impl Terms {
+impl Config {
     /// Bytes of the frames of one list of fields.
     pub(crate) fn block_max(&self) -> usize {
         (self.list_max as usize).saturating_mul(BLOCK_FACTOR).max(BLOCK_USUAL)
