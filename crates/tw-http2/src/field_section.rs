@@ -1,4 +1,4 @@
-//! Lists of fields: as they came, and as they are written.
+//! Field sections, received and written.
 
 use std::ops::ControlFlow;
 
@@ -7,22 +7,22 @@ use crate::rules::{self, MalformedReason, Message, Pseudo};
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Bytes and fields of a usual list.
+/// Usual number of bytes and fields of a section, for allocation.
 const BYTES_USUAL: usize = 512;
 const FIELDS_USUAL: usize = 16;
 
-/// A list of fields as it came.
+/// Received field section.
 #[derive(Debug, Default)]
 pub struct FieldSection {
     bytes: Vec<u8>,
     fields: Vec<Span>,
     pseudo: [Option<Span>; Pseudo::COUNT],
     malformed: Option<MalformedReason>,
-    /// As its limit counts.
+    /// Size as `SETTINGS_MAX_HEADER_LIST_SIZE` counts it.
     size: usize,
     /// Bytes of names and values, pseudo-fields included.
     text_len: usize,
-    /// Bytes of the longest name or value that stands in the block, as it is packed.
+    /// Size of the longest encoded name or value, in bytes.
     longest: usize,
     is_truncated: bool,
     block_len: usize,
@@ -38,7 +38,7 @@ struct Span {
 }
 
 impl FieldSection {
-    /// One whose fields came in so many bytes of frames, and with which the message ends or does not.
+    /// Creates an empty section that came in `block_len` bytes of frames; `ends` tells that the message ends with it.
     pub(crate) fn new(block_len: usize, ends: bool) -> Self {
         Self {
             bytes: Vec::with_capacity(BYTES_USUAL),
@@ -49,7 +49,7 @@ impl FieldSection {
         }
     }
 
-    /// Takes a field. Whether there is room for more.
+    /// Appends a field. Breaks if the section has become too large.
     pub(crate) fn push(
         &mut self,
         name: &[u8],
@@ -90,7 +90,7 @@ impl FieldSection {
         Ok(())
     }
 
-    /// Judges the whole, when all of it is there. `longest` is what the decoder says of the block.
+    /// Checks the complete section. `longest` is the decoder's count for the block.
     pub(crate) fn finish(&mut self, message: Message, longest: usize) {
         self.longest = longest;
         if self.malformed.is_none() && !self.is_truncated {
@@ -142,7 +142,7 @@ impl FieldSection {
         self.text_len
     }
 
-    /// Bytes of the longest name or value as it was packed; what stood in a table does not count.
+    /// Size of the longest encoded name or value, in bytes; entries of a table do not count.
     pub fn longest(&self) -> usize {
         self.longest
     }
@@ -157,7 +157,7 @@ impl FieldSection {
         self.is_truncated
     }
 
-    /// Bytes of it as it was packed.
+    /// Size of the encoded section, in bytes.
     pub fn block_len(&self) -> usize {
         self.block_len
     }
@@ -168,7 +168,7 @@ impl FieldSection {
     }
 }
 
-/// Buffer to which a list of fields is written.
+/// Writer of a field section.
 pub struct FieldWriter<'a> {
     block: &'a mut Vec<u8>,
     size: usize,
@@ -179,7 +179,7 @@ impl<'a> FieldWriter<'a> {
         Self { block, size: 0 }
     }
 
-    /// Appends a field. Pseudo-fields go first; capitals of a name become small.
+    /// Appends a field. Pseudo-fields go first; the name is written in lower case.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.size += name.len() + value.len();
         encode::field(self.block, name, value);
@@ -190,7 +190,7 @@ impl<'a> FieldWriter<'a> {
         encode::status(self.block, status);
     }
 
-    /// Bytes of names and values so far, that of the status not counted.
+    /// Number of bytes of names and values so far, without the status.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_judged() {
+    fn malformed_requests() {
         for (fields, malformed) in [
             ("", MalformedReason::NoPseudo(Pseudo::Method)),
             (":method:GET\n", MalformedReason::NoPseudo(Pseudo::Scheme)),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_judged() {
+    fn malformed_fields() {
         for (field, malformed) in [
             ("X-Capital:1\n", Some(MalformedReason::InvalidName)),
             ("x y:1\n", Some(MalformedReason::InvalidName)),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_and_trailers_are_judged() {
+    fn malformed_responses_and_trailers() {
         for (message, ends, fields, malformed) in [
             (Message::Response, false, ":status:200\n", None),
             (Message::Response, false, "", Some(MalformedReason::NoPseudo(Pseudo::Status))),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_an_end() {
+    fn section_size_is_limited() {
         let mut list = FieldSection::new(0, true);
         let mut taken = 0;
         while list.push(b"name", b"value", Message::Trailers, 1000).is_continue() {

@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113) without I/O and without a clock, for one thread: either end of a connection takes what its peer has sent and
-//! says what is to be written, and each message has a [`Stream`] of its own.
+//! HTTP/2 (RFC 9113) without I/O and without a clock, for one thread. Either end of a connection takes received bytes
+//! and returns bytes to write, and each message has a [`Stream`] of its own.
 //!
 //! ```text
 //!             bytes ─► reader ─ frames ─► connection ─┬─ requests, priorities ─► Connection::next
@@ -7,8 +7,8 @@
 //!                           list ─ hpack ┘   │
 //!             bytes ◄─ out ◄─ frames ◄───────┴◄ Stream::send_head, send_data (as the windows have room)
 //! ```
-//! Nothing of a frame is kept but the pieces that somebody waits for: data goes on as it comes, however large its frame, and an idle
-//! connection has no buffer. What is sent is shared with whoever made it until the socket has taken it.
+//! Of a frame only the parts are kept that have not been read: data is passed on as it arrives, however large its
+//! frame, and an idle connection has no buffer. Sent data is shared with its producer until the socket has taken it.
 //!
 //! No input of a peer can cause a panic: `indexing_slicing` is denied, and a fuzz target covers all of it.
 

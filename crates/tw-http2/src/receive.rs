@@ -27,17 +27,17 @@ pub(crate) struct Frame {
     head: Option<Head>,
     /// Bytes of its payload that came.
     at: usize,
-    /// Bytes of padding at its end.
+    /// Number of padding bytes at its end.
     padding: usize,
-    /// The beginning of a short payload.
+    /// Beginning of a short payload.
     short: Vec<u8>,
-    /// The stream that its data is for, if anybody wants it.
+    /// Stream that gets its data, if it still wants any.
     target: Option<Rc<Entry>>,
-    /// A list of fields of which not all frames came.
+    /// Field section of which not all frames have arrived.
     block: Option<Block>,
 }
 
-/// A list of fields on its way.
+/// Field section in progress.
 struct Block {
     stream: u32,
     ends: bool,
@@ -63,7 +63,7 @@ impl Frame {
 }
 
 impl State {
-    /// Takes bytes of the peer.
+    /// Processes received bytes.
     pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> Result<(), ConnectionError> {
         self.unseen = 0;
         while let Some(piece) = self.reader.next(&mut bytes)? {
@@ -85,7 +85,7 @@ impl State {
         Ok(())
     }
 
-    /// Judges a frame by its head.
+    /// Checks a frame by its header.
     fn begin_frame(&mut self, head: Head) -> Result<(), ConnectionError> {
         // As nginx: a client may have nothing to say of settings.
         if !self.has_settings && self.end == End::Client && head.kind != kind::SETTINGS {
@@ -106,7 +106,7 @@ impl State {
             kind::HEADERS => self.begin_headers(head),
             kind::CONTINUATION => match &self.frame.block {
                 None => Err(wrong("sent unexpected CONTINUATION frame")),
-                Some(block) => self.judge_block(block.came + head.len),
+                Some(block) => self.check_block_size(block.came + head.len),
             },
             kind::PRIORITY if of_connection => Err(wrong("sent PRIORITY frame with incorrect identifier")),
             kind::PRIORITY if head.len != PRIORITY_SIZE => {
@@ -178,7 +178,7 @@ impl State {
         done
     }
 
-    /// A frame with a short payload, all of which is there.
+    /// Processes a frame with a short payload, which is complete.
     fn short(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
         let number = |at: usize| {
             let bytes = payload.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
@@ -329,7 +329,7 @@ impl State {
         Ok(())
     }
 
-    /// The peer has said all it will say on a stream.
+    /// Ends the peer's direction of a stream.
     fn ended(&mut self, entry: &Entry) {
         entry.close_incoming();
         entry.came.wake();
@@ -349,21 +349,21 @@ impl State {
         if !is_known {
             return Err(wrong("sent HEADERS frame with incorrect identifier"));
         }
-        self.judge_block(head.len)?;
+        self.check_block_size(head.len)?;
         let ends = head.has(flag::END_STREAM);
         let stream = head.stream;
         self.frame.block = Some(Block { stream, ends, bytes: Vec::new(), came: 0, is_circular: false });
         Ok(())
     }
 
-    fn judge_block(&self, len: usize) -> Result<(), ConnectionError> {
+    fn check_block_size(&self, len: usize) -> Result<(), ConnectionError> {
         if len > self.config.block_max() {
             return Err(ConnectionError::Local(ErrorCode::ENHANCE_YOUR_CALM, "sent too large header block"));
         }
         Ok(())
     }
 
-    /// A frame of a list of fields.
+    /// Processes a frame of a field section.
     fn block(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), ConnectionError> {
         let Some(mut block) = self.frame.block.take() else { return Ok(()) };
         // What came of this frame before is at the end.
@@ -393,7 +393,7 @@ impl State {
         Ok(())
     }
 
-    /// A list of fields that is complete.
+    /// Processes a complete field section.
     fn list(&mut self, block: &Block, fields: &[u8]) -> Result<(), ConnectionError> {
         let id = block.stream;
         let known = self.streams.get(&id).cloned();
@@ -453,7 +453,7 @@ impl State {
         Ok(())
     }
 
-    /// A list of fields of a stream that there is: a head of a response, or trailers.
+    /// Processes a field section of an open stream: the header section of a response, or trailers.
     fn list_of(&mut self, entry: &Entry, list: FieldSection) -> Result<(), ConnectionError> {
         let ends = list.ends();
         match entry.incoming.get() {
@@ -496,7 +496,7 @@ impl State {
         Ok(())
     }
 
-    /// The peer has reset a stream.
+    /// Processes `RST_STREAM`.
     fn on_rst_stream(&mut self, id: u32, reason: ErrorCode) -> Result<(), ConnectionError> {
         let Some(entry) = self.streams.get(&id).cloned() else { return Ok(()) };
         self.fail_stream(&entry, StreamError::Reset(reason));
@@ -555,7 +555,7 @@ impl State {
         Ok(())
     }
 
-    /// The peer has taken over our settings: windows are what they say.
+    /// Processes the acknowledgement of this end's settings: its windows are in force.
     fn acknowledged(&mut self) -> Result<(), ConnectionError> {
         if !std::mem::replace(&mut self.is_acknowledged, true) {
             let too_much = i64::from(WINDOW_USUAL.saturating_sub(self.config.window));
@@ -566,7 +566,7 @@ impl State {
         Ok(())
     }
 
-    /// The peer begins no more streams, and has looked at those of this end up to `last`.
+    /// Processes `GOAWAY`: the peer has processed streams of this end up to `last`.
     fn leaves(&mut self, last: u32, reason: ErrorCode) {
         self.left = Some(reason);
         if self.end == End::Client {
@@ -613,7 +613,7 @@ impl State {
     }
 }
 
-/// The fields in a `HEADERS` frame, without padding and priority; and the stream that its own is said to depend on.
+/// Returns the field block of a `HEADERS` frame without padding and priority, and the stream that its own depends on.
 fn stripped(head: Head, payload: &[u8]) -> Result<(&[u8], Option<u32>), ConnectionError> {
     if head.kind != kind::HEADERS {
         return Ok((payload, None));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A field that tells what stands in the first line of HTTP/1.1.
+/// Pseudo-header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pseudo {
     /// `:method`
@@ -46,7 +46,7 @@ impl Pseudo {
     }
 }
 
-/// Kinds of messages that a list of fields begins or ends.
+/// Kinds of messages of a field section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     Request,
@@ -54,26 +54,26 @@ pub(crate) enum Message {
     Trailers,
 }
 
-/// Errors of a list of fields. Their text reads well after "client" or "upstream".
+/// Reasons for which a message is malformed. The text follows "client" or "upstream".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MalformedReason {
-    /// A pseudo-field that nobody knows here.
+    /// Unknown pseudo-field.
     UnknownPseudo,
-    /// A pseudo-field behind other fields.
+    /// Pseudo-field behind other fields.
     PseudoBehind,
-    /// A pseudo-field that came twice.
+    /// Duplicate pseudo-field.
     PseudoTwice(Pseudo),
-    /// A pseudo-field that is missing.
+    /// Missing pseudo-field.
     NoPseudo(Pseudo),
-    /// A pseudo-field that is empty, or cannot be what it says.
+    /// Pseudo-field with an empty or invalid value.
     InvalidPseudo(Pseudo),
-    /// No name, or a character in it that no name has.
+    /// Empty name, or an invalid character in a name.
     InvalidName,
     /// A line end or NUL in a value.
     InvalidValue,
-    /// A field that is about the connection.
+    /// Connection-specific field.
     OfConnection,
-    /// Trailers that are not the end.
+    /// Trailers without `END_STREAM`.
     TrailersNotLast,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn pseudo(name: &[u8], message: Message) -> Result<Option<Pseudo>, Ma
 }
 
 // DIFF(nginx): bytes above ASCII are none of a name (RFC 9113 section 8.2.1).
-/// Judges one field that is no pseudo-field. Other characters that no name should have are the matter of whoever reads it.
+/// Checks a field that is no pseudo-field. Other unusual characters in names are left to the reader of the field.
 pub(crate) fn field(name: &[u8], value: &[u8]) -> Result<(), MalformedReason> {
     let is_bad = |byte: &u8| matches!(byte, 0..=b' ' | b'A'..=b'Z' | b':' | 0x7f..);
     if name.is_empty() || name.iter().any(is_bad) {
@@ -124,13 +124,13 @@ pub(crate) fn field(name: &[u8], value: &[u8]) -> Result<(), MalformedReason> {
     }
 }
 
-/// Judges the value of any field.
+/// Checks the value of any field.
 pub(crate) fn value(value: &[u8]) -> Result<(), MalformedReason> {
     let is_bad = |byte: &u8| matches!(byte, 0 | b'\r' | b'\n');
     if value.iter().any(is_bad) { Err(MalformedReason::InvalidValue) } else { Ok(()) }
 }
 
-/// Judges the pseudo-fields together.
+/// Checks the pseudo-fields together.
 pub(crate) fn all<'a>(
     message: Message,
     get: impl Fn(Pseudo) -> Option<&'a [u8]>,

@@ -1,4 +1,4 @@
-//! Settings (RFC 9113 section 6.5): what ours say, and what those of the peer mean.
+//! Settings (RFC 9113 section 6.5) of this end and of the peer.
 
 use crate::config::Config;
 use crate::frame::{PAYLOAD_MAX, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL};
@@ -15,7 +15,7 @@ const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// RFC 9218 section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// The table of fields that the peer may keep here (RFC 7541): the size that everybody begins with.
+/// Default size of the dynamic table (RFC 7541), which this end announces.
 pub(crate) const TABLE_SIZE: usize = 4096;
 
 /// The two ends of a connection.
@@ -26,8 +26,8 @@ pub(crate) enum End {
 }
 
 // DIFF(nginx): frames of clients are not larger than 16 KiB.
-/// Bytes of one payload that this end takes. Data goes on as it comes, so that large frames of a server that was chosen by the
-/// configuration take no memory; a client is held to the size that everybody begins with, because it may be anybody.
+/// Largest payload that this end accepts, in bytes. Data is passed on as it arrives, so large frames of a configured
+/// server take no memory; a client is held to the default size, because it may be any client.
 pub(crate) fn payload_max(end: End) -> usize {
     match end {
         End::Server => PAYLOAD_USUAL,
@@ -56,11 +56,11 @@ pub(crate) fn ours(end: End, config: &Config) -> Vec<(u16, u32)> {
 /// Settings of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
-    /// Bytes of one payload.
+    /// Largest payload of a frame, in bytes.
     pub(crate) payload_max: usize,
     /// Initial window for the bodies of streams, in bytes.
     pub(crate) window: u32,
-    /// Streams that it lets us have open.
+    /// Largest number of streams that this end may have open.
     pub(crate) streams_max: u32,
 }
 
@@ -74,7 +74,7 @@ impl Default for Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
-    /// Windows of all streams, by so much.
+    /// Difference to the windows of all streams.
     Windows(i64),
     /// Its table of fields is smaller than the usual one.
     SmallTable,
@@ -83,7 +83,7 @@ pub(crate) enum Change {
 }
 
 impl Peer {
-    /// Takes over one setting.
+    /// Applies one setting.
     pub(crate) fn take(&mut self, end: End, setting: [u8; 6]) -> Result<Change, ConnectionError> {
         let [a, b, value @ ..] = setting;
         let value = u32::from_be_bytes(value);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_settings_mean() {
+    fn settings_are_applied() {
         let mut peer = Peer::default();
         let mut take = |which, value| peer.take(End::Server, setting(which, value));
         assert_eq!(take(HEADER_TABLE_SIZE, 65_536), Ok(Change::Nothing));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_settings_cannot_say() {
+    fn invalid_settings_are_refused() {
         for (end, which, value, reason) in [
             (End::Server, ENABLE_PUSH, 2, ErrorCode::PROTOCOL_ERROR),
             (End::Client, ENABLE_PUSH, 1, ErrorCode::PROTOCOL_ERROR),

@@ -56,31 +56,31 @@ pub(crate) struct State {
     pub(crate) table_changed: bool,
     pub(crate) streams: HashMap<u32, Rc<Entry>>,
     pub(crate) events: VecDeque<PendingEvent>,
-    /// The last stream that the peer has begun and that was looked at.
+    /// Latest stream of the peer that was processed.
     pub(crate) last: u32,
-    /// The last one that it has begun at all.
+    /// Latest stream that the peer has opened.
     pub(crate) known: u32,
-    /// The next one that this end begins.
+    /// Next stream that this end opens.
     next: u32,
-    /// Streams that have ended here before they had there.
+    /// Streams that have ended at this end first.
     pub(crate) lost: VecDeque<u32>,
-    /// Bytes that the peer lets this end send in all.
+    /// Send window of the connection, in bytes.
     pub(crate) room: i64,
-    /// Somebody waits for room that not only its own window has to give.
+    /// True if a stream waits for capacity that other streams share.
     pub(crate) is_starved: bool,
-    /// Bytes that the peer may still send in all.
+    /// Receive window of the connection, in bytes.
     pub(crate) credit: i64,
-    /// Bytes that were used up and that it was not told of.
+    /// Consumed bytes that no `WINDOW_UPDATE` has announced yet.
     released: u32,
     pub(crate) going: Going,
-    /// Why the peer leaves.
+    /// Error code of the peer's `GOAWAY`.
     pub(crate) left: Option<ErrorCode>,
     pub(crate) connection_error: Option<ConnectionError>,
-    /// Streams that this end has reset for what was wrong with them.
+    /// Number of streams that this end has reset for errors of the peer.
     errors: usize,
-    /// Bytes of lists of fields and of data that came.
+    /// Number of received bytes of field blocks and data.
     pub(crate) payload_bytes: u64,
-    /// Requests that were reset before their owner knew of them.
+    /// Number of requests that were reset before their owner got them.
     pub(crate) unseen: usize,
 }
 
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// A stream begins, of this number.
+    /// Opens a stream.
     pub(crate) fn begin(&mut self, id: u32) -> Rc<Entry> {
         let window = self.config.window;
         // Until it has taken over our settings, the peer may take windows to be as usual.
@@ -135,7 +135,7 @@ impl State {
         entry
     }
 
-    /// The number of a stream that this end may begin.
+    /// Returns the identifier of the next stream of this end.
     pub(crate) fn next_id(&mut self) -> Result<u32, StreamError> {
         if let Some(connection_error) = self.connection_error {
             return Err(StreamError::Connection(connection_error));
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Ends a stream. What it still holds of the window of the connection is its owner's to give back.
+    /// Fails a stream. Its owner gives back what it holds of the connection's window.
     pub(crate) fn fail_stream(&mut self, entry: &Entry, error: StreamError) {
         self.streams.remove(&entry.id);
         if entry.incoming.get() != Half::Ended && !matches!(error, StreamError::Reset(_)) {
@@ -179,7 +179,7 @@ impl State {
         entry.end(error);
     }
 
-    /// A stream has ended here, and the peer need not know yet.
+    /// Remembers a stream that has ended here and of which the peer may not know yet.
     pub(crate) fn lose(&mut self, id: u32) {
         if self.lost.len() >= LOST_MAX {
             self.lost.pop_front();
@@ -204,8 +204,8 @@ impl State {
         }
     }
 
-    /// Resets a stream because of the message that came, even if it has ended both ways: the answer comes before (RFC 9113
-    /// section 8.1.1).
+    /// Resets a stream because of a malformed message, even if it has ended both ways: the response is sent before
+    /// (RFC 9113 section 8.1.1).
     pub(crate) fn reset_malformed(&mut self, entry: &Entry) {
         if entry.is_over() && entry.error.get().is_none() && self.connection_error.is_none() {
             self.out.copy(&frame::reset(entry.id, ErrorCode::PROTOCOL_ERROR));
@@ -215,7 +215,7 @@ impl State {
         }
     }
 
-    /// Resets a stream for what is wrong with it. There may be so many.
+    /// Resets a stream for an error of the peer; there is a limit on them.
     pub(crate) fn stream_error(
         &mut self,
         id: u32,
@@ -236,7 +236,7 @@ impl State {
         Ok(())
     }
 
-    /// Nothing more is said on the connection.
+    /// Closes the connection.
     pub(crate) fn break_off(&mut self, connection_error: ConnectionError) {
         if self.connection_error.is_some() {
             return;
@@ -251,7 +251,7 @@ impl State {
         }
     }
 
-    /// Tells the peer to begin no more streams.
+    /// Sends `GOAWAY`.
     pub(crate) fn leave(&mut self) {
         if self.connection_error.is_some() || self.going != Going::No {
             return;
@@ -269,7 +269,7 @@ impl State {
         }
     }
 
-    /// Bytes of data were used up, or are nobody's: the peer may send as many on other streams.
+    /// Releases bytes of the connection's receive window.
     pub(crate) fn release(&mut self, bytes: usize) {
         // They are within a window.
         self.released = self.released.saturating_add(bytes as u32);
@@ -295,7 +295,7 @@ impl State {
         }
     }
 
-    /// The window of a stream becomes at least so large.
+    /// Raises the receive window of a stream.
     pub(crate) fn raise_window(&mut self, entry: &Entry, to: u32) {
         let to = i64::from(to).min(WINDOW_MAX) as u32;
         let by = to.saturating_sub(entry.window.get());
@@ -307,7 +307,7 @@ impl State {
         self.out.copy(&frame::window_update(entry.id, by));
     }
 
-    /// Bytes of data that a stream may send now.
+    /// Number of bytes of data that a stream may send now.
     pub(crate) fn room(&self, entry: &Entry) -> usize {
         let windows = usize::try_from(entry.room.get().min(self.room)).unwrap_or(0);
         windows.min(self.config.out_max.saturating_sub(self.out.len()))
@@ -320,7 +320,7 @@ impl State {
         }
     }
 
-    /// Sends a list of fields that was packed into `block`.
+    /// Sends a field section that is encoded in `block`.
     pub(crate) fn send_block(&mut self, entry: &Entry, block: &[u8], ends: bool) {
         let mut update = Vec::new();
         if std::mem::take(&mut self.table_changed) {
@@ -346,7 +346,7 @@ impl State {
         self.has_sent(entry, ends);
     }
 
-    /// Sends data, for which there is room.
+    /// Sends data within the capacity.
     pub(crate) fn send_data(&mut self, entry: &Entry, mut bytes: Bytes, ends: bool) {
         let len = bytes.len() as i64;
         debug_assert!(len <= entry.room.get().min(self.room).max(0), "more data than there is room for");
@@ -373,7 +373,7 @@ impl State {
         }
     }
 
-    /// Gives back the memory that nothing is in.
+    /// Frees unused memory.
     pub(crate) fn shrink(&mut self) {
         self.out.shrink();
         self.streams.shrink_to_fit();

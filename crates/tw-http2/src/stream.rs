@@ -1,4 +1,4 @@
-//! One stream: what its owner says and hears.
+//! One stream, as its owner sends and receives on it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,27 +13,27 @@ use crate::field_section::{FieldSection, FieldWriter};
 use crate::settings::End;
 use crate::{ConnectionError, ErrorCode};
 
-/// A packed list of fields that became longer is not kept for the next one.
+/// Size from which the buffer of an encoded field section is not kept for the next one.
 const BLOCK_KEPT_MAX: usize = 16 << 10;
 
 thread_local! {
     static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One stream. Dropped before its end it is reset.
+/// One stream. Dropping it before its end resets it.
 pub struct Stream {
     shared: Rc<Shared>,
     entry: Rc<Entry>,
 }
 
-/// Something that came on a stream.
+/// Received part of a message.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A head of a response: those in front of it (1xx), too.
+    /// Header section of a response, interim ones (1xx) included.
     Head(FieldSection),
-    /// Some of the content.
+    /// Part of the content.
     Data(Bytes),
-    /// Fields at the end.
+    /// Trailer section.
     Trailers(Box<FieldSection>),
 }
 
@@ -43,12 +43,13 @@ impl Stream {
         Self { shared: shared.clone(), entry }
     }
 
-    /// Its number.
+    /// Stream identifier.
     pub fn id(&self) -> u32 {
         self.entry.id
     }
 
-    /// Sends a head, a head in front of it (1xx) or trailers: `write` says the fields. Its message ends with it or does not.
+    /// Sends a header section, an interim one (1xx) or trailers. `write` appends the fields; `ends` tells that the
+    /// message ends.
     ///
     /// # Errors
     /// The stream has ended.
@@ -58,7 +59,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends data for which there is [room](Self::room), in frames as large as the peer takes them.
+    /// Sends data within the [capacity](Self::send_capacity), in frames as large as the peer accepts.
     ///
     /// # Errors
     /// The stream has ended.
@@ -78,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Bytes of data that it may send now, at most `want`.
+    /// Number of bytes that may be sent now, at most `want`.
     pub fn send_capacity(&self, want: usize) -> usize {
         if self.can_send().is_err() {
             return 0;
@@ -86,7 +87,7 @@ impl Stream {
         self.shared.state.borrow().room(&self.entry).min(want)
     }
 
-    /// Ready when it may send data, with how much.
+    /// Ready with the number of bytes that may be sent, once there is one.
     pub fn poll_send_capacity(&self, cx: &Context<'_>) -> Poll<Result<usize, StreamError>> {
         if let Err(error) = self.can_send() {
             return Poll::Ready(Err(error));
@@ -102,12 +103,12 @@ impl Stream {
         }
     }
 
-    /// Bytes that one frame to the peer has room for.
+    /// Largest payload of one frame that the peer accepts.
     pub fn frame_max(&self) -> usize {
         self.shared.state.borrow().peer.payload_max
     }
 
-    /// Ends it at once.
+    /// Resets the stream.
     pub fn reset(&self, reason: ErrorCode) {
         self.shared.change(|state| state.reset(&self.entry, reason));
     }
@@ -117,13 +118,14 @@ impl Stream {
         self.entry.is_malformed.get()
     }
 
-    /// Says that the peer's message was malformed, be it that both directions have ended since: an answer may come before.
+    /// Resets the stream because the peer's message is malformed, even if both directions have ended: the response
+    /// may be sent before.
     pub fn reset_malformed(&self) {
         self.shared.change(|state| state.reset_malformed(&self.entry));
     }
 
-    /// Ready with the next that came; `None` at the end. What came before the stream was cut is given first; a message that had
-    /// ended by then is complete.
+    /// Ready with the next received part; `None` at the end. Parts that arrived before an error are returned first,
+    /// and a message that had ended by then is complete.
     pub fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
         let mut inbox = self.entry.inbox.borrow_mut();
         if let Some(head) = inbox.heads.pop_front() {
@@ -147,7 +149,7 @@ impl Stream {
         }
     }
 
-    /// So many bytes of data were used up: the peer may send as many more.
+    /// Releases received data: the peer may send as many bytes more.
     pub fn release(&self, bytes: usize) {
         let bytes = bytes.min(self.entry.held.get());
         self.entry.held.set(self.entry.held.get() - bytes);
@@ -159,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// The peer may send so many bytes at least before some are used up.
+    /// Raises the receive window to at least `to` bytes.
     pub fn raise_window(&self, to: u32) {
         if to > self.entry.window.get() {
             self.shared.change(|state| state.raise_window(&self.entry, to));
@@ -176,7 +178,7 @@ impl Stream {
         self.is_end_known() && self.entry.inbox.borrow().is_empty()
     }
 
-    /// Ready when the stream was cut: its peer has reset it, or its connection has ended.
+    /// Ready when the stream has failed: the peer has reset it, or the connection has ended.
     pub fn poll_error(&self, cx: &Context<'_>) -> Poll<StreamError> {
         match self.entry.error.get() {
             Some(error) => Poll::Ready(error),
@@ -210,7 +212,7 @@ impl Drop for Stream {
     }
 }
 
-/// Has `write` say a list of fields, and `send` take it packed.
+/// Encodes the fields that `write` appends, and calls `send` with the block.
 pub(crate) fn packed<T>(write: impl FnOnce(&mut FieldWriter<'_>), send: impl FnOnce(&[u8]) -> T) -> T {
     let mut block = BLOCK.take();
     write(&mut FieldWriter::new(&mut block));

@@ -119,7 +119,7 @@ fn ends(size: usize) -> (Connection, Connection) {
 }
 
 #[test]
-fn messages_go_both_ways() {
+fn messages_are_exchanged_in_both_directions() {
     for size in [1, 5, 9, 100, usize::MAX] {
         let (client, server) = ends(size);
         let asked = send_request(&client, false).unwrap();
@@ -147,7 +147,7 @@ fn messages_go_both_ways() {
 }
 
 #[test]
-fn windows_hold_and_open_again() {
+fn data_stops_at_the_window_and_resumes() {
     let (client, server) = ends(1000);
     let asked = send_request(&client, false).unwrap();
     talk(&client, &server, 1000);
@@ -174,7 +174,7 @@ fn windows_hold_and_open_again() {
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn waiting_tasks_are_woken() {
     #[derive(Default)]
     struct Calls(AtomicUsize);
     impl Wake for Calls {
@@ -217,7 +217,7 @@ fn who_waits_is_woken() {
 }
 
 #[test]
-fn a_driver_is_woken_when_room_is_made() {
+fn driver_is_woken_when_capacity_is_released() {
     let (client, server) =
         (Connection::client(Config { out_max: 1000, ..CONFIG }), Connection::server(CONFIG));
     talk(&client, &server, 100);
@@ -231,7 +231,7 @@ fn a_driver_is_woken_when_room_is_made() {
 }
 
 #[test]
-fn who_drops_a_stream_resets_it() {
+fn dropping_a_stream_resets_it() {
     let (client, server) = ends(100);
     let asked = [false, true].map(|ends| send_request(&client, ends).unwrap());
     talk(&client, &server, 100);
@@ -250,7 +250,7 @@ fn who_drops_a_stream_resets_it() {
 }
 
 #[test]
-fn what_nobody_reads_is_given_back() {
+fn unread_data_is_released() {
     let (client, server) = ends(1000);
     for _ in 0..40 {
         let asked = send_request(&client, false).unwrap();
@@ -265,7 +265,7 @@ fn what_nobody_reads_is_given_back() {
 }
 
 #[test]
-fn a_server_that_leaves_answers_what_was_on_its_way() {
+fn graceful_shutdown_serves_requests_in_transit() {
     let (client, server) = ends(100);
     let first = send_request(&client, true).unwrap();
     server.send_goaway();
@@ -290,7 +290,7 @@ fn a_server_that_leaves_answers_what_was_on_its_way() {
 }
 
 #[test]
-fn what_begins_after_the_end_is_passed_over() {
+fn streams_after_goaway_are_ignored() {
     let server = server();
     server.send_goaway();
     server.receive(&frame(kind::PING, flag::ACK, 0, &crate::state::LEAVING)).unwrap();
@@ -302,7 +302,7 @@ fn what_begins_after_the_end_is_passed_over() {
 }
 
 #[test]
-fn a_client_knows_what_was_not_looked_at() {
+fn client_learns_unprocessed_streams() {
     let (client, _) = ends(100);
     let streams = [send_request(&client, true).unwrap(), send_request(&client, true).unwrap()];
     client.receive(&crate::frame::go_away(1, ErrorCode::NO_ERROR)).unwrap();
@@ -341,7 +341,7 @@ fn server() -> Connection {
 }
 
 #[test]
-fn what_ends_a_connection() {
+fn connection_errors() {
     let get = frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]));
     let large = vec![0; 200_000];
     let cases: &[(Vec<u8>, ErrorCode)] = &[
@@ -405,7 +405,7 @@ fn what_ends_a_connection() {
 }
 
 #[test]
-fn what_ends_a_stream() {
+fn stream_errors() {
     let get = fields(&[]);
     let body = frame(kind::HEADERS, flag::END_HEADERS, 1, &get);
     for (bytes, reason) in [
@@ -438,7 +438,7 @@ fn what_ends_a_stream() {
 }
 
 #[test]
-fn a_stream_that_has_ended_does_not_begin_again() {
+fn ended_stream_is_not_reopened() {
     let head = frame(kind::HEADERS, WHOLE, 1, &fields(&[]));
     let first = server();
     first.receive(&head).unwrap();
@@ -455,7 +455,7 @@ fn a_stream_that_has_ended_does_not_begin_again() {
 }
 
 #[test]
-fn there_is_an_end_to_errors() {
+fn stream_errors_are_limited() {
     let server = server();
     let mut taken = 0;
     let connection_error = loop {
@@ -474,7 +474,7 @@ fn there_is_an_end_to_errors() {
 }
 
 #[test]
-fn requests_that_are_taken_back_at_once_are_few() {
+fn rapidly_reset_requests_are_limited() {
     let pair = |id| {
         let head = frame(kind::HEADERS, WHOLE, id, &fields(&[]));
         [head, frame(kind::RST_STREAM, 0, id, &[0, 0, 0, 8])].concat()
@@ -494,7 +494,7 @@ fn requests_that_are_taken_back_at_once_are_few() {
 }
 
 #[test]
-fn no_more_streams_than_may_be() {
+fn concurrent_streams_are_limited() {
     let server = server();
     for n in 0..12 {
         server.receive(&frame(kind::HEADERS, WHOLE, 1 + 2 * n, &fields(&[]))).unwrap();
@@ -510,7 +510,7 @@ fn no_more_streams_than_may_be() {
 }
 
 #[test]
-fn lists_come_in_any_number_of_frames() {
+fn field_sections_span_any_number_of_frames() {
     let block = fields(&[("x-long", &"y".repeat(300))]);
     let server = server();
     let padded = [&[4][..], &[0; 5], &block[..7], &[0; 4]].concat();
@@ -527,7 +527,7 @@ fn lists_come_in_any_number_of_frames() {
 }
 
 #[test]
-fn a_list_that_is_too_long_costs_only_itself() {
+fn oversized_field_section_fails_only_its_stream() {
     let server = server();
     let long = fields(&[("x-long", &"y".repeat(5000)), ("x-more", "1")]);
     server.receive(&frame(kind::HEADERS, WHOLE, 1, &long)).unwrap();
@@ -542,7 +542,7 @@ fn a_list_that_is_too_long_costs_only_itself() {
 }
 
 #[test]
-fn windows_below_the_usual_hold_once_they_are_known() {
+fn small_windows_hold_once_acknowledged() {
     let server = Connection::server(Config { window: 10, ..CONFIG });
     server.receive(PREFACE).unwrap();
     server.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
@@ -581,7 +581,7 @@ fn settings_change_windows_of_streams() {
 }
 
 #[test]
-fn long_lists_leave_in_several_frames() {
+fn long_field_sections_are_sent_in_several_frames() {
     let server = server();
     // A table that is smaller than usual has to be confirmed.
     server.receive(&frame(kind::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0])).unwrap();
@@ -608,7 +608,7 @@ fn long_lists_leave_in_several_frames() {
 }
 
 #[test]
-fn priorities_are_told() {
+fn priorities_are_reported() {
     let server = server();
     let update = |stream: u32, value: &str| {
         frame(kind::PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value.as_bytes()].concat())
@@ -624,7 +624,7 @@ fn priorities_are_told() {
 }
 
 #[test]
-fn frames_of_no_meaning_are_passed_over() {
+fn unknown_frames_are_ignored() {
     let server = server();
     for bytes in [frame(0xee, 0xff, 77, &[1; 300]), frame(kind::PRIORITY, 0, 9, &[0; 5])] {
         bytes.chunks(7).for_each(|piece| server.receive(piece).unwrap());
@@ -634,7 +634,7 @@ fn frames_of_no_meaning_are_passed_over() {
 }
 
 #[test]
-fn an_idle_connection_holds_next_to_nothing() {
+fn idle_connection_holds_little_memory() {
     let (client, server) = ends(100);
     let asked = send_request(&client, true).unwrap();
     talk(&client, &server, 100);
@@ -663,7 +663,7 @@ impl Dice {
 }
 
 #[test]
-fn nonsense_ends_in_order() {
+fn invalid_input_ends_the_connection_cleanly() {
     let mut dice = Dice(0x5eed);
     for _ in 0..2000 {
         let connection = server();
