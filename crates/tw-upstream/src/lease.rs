@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::balance::LeastTime;
 use crate::peer::Peer;
-use crate::state::signed;
+use crate::peer_state::signed;
 
 /// One request that is under way to a peer. Who ends it with [`done`](Self::done) tells how it went; who drops it gives up,
 /// which says nothing of the peer.
@@ -27,7 +27,7 @@ pub struct Lease {
 
 /// How a request to a peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PeerOutcome {
     /// Well, also if the answer is an error that no other peer is asked about.
     Success,
     /// With an answer that another peer may give better, and that says nothing against this one (403, 404).
@@ -38,7 +38,7 @@ pub enum Outcome {
 
 /// What an end means for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PeerChange {
     /// Nothing new.
     Unchanged,
     /// It has failed `max_fails` times and is left alone. nginx: "upstream server temporarily disabled", at `warn`.
@@ -96,27 +96,27 @@ impl Lease {
     }
 
     /// The peer works: what a connection says in a protocol where nothing else does (nginx's stream, over TCP).
-    pub fn passed(&self, now: u64) -> Verdict {
-        if self.is_single { Verdict::Unchanged } else { self.peer.passed(signed(now)) }
+    pub fn passed(&self, now: u64) -> PeerChange {
+        if self.is_single { PeerChange::Unchanged } else { self.peer.passed(signed(now)) }
     }
 
     /// The end. Only a success counts for the averages of times, so that a peer is not preferred that fails quickly.
-    pub fn done(mut self, outcome: Outcome, now: u64) -> Verdict {
+    pub fn done(mut self, outcome: PeerOutcome, now: u64) -> PeerChange {
         let state = &self.peer.state;
         let span = self.span(now);
-        if outcome == Outcome::Success {
+        if outcome == PeerOutcome::Success {
             state.counters.response.record_ns(nanos(span));
             self.average(span);
         }
         self.lands(span, now);
         match (outcome, self.is_single) {
-            (Outcome::Failed, true) => {
+            (PeerOutcome::Failed, true) => {
                 self.peer.state.counters.fails.add(1);
-                Verdict::Unchanged
+                PeerChange::Unchanged
             }
-            (_, true) => Verdict::Unchanged,
-            (Outcome::Failed, false) => self.peer.failed(signed(now)),
-            (Outcome::Success | Outcome::Next, false) => self.peer.passed(signed(now)),
+            (_, true) => PeerChange::Unchanged,
+            (PeerOutcome::Failed, false) => self.peer.failed(signed(now)),
+            (PeerOutcome::Success | PeerOutcome::Next, false) => self.peer.passed(signed(now)),
         }
     }
 

@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use md5::{Digest, Md5};
 use tw_net::Addr;
 
-use crate::lease::Verdict;
-use crate::server::{Admin, Params};
-use crate::state::{Health, State, signed};
+use crate::lease::PeerChange;
+use crate::peer_state::{Health, PeerState, signed};
+use crate::server::{AdminState, PeerParams};
 
 /// The step of a peer that has all of its weight, per unit of weight. During a slow start steps are parts of it.
 pub(crate) const WHOLE_STEP: i64 = 1024;
@@ -30,7 +30,7 @@ pub struct PeerId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
-/// One address of a server. It never changes: new parameters make a new `Peer` with the same [`State`].
+/// One address of a server. It never changes: new parameters make a new `Peer` with the same [`PeerState`].
 #[derive(Debug)]
 pub struct Peer {
     pub(crate) id: PeerId,
@@ -39,13 +39,13 @@ pub struct Peer {
     pub(crate) addr: Addr,
     text: Box<str>,
     sid: Arc<[u8]>,
-    pub(crate) params: Params,
-    pub(crate) state: Arc<State>,
+    pub(crate) params: PeerParams,
+    pub(crate) state: Arc<PeerState>,
 }
 
 /// Whether a peer can get requests now, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum PeerStatus {
     /// It can.
     Up,
     /// The operator does not want it to.
@@ -66,8 +66,8 @@ impl Peer {
         server: ServerId,
         name: Arc<str>,
         addr: Addr,
-        params: Params,
-        state: Arc<State>,
+        params: PeerParams,
+        state: Arc<PeerState>,
     ) -> Self {
         let text: Box<str> = addr.to_string().into();
         let sid = params.route.clone().unwrap_or_else(|| hex(&Md5::digest(text.as_bytes())));
@@ -75,7 +75,7 @@ impl Peer {
     }
 
     /// The same peer with other parameters.
-    pub(crate) fn with(&self, params: Params) -> Self {
+    pub(crate) fn with(&self, params: PeerParams) -> Self {
         let (name, addr) = (self.name.clone(), self.addr.clone());
         Self::new(self.id, self.server, name, addr, params, self.state.clone())
     }
@@ -111,25 +111,25 @@ impl Peer {
     }
 
     /// Its parameters.
-    pub fn params(&self) -> &Params {
+    pub fn params(&self) -> &PeerParams {
         &self.params
     }
 
     /// What all loops know of it.
-    pub fn state(&self) -> &Arc<State> {
+    pub fn state(&self) -> &Arc<PeerState> {
         &self.state
     }
 
     /// What a status page says of it.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> PeerStatus {
         let (params, state) = (&self.params, &self.state);
         match (params.admin, state.health()) {
-            (Admin::Down, _) => Status::Down,
-            (Admin::Drain, _) => Status::Draining,
-            (Admin::Up, Health::Unhealthy) => Status::Unhealthy,
-            (Admin::Up, Health::Checking) => Status::Checking,
-            (Admin::Up, Health::Healthy) if self.has_failed_too_often() => Status::Unavailable,
-            (Admin::Up, Health::Healthy) => Status::Up,
+            (AdminState::Down, _) => PeerStatus::Down,
+            (AdminState::Drain, _) => PeerStatus::Draining,
+            (AdminState::Up, Health::Unhealthy) => PeerStatus::Unhealthy,
+            (AdminState::Up, Health::Checking) => PeerStatus::Checking,
+            (AdminState::Up, Health::Healthy) if self.has_failed_too_often() => PeerStatus::Unavailable,
+            (AdminState::Up, Health::Healthy) => PeerStatus::Up,
         }
     }
 
@@ -139,7 +139,7 @@ impl Peer {
 
     /// Whether a request that nothing binds to it may be sent there.
     pub(crate) fn is_usable(&self, now: i64) -> bool {
-        self.params.admin == Admin::Up && self.is_usable_if_bound(now)
+        self.params.admin == AdminState::Up && self.is_usable_if_bound(now)
     }
 
     /// Whether a request that `sticky` binds to it may be sent there.
@@ -153,15 +153,15 @@ impl Peer {
 
     /// Whether it can be used as far as failures do not count: the only peer of a group has no failures.
     pub(crate) fn is_open(&self) -> bool {
-        let Params { admin, max_conns, .. } = self.params;
-        admin != Admin::Down
+        let PeerParams { admin, max_conns, .. } = self.params;
+        admin != AdminState::Down
             && self.state.health() == Health::Healthy
             && (max_conns == 0 || self.state.connections() < max_conns)
     }
 
     /// When it may be tried again, if it is left alone because of failures.
     pub(crate) fn retry_ms(&self) -> Option<i64> {
-        let is_left_alone = self.status() == Status::Unavailable;
+        let is_left_alone = self.status() == PeerStatus::Unavailable;
         is_left_alone.then(|| {
             self.state.checked_ms.load(Relaxed) + signed(self.params.fail_timeout_ms).saturating_add(1)
         })
@@ -208,41 +208,41 @@ impl Peer {
     }
 
     /// An attempt has failed. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
-    pub(crate) fn failed(&self, now: i64) -> Verdict {
+    pub(crate) fn failed(&self, now: i64) -> PeerChange {
         let (params, state) = (&self.params, &self.state);
         state.counters.fails.add(1);
         let fails = state.fails.fetch_add(1, Relaxed).saturating_add(1);
         state.failed_ms.store(now, Relaxed);
         state.checked_ms.store(now, Relaxed);
         if params.max_fails == 0 {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         let less = |reduced: u32| Some((reduced + params.weight / params.max_fails).min(params.weight));
         let _ = state.reduced.fetch_update(Relaxed, Relaxed, less);
         if fails < params.max_fails {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         if fails == params.max_fails {
             state.counters.unavail.add(1);
             state.goes_out(now);
         }
-        Verdict::Disabled
+        PeerChange::Disabled
     }
 
     /// An attempt has gone well: if it was the one that tells, earlier failures no longer count.
-    pub(crate) fn passed(&self, now: i64) -> Verdict {
+    pub(crate) fn passed(&self, now: i64) -> PeerChange {
         let state = &self.state;
         if state.fails.load(Relaxed) == 0 || state.failed_ms.load(Relaxed) >= state.checked_ms.load(Relaxed) {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         let fails = state.fails.swap(0, Relaxed);
         if self.params.max_fails == 0 || fails < self.params.max_fails {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         if state.health() == Health::Healthy {
             state.comes_back(now);
         }
-        Verdict::Recovered
+        PeerChange::Recovered
     }
 }
 
@@ -270,41 +270,42 @@ fn hex(bytes: &[u8]) -> Arc<[u8]> {
 mod tests {
     use super::*;
 
-    fn peer(params: Params) -> Peer {
+    fn peer(params: PeerParams) -> Peer {
         let addr = Addr::Inet("127.0.0.1:8080".parse().unwrap());
-        Peer::new(PeerId(1), ServerId(1), "a".into(), addr, params, Arc::new(State::new(Arc::default())))
+        Peer::new(PeerId(1), ServerId(1), "a".into(), addr, params, Arc::new(PeerState::new(Arc::default())))
     }
 
     #[test]
     fn a_peer_is_known_by_its_route_or_the_md5_of_its_address() {
-        assert_eq!(&**peer(Params::default()).sid(), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
-        let route = Params { route: Some(b"r1".as_slice().into()), ..Params::default() };
+        assert_eq!(&**peer(PeerParams::default()).sid(), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
+        let route = PeerParams { route: Some(b"r1".as_slice().into()), ..PeerParams::default() };
         assert_eq!(&**peer(route).sid(), b"r1".as_slice());
     }
 
     #[test]
     fn failures_count_and_one_request_tells_when_they_no_longer_do() {
-        let peer = peer(Params { max_fails: 2, fail_timeout_ms: 1000, weight: 5, ..Params::default() });
+        let peer =
+            peer(PeerParams { max_fails: 2, fail_timeout_ms: 1000, weight: 5, ..PeerParams::default() });
         peer.chosen(5000);
-        assert_eq!(peer.failed(5000), Verdict::Unchanged);
+        assert_eq!(peer.failed(5000), PeerChange::Unchanged);
         assert!(peer.is_usable(5000));
-        assert_eq!(peer.failed(5400), Verdict::Disabled);
+        assert_eq!(peer.failed(5400), PeerChange::Disabled);
         // 5 / 2 of the weight for each failure.
         assert_eq!(peer.state.reduced.load(Relaxed), 4);
-        assert_eq!((peer.status(), peer.retry_ms()), (Status::Unavailable, Some(6401)));
+        assert_eq!((peer.status(), peer.retry_ms()), (PeerStatus::Unavailable, Some(6401)));
         assert!(!peer.is_usable(6400) && peer.is_usable(6401));
         // A request that was under way says nothing of the time after the failure.
-        assert_eq!(peer.passed(6401), Verdict::Unchanged);
+        assert_eq!(peer.passed(6401), PeerChange::Unchanged);
         peer.chosen(6401);
         assert!(!peer.is_usable(6402), "one request at a time tells");
-        assert_eq!(peer.passed(6500), Verdict::Recovered);
-        assert_eq!((peer.status(), peer.state.counters.downtime_ms.value()), (Status::Up, 1100));
+        assert_eq!(peer.passed(6500), PeerChange::Recovered);
+        assert_eq!((peer.status(), peer.state.counters.downtime_ms.value()), (PeerStatus::Up, 1100));
         assert_eq!(peer.state.counters.unavail.value(), 1);
     }
 
     #[test]
     fn a_slow_start_gives_the_weight_back_bit_by_bit() {
-        let peer = peer(Params { slow_start_ms: 1000, weight: 2, ..Params::default() });
+        let peer = peer(PeerParams { slow_start_ms: 1000, weight: 2, ..PeerParams::default() });
         assert_eq!(peer.steps(50), 2 * WHOLE_STEP);
         peer.state.comes_back(10_000);
         for (now, expected) in [(10_000, 2), (10_250, 512), (10_500, 1024), (11_000, 2048), (20_000, 2048)] {

@@ -10,14 +10,14 @@ pub struct Server {
     /// As written, with the port if one is written. `hash … consistent` places peers by this text.
     pub name: Arc<str>,
     /// Where it is.
-    pub place: Place,
+    pub address: ServerAddress,
     /// What each of its peers begins with.
-    pub params: Params,
+    pub params: PeerParams,
 }
 
 /// Where the peers of a server come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     /// From the configuration: one peer for each address.
     Fixed(Vec<Addr>),
     /// From DNS: one peer for each address of the latest answer ([`Group::resolved`](crate::Group::resolved)), none before it.
@@ -33,9 +33,9 @@ pub enum Place {
     },
 }
 
-/// The parameters of a peer. Plain data: a change makes another [`Peer`](crate::Peer) with the same [`State`](crate::State).
+/// The parameters of a peer. Plain data: a change makes another [`Peer`](crate::Peer) with the same [`PeerState`](crate::PeerState).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Params {
+pub struct PeerParams {
     /// Its share: `weight=`, at least 1.
     pub weight: u32,
     /// The most connections at a time, of all loops together; zero is no limit.
@@ -49,14 +49,14 @@ pub struct Params {
     /// Only used when no other peer can be.
     pub backup: bool,
     /// What the operator wants with it.
-    pub admin: Admin,
+    pub admin: AdminState,
     /// `route=`: what `sticky` knows it by; without one the MD5 of its address.
     pub route: Option<Arc<[u8]>>,
 }
 
 /// What an operator wants with a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Admin {
+pub enum AdminState {
     /// It takes part.
     #[default]
     Up,
@@ -66,9 +66,9 @@ pub enum Admin {
     Drain,
 }
 
-/// An address that DNS gives for a [`Place::Named`].
+/// An address that DNS gives for a [`ServerAddress::Named`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct ResolvedAddress {
     /// The address with its port.
     pub addr: Addr,
     /// The target of an SRV record, which is then the name of the peer.
@@ -80,7 +80,7 @@ pub struct Address {
 }
 
 /// nginx's defaults.
-impl Default for Params {
+impl Default for PeerParams {
     fn default() -> Self {
         Self {
             weight: 1,
@@ -89,7 +89,7 @@ impl Default for Params {
             fail_timeout_ms: 10_000,
             slow_start_ms: 0,
             backup: false,
-            admin: Admin::Up,
+            admin: AdminState::Up,
             route: None,
         }
     }
@@ -98,17 +98,17 @@ impl Default for Params {
 impl Server {
     /// A server with these addresses and nginx's defaults.
     pub fn fixed(name: &str, addrs: impl IntoIterator<Item = Addr>) -> Self {
-        let place = Place::Fixed(addrs.into_iter().collect());
-        Self { name: name.into(), place, params: Params::default() }
+        let address = ServerAddress::Fixed(addrs.into_iter().collect());
+        Self { name: name.into(), address, params: PeerParams::default() }
     }
 
     /// Whether DNS says where it is.
-    pub fn is_named(&self) -> bool {
-        matches!(self.place, Place::Named { .. })
+    pub fn has_host_name(&self) -> bool {
+        matches!(self.address, ServerAddress::Named { .. })
     }
 }
 
-impl From<Addr> for Address {
+impl From<Addr> for ResolvedAddress {
     fn from(addr: Addr) -> Self {
         Self { addr, name: None, weight: None, backup: false }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::peer::{Peer, PeerId, ServerId, Status};
-use crate::server::Params;
+use crate::peer::{Peer, PeerId, PeerStatus, ServerId};
+use crate::server::PeerParams;
 
 /// A group at one moment.
 #[derive(Clone, Debug)]
@@ -31,9 +31,9 @@ pub struct PeerSnapshot {
     /// Its address as `$upstream_addr` shows it.
     pub addr: Box<str>,
     /// Its parameters.
-    pub params: Params,
+    pub params: PeerParams,
     /// Whether it can get requests.
-    pub status: Status,
+    pub status: PeerStatus,
     /// Requests under way.
     pub connections: u32,
     /// How often it was chosen.
@@ -45,7 +45,7 @@ pub struct PeerSnapshot {
     /// How often it was left alone because of failures.
     pub unavail: u64,
     /// Health checks made, failed, and how often they found it unhealthy.
-    pub checks: Checks,
+    pub checks: CheckCounts,
     /// Bytes sent to it.
     pub sent: u64,
     /// Bytes received from it.
@@ -64,7 +64,7 @@ pub struct PeerSnapshot {
 
 /// What health checks have found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checks {
+pub struct CheckCounts {
     /// Checks made.
     pub checks: u64,
     /// Checks failed.
@@ -76,13 +76,13 @@ pub struct Checks {
 }
 
 impl Group {
-    /// A copy of all numbers but the histograms, which are read one by one ([`Counters`](crate::Counters)). Takes the lock of the group once, to clone a reference.
+    /// A copy of all numbers but the histograms, which are read one by one ([`PeerCounters`](crate::PeerCounters)). Takes the lock of the group once, to clone a reference.
     pub fn snapshot(&self, now: u64) -> GroupSnapshot {
         let list = self.list();
         GroupSnapshot {
             name: self.name().clone(),
             generation: list.generation(),
-            waiting: self.waiting(),
+            waiting: self.queue_len(),
             peers: list.peers().map(|peer| peer.snapshot(now)).collect(),
         }
     }
@@ -104,7 +104,7 @@ impl Peer {
             responses: counters.responses.each_ref().map(|class| class.value()),
             fails: counters.fails.value(),
             unavail: counters.unavail.value(),
-            checks: Checks {
+            checks: CheckCounts {
                 checks: counters.checks.value(),
                 fails: counters.check_fails.value(),
                 unhealthy: counters.unhealthy.value(),

@@ -4,7 +4,7 @@
 
 use tw_base::hist::Histogram;
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
-use tw_upstream::{Counters, Group, Peer, Status};
+use tw_upstream::{Group, Peer, PeerCounters, PeerStatus};
 
 /// Labels of a peer.
 const PEER: &[&str] = &["upstream", "peer", "server", "id"];
@@ -18,7 +18,7 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Requests that wait until a server of a group may be asked.",
         read: |scrape, out| {
             for (name, group) in groups(scrape) {
-                out.value(&[&name], u64::try_from(group.waiting()).unwrap_or(u64::MAX));
+                out.value(&[&name], u64::try_from(group.queue_len()).unwrap_or(u64::MAX));
             }
         },
     },
@@ -172,14 +172,14 @@ pub(super) const METRICS: &[Metric] = &[
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-const fn word(status: Status) -> &'static str {
+const fn word(status: PeerStatus) -> &'static str {
     match status {
-        Status::Up => "up",
-        Status::Down => "down",
-        Status::Draining => "draining",
-        Status::Unavailable => "unavailable",
-        Status::Unhealthy => "unhealthy",
-        Status::Checking => "checking",
+        PeerStatus::Up => "up",
+        PeerStatus::Down => "down",
+        PeerStatus::Draining => "draining",
+        PeerStatus::Unavailable => "unavailable",
+        PeerStatus::Unhealthy => "unhealthy",
+        PeerStatus::Checking => "checking",
     }
 }
 
@@ -203,10 +203,10 @@ fn each(
     }
 }
 
-fn count(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Counters) -> u64) {
+fn count(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&PeerCounters) -> u64) {
     each(scrape, out, |peer, labels, out| out.value(&labels, of(&peer.state().counters)));
 }
 
-fn times(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Counters) -> &Histogram) {
+fn times(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&PeerCounters) -> &Histogram) {
     each(scrape, out, |peer, labels, out| out.histogram(&labels, || of(&peer.state().counters).snapshot()));
 }

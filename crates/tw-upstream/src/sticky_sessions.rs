@@ -17,7 +17,7 @@ const EXPIRE_AT_ONCE: usize = 2;
 
 /// The sessions of one zone.
 #[derive(Debug)]
-pub struct Sessions {
+pub struct StickySessions {
     max: usize,
     timeout_ms: u64,
     table: Arc<Whole<Table>>,
@@ -53,7 +53,7 @@ pub enum Learned {
     Nothing,
 }
 
-impl Sessions {
+impl StickySessions {
     /// A table for a zone of `size` bytes, at least one session; `timeout_ms` after its last use a session is gone.
     pub fn new(size: usize, timeout_ms: u64) -> Self {
         Self { max: (size / SESSION_SIZE).max(1), timeout_ms, table: Arc::default() }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn sessions_are_learned_used_and_forgotten() {
-        let sessions = Sessions::new(3 * SESSION_SIZE, 1000);
+        let sessions = StickySessions::new(3 * SESSION_SIZE, 1000);
         assert_eq!(sessions.learn(b"a", &sid("1"), false, 0), Learned::Nothing);
         assert_eq!(sessions.learn(b"a", &sid("1"), true, 0), Learned::New);
         assert_eq!(sessions.learn(b"b", &sid("2"), true, 100), Learned::New);
@@ -169,12 +169,12 @@ mod tests {
 
     #[test]
     fn the_table_never_grows_past_its_zone() {
-        let sessions = Sessions::new(1 << 20, 60_000);
+        let sessions = StickySessions::new(1 << 20, 60_000);
         for n in 0..10_000u64 {
             sessions.learn(&n.to_le_bytes(), &sid("1"), true, n);
         }
         assert_eq!(sessions.len(), 4096);
         assert!(sessions.lookup(&9_999u64.to_le_bytes(), 10_000).is_some());
-        assert!(Sessions::new(0, 1).is_empty());
+        assert!(StickySessions::new(0, 1).is_empty());
     }
 }

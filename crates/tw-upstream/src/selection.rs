@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use crate::list::List;
 use crate::peer::PeerId;
+use crate::peer_list::PeerList;
 
-/// What the method of the group chooses by; see [`Method::wants`](crate::Method::wants).
+/// What the method of the group chooses by; see [`BalanceMethod::wants`](crate::BalanceMethod::wants).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Key {
+pub enum BalanceKey {
     /// Nothing, or nothing that it could use.
     #[default]
     None,
@@ -19,12 +19,12 @@ pub enum Key {
 
 /// One request on its way to a peer: what it chooses by and which peers it has tried.
 #[derive(Debug)]
-pub struct Attempt {
-    pub(crate) key: Key,
+pub struct PeerSelection {
+    pub(crate) key: BalanceKey,
     /// The peer it is bound to, by what [`Peer::sid`](crate::Peer::sid) says.
     pub(crate) sid: Option<Box<[u8]>>,
-    pub(crate) stage: Stage,
-    pub(crate) tried: Tried,
+    pub(crate) stage: PeerTier,
+    pub(crate) tried: TriedPeers,
     pub(crate) search: Search,
     tries: Option<u32>,
     tries_max: u32,
@@ -32,7 +32,7 @@ pub struct Attempt {
 
 /// Which peers are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum PeerTier {
     Primary,
     Backup,
 }
@@ -49,16 +49,16 @@ pub(crate) struct Search {
 
 /// Peers that were tried. The first few need no memory of their own.
 #[derive(Debug, Default)]
-pub(crate) struct Tried {
+pub(crate) struct TriedPeers {
     few: [PeerId; 4],
     len: usize,
     more: Vec<PeerId>,
 }
 
-impl Attempt {
-    pub(crate) fn new(key: Key, sid: Option<Box<[u8]>>, tries_max: u32, search: Search) -> Self {
-        let tried = Tried::default();
-        Self { key, sid, stage: Stage::Primary, tried, search, tries: None, tries_max }
+impl PeerSelection {
+    pub(crate) fn new(key: BalanceKey, sid: Option<Box<[u8]>>, tries_max: u32, search: Search) -> Self {
+        let tried = TriedPeers::default();
+        Self { key, sid, stage: PeerTier::Primary, tried, search, tries: None, tries_max }
     }
 
     /// How many more peers may be tried, not counting the one that is being tried. Before the first choice it is not known
@@ -83,7 +83,7 @@ impl Attempt {
     }
 
     /// A peer was chosen from this list. A group of one peer has no second try.
-    pub(crate) fn count(&mut self, list: &List) {
+    pub(crate) fn count(&mut self, list: &PeerList) {
         let left = self.tries.unwrap_or(match self.tries_max {
             0 => list.tries,
             max => list.tries.min(max),
@@ -92,7 +92,7 @@ impl Attempt {
     }
 }
 
-impl Tried {
+impl TriedPeers {
     pub(crate) fn has(&self, id: PeerId) -> bool {
         self.few.iter().take(self.len).chain(&self.more).any(|tried| *tried == id)
     }

@@ -13,7 +13,7 @@ use tw_base::Whole;
 
 /// The line of one group, shared by all loops. It outlives a reload with the states of the peers.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct RequestQueue {
     /// How many wait; looked at without the lock.
     len: AtomicUsize,
     queue: Whole<Queue>,
@@ -29,30 +29,30 @@ struct Queue {
 #[derive(Debug)]
 struct Entry {
     ticket: u64,
-    is_called: bool,
+    is_woken: bool,
     waker: Option<Waker>,
 }
 
 /// A place in the line; dropping it leaves the line.
 #[derive(Debug)]
 #[must_use]
-pub struct Waiting {
-    line: Arc<Line>,
+pub struct QueuedRequest {
+    line: Arc<RequestQueue>,
     ticket: u64,
 }
 
-impl Line {
+impl RequestQueue {
     /// A place at the end, unless `max` places are taken.
-    pub(crate) fn join(self: &Arc<Self>, max: usize) -> Option<Waiting> {
+    pub(crate) fn join(self: &Arc<Self>, max: usize) -> Option<QueuedRequest> {
         let mut queue = self.queue.lock();
         if queue.waiting.len() >= max {
             return None;
         }
         let ticket = queue.next;
         queue.next += 1;
-        queue.waiting.push_back(Entry { ticket, is_called: false, waker: None });
+        queue.waiting.push_back(Entry { ticket, is_woken: false, waker: None });
         self.len.store(queue.waiting.len(), SeqCst);
-        Some(Waiting { line: self.clone(), ticket })
+        Some(QueuedRequest { line: self.clone(), ticket })
     }
 
     /// How many wait.
@@ -61,27 +61,27 @@ impl Line {
     }
 
     /// Calls the first who waits and is not called yet. One load if nobody waits.
-    pub(crate) fn call_one(&self) {
+    pub(crate) fn wake_one(&self) {
         if self.len() > 0 {
-            self.call(0, 1);
+            self.wake(0, 1);
         }
     }
 
     /// Calls everybody: there is something new to choose from.
-    pub(crate) fn call_all(&self) {
+    pub(crate) fn wake_all(&self) {
         if self.len() > 0 {
-            self.call(0, usize::MAX);
+            self.wake(0, usize::MAX);
         }
     }
 
     /// Calls the first `most` who are not called yet, from this ticket on.
-    fn call(&self, from: u64, most: usize) {
+    fn wake(&self, from: u64, most: usize) {
         let mut queue = self.queue.lock();
-        let is_meant = |entry: &&mut Entry| !entry.is_called && entry.ticket >= from;
+        let is_meant = |entry: &&mut Entry| !entry.is_woken && entry.ticket >= from;
         let entries = queue.waiting.iter_mut().filter(is_meant).take(most);
         let wakers: Vec<Waker> = entries
             .filter_map(|entry| {
-                entry.is_called = true;
+                entry.is_woken = true;
                 entry.waker.take()
             })
             .collect();
@@ -97,39 +97,39 @@ impl Queue {
     }
 }
 
-impl Waiting {
+impl QueuedRequest {
     /// Ready once for each call: then look for a peer, and poll again if there is none. Takes the lock of the line.
-    pub fn poll_called(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_woken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.line.queue.lock();
         let entry = queue.position(self.ticket).and_then(|at| queue.waiting.get_mut(at));
         match entry {
-            Some(entry) if !entry.is_called => {
+            Some(entry) if !entry.is_woken => {
                 entry.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             Some(entry) => {
-                entry.is_called = false;
+                entry.is_woken = false;
                 Poll::Ready(())
             }
             None => Poll::Ready(()),
         }
     }
 
-    /// Gives a call that [`poll_called`](Self::poll_called) has told of to the next one behind this place, for who could not
+    /// Gives a call that [`poll_woken`](Self::poll_woken) has told of to the next one behind this place, for who could not
     /// use it. At the end of the line it is lost: nobody there can use it.
-    pub fn pass_on(&self) {
-        self.line.call(self.ticket + 1, 1);
+    pub fn wake_next(&self) {
+        self.line.wake(self.ticket + 1, 1);
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedRequest {
     fn drop(&mut self) {
         let mut queue = self.line.queue.lock();
         let entry = queue.position(self.ticket).and_then(|at| queue.waiting.remove(at));
         self.line.len.store(queue.waiting.len(), SeqCst);
         drop(queue);
-        if entry.is_some_and(|entry| entry.is_called) {
-            self.line.call_one();
+        if entry.is_some_and(|entry| entry.is_woken) {
+            self.line.wake_one();
         }
     }
 }
@@ -150,55 +150,55 @@ mod tests {
         }
     }
 
-    fn poll(place: &mut Waiting, count: &Arc<Count>) -> bool {
+    fn poll(place: &mut QueuedRequest, count: &Arc<Count>) -> bool {
         let waker = Waker::from(count.clone());
-        place.poll_called(&mut Context::from_waker(&waker)).is_ready()
+        place.poll_woken(&mut Context::from_waker(&waker)).is_ready()
     }
 
     #[test]
     fn the_first_is_called_first_and_gives_the_call_on() {
-        let (line, count) = (Arc::new(Line::default()), Arc::new(Count::default()));
+        let (line, count) = (Arc::new(RequestQueue::default()), Arc::new(Count::default()));
         let mut first = line.join(2).unwrap();
         let mut second = line.join(2).unwrap();
         assert!(line.join(2).is_none());
         assert!(!poll(&mut first, &count) && !poll(&mut second, &count));
-        line.call_one();
+        line.wake_one();
         assert_eq!(count.0.load(SeqCst), 1);
         // It finds no peer, goes on waiting, and is still the first.
         assert!(poll(&mut first, &count) && !poll(&mut first, &count));
-        line.call_one();
+        line.wake_one();
         assert!(!poll(&mut second, &count));
         drop(first);
         assert!(poll(&mut second, &count));
         drop(second);
         assert_eq!((line.len(), count.0.load(SeqCst)), (0, 3));
-        line.call_one();
+        line.wake_one();
     }
 
     #[test]
     fn a_call_that_cannot_be_used_goes_down_the_line_and_ends_there() {
-        let (line, count) = (Arc::new(Line::default()), Arc::new(Count::default()));
+        let (line, count) = (Arc::new(RequestQueue::default()), Arc::new(Count::default()));
         let mut places: Vec<_> = (0..3).map(|_| line.join(9).unwrap()).collect();
-        line.call_one();
+        line.wake_one();
         for called in 0..places.len() {
             let calls: Vec<_> = places.iter_mut().map(|place| poll(place, &count)).collect();
-            assert_eq!(calls.iter().position(|is_called| *is_called), Some(called));
-            assert_eq!(calls.iter().filter(|is_called| **is_called).count(), 1);
-            places[called].pass_on();
+            assert_eq!(calls.iter().position(|is_woken| *is_woken), Some(called));
+            assert_eq!(calls.iter().filter(|is_woken| **is_woken).count(), 1);
+            places[called].wake_next();
         }
         assert!(!places.iter_mut().any(|place| poll(place, &count)));
     }
 
     #[test]
     fn a_call_is_used_up_by_who_took_it() {
-        let (line, count) = (Arc::new(Line::default()), Arc::new(Count::default()));
+        let (line, count) = (Arc::new(RequestQueue::default()), Arc::new(Count::default()));
         let (mut first, mut second) = (line.join(9).unwrap(), line.join(9).unwrap());
-        line.call_one();
+        line.wake_one();
         assert!(poll(&mut first, &count));
         drop(first);
         assert!(!poll(&mut second, &count));
         let mut third = line.join(9).unwrap();
-        line.call_all();
+        line.wake_all();
         assert!(poll(&mut second, &count) && poll(&mut third, &count));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Rel
 
 use tw_base::{Counter, Histogram, Whole};
 
-use crate::wait::Line;
+use crate::queue::RequestQueue;
 
 /// Before any moment that a caller can name, and still far from the end of the numbers.
 pub(crate) const NEVER: i64 = i64::MIN / 2;
@@ -14,8 +14,8 @@ pub(crate) const NEVER: i64 = i64::MIN / 2;
 /// What happens with one peer, whoever looks at it. All of it can be read at any time; numbers that belong together may
 /// then be of different moments.
 #[derive(Debug)]
-pub struct State {
-    pub(crate) line: Arc<Line>,
+pub struct PeerState {
+    pub(crate) line: Arc<RequestQueue>,
     /// Leases that are out.
     connections: AtomicU32,
     /// The `current_weight` of nginx in units of 1/[`WHOLE_STEP`](crate::peer::WHOLE_STEP); changed under the lock of the group.
@@ -38,12 +38,12 @@ pub struct State {
     pub(crate) selected_ms: AtomicI64,
     pub(crate) times: Times,
     /// What has happened since the peer is known.
-    pub counters: Counters,
+    pub counters: PeerCounters,
 }
 
 /// What has happened with a peer since it is known.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct PeerCounters {
     /// How often it was chosen.
     pub requests: Counter,
     /// Responses by the first digit of their status, 1 to 5.
@@ -120,8 +120,8 @@ impl Average {
     }
 }
 
-impl State {
-    pub(crate) fn new(line: Arc<Line>) -> Self {
+impl PeerState {
+    pub(crate) fn new(line: Arc<RequestQueue>) -> Self {
         Self {
             line,
             connections: AtomicU32::new(0),
@@ -136,7 +136,7 @@ impl State {
             out_since_ms: AtomicI64::new(NEVER),
             selected_ms: AtomicI64::new(NEVER),
             times: Times::default(),
-            counters: Counters::default(),
+            counters: PeerCounters::default(),
         }
     }
 
@@ -188,7 +188,7 @@ impl State {
     /// Counts one connection less, and calls who waits for that.
     pub(crate) fn give_back(&self) {
         self.connections.fetch_sub(1, SeqCst);
-        self.line.call_one();
+        self.line.wake_one();
     }
 
     /// From now on nobody uses the peer.
@@ -204,7 +204,7 @@ impl State {
         if since != NEVER {
             self.counters.downtime_ms.add(u64::try_from(now - since).unwrap_or(0));
         }
-        self.line.call_all();
+        self.line.wake_all();
     }
 
     /// Milliseconds in which the peer was left alone until `now`.
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn connections_have_a_limit() {
-        let state = State::new(Arc::default());
+        let state = PeerState::new(Arc::default());
         assert!(state.take(2) && state.take(2) && !state.take(2) && state.take(0));
         state.give_back();
         state.give_back();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn downtime_adds_up() {
-        let state = State::new(Arc::default());
+        let state = PeerState::new(Arc::default());
         state.goes_out(100);
         state.goes_out(150);
         assert_eq!(state.downtime_ms(160), 60);
