@@ -1,4 +1,5 @@
-//! A group of servers (`upstream`), shared by all loops: its list of peers, which of them is next, and changes of the list.
+//! Group of servers (`upstream`), shared by all loops: its list of peers, the selection of peers, and changes of the
+//! list.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,61 +19,62 @@ use crate::rng::Rng;
 use crate::selection::{BalanceKey, PeerSelection, PeerTier};
 use crate::server::{PeerParams, ResolvedAddress, Server, ServerAddress};
 
-/// A group of servers. One for each generation of the configuration; what is known of a peer goes from one to the next.
+/// Group of servers. There is one for each generation of the configuration; the states of peers pass from one to the
+/// next.
 #[derive(Debug)]
 pub struct Group {
     name: Arc<str>,
     method: BalanceMethod,
-    /// Held while a peer is chosen, like nginx's lock of a zone.
+    /// Locked while a peer is selected, like nginx's lock of a zone.
     list: Whole<Arc<PeerList>>,
-    /// Held while another list is made, which may take longer.
+    /// Locked while another list is made, which may take longer.
     ids: Whole<Ids>,
-    line: Arc<RequestQueue>,
-    /// Whether some server has a name that DNS is asked for.
+    queue: Arc<RequestQueue>,
+    /// True if some server has a host name that DNS resolves.
     has_host_names: AtomicBool,
-    /// Whose health checks count; held while one is told of.
+    /// Configuration whose health checks count; locked while one reports.
     pub(crate) term: Arc<Whole<Term>>,
-    /// Whether peers that come have to pass a check first.
+    /// True if new peers have to pass a check first.
     requires_checks: AtomicBool,
-    /// Peers from this one on are known to no group before this one.
+    /// First identifier of peers that earlier groups do not know.
     first_new: PeerId,
 }
 
-/// The next name of a server or peer, and the number of the latest list.
+/// Next identifier of a server or peer, and the number of the latest list.
 #[derive(Clone, Debug, Default)]
 struct Ids {
     next: u32,
     generation: u64,
 }
 
-/// No peer can be used now. nginx: "no live upstreams".
+/// Error if no peer can be used now. nginx: "no live upstreams".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPeer;
 
-/// There is no such peer or server in the group any more.
+/// Error if there is no such peer or server in the group any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPeer;
 
-/// The group has a server of this name or place.
+/// Error if the group has a server of this name or address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerExists;
 
 impl Group {
-    /// A group of these servers. With `old`, the group that had this name before, peers keep their identity, counters, failures
-    /// and connections if a server of the same name has the same address; and names that DNS has been asked for keep their
-    /// addresses. `old` is not changed and can go on.
+    /// Creates a group of these servers. With `old`, the earlier group of this name, peers keep their identity,
+    /// counters, failures and connections if a server of the same name has the same address, and host names keep
+    /// their resolved addresses. `old` is not changed and can go on.
     ///
     /// Computes the ring of `hash … consistent`: not on a loop.
     pub fn new(name: &str, method: BalanceMethod, servers: Vec<Server>, old: Option<&Group>) -> Self {
-        let (line, term, mut ids) = match old {
-            Some(old) => (old.line.clone(), old.term.clone(), old.ids.lock().clone()),
+        let (queue, term, mut ids) = match old {
+            Some(old) => (old.queue.clone(), old.term.clone(), old.ids.lock().clone()),
             None => Default::default(),
         };
         let first_new = PeerId(ids.next);
         let mut inherited = InheritedPeers::of(old);
         let (mut listed, mut peers) = (Vec::new(), Vec::new());
         for server in servers {
-            let state = || Arc::new(PeerState::new(line.clone()));
+            let state = || Arc::new(PeerState::new(queue.clone()));
             let id = ids.enlist(&server, &mut inherited, state, &mut peers);
             listed.push((id, Arc::new(server)));
         }
@@ -84,7 +86,7 @@ impl Group {
             method,
             list: Whole::new(Arc::new(list)),
             ids: Whole::new(ids),
-            line,
+            queue,
             term,
             requires_checks: AtomicBool::new(false),
             first_new,
@@ -92,28 +94,28 @@ impl Group {
         }
     }
 
-    /// Its name.
+    /// Name of the group.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// How it chooses.
+    /// Load balancing method.
     pub fn method(&self) -> BalanceMethod {
         self.method
     }
 
-    /// Whether DNS has to be asked for some of its servers.
+    /// Returns true if some server has a host name that DNS resolves.
     pub fn has_host_names(&self) -> bool {
         self.has_host_names.load(Relaxed)
     }
 
-    /// The peers now.
+    /// Current list of peers.
     pub fn list(&self) -> Arc<PeerList> {
         self.list.lock().clone()
     }
 
-    /// From now on peers that come get no requests before they have passed a health check (`mandatory`), nor do those that no
-    /// group knew before. What is known of the others, [`HealthChecker::new`](crate::HealthChecker::new) decides.
+    /// Requires new peers to pass a health check before they get requests (`mandatory`), also those that are new to
+    /// this group. [`HealthChecker::new`](crate::HealthChecker::new) decides about the others.
     pub fn require_checks(&self) {
         self.requires_checks.store(true, Relaxed);
         let list = self.list();
@@ -121,23 +123,23 @@ impl Group {
         new.for_each(|peer| peer.state.set_health(Health::Checking));
     }
 
-    /// The state of a peer that comes.
+    /// State of a new peer.
     fn new_state(&self) -> Arc<PeerState> {
-        let state = PeerState::new(self.line.clone());
+        let state = PeerState::new(self.queue.clone());
         if self.requires_checks.load(Relaxed) {
             state.set_health(Health::Checking);
         }
         Arc::new(state)
     }
 
-    /// A request that looks for a peer: what the method chooses by, the peer that `sticky` binds it to, and how many peers it
-    /// may try (`proxy_next_upstream_tries`; zero is all).
+    /// Starts the selection of peers for a request: the key of the method, the peer that `sticky` binds it to, and
+    /// the largest number of peers to try (`proxy_next_upstream_tries`; zero is all).
     pub fn start_selection(&self, key: BalanceKey, sid: Option<Box<[u8]>>, tries_max: u32) -> PeerSelection {
         PeerSelection::new(key, sid, tries_max, self.method.search())
     }
 
-    /// The next peer for this request: one that it has not tried, in nginx's order. `now` is in milliseconds of a clock that
-    /// never goes back; all calls for a group and its successors use the same one.
+    /// Selects the next peer for this request, one that it has not tried, in nginx's order. `now` is in milliseconds
+    /// of a clock that never goes back; all calls for a group and its successors use the same one.
     ///
     /// With the permit it takes 80 ns among one peer, 110 among three, and 11 for each further one (`least_conn` 25, `least_time`
     /// 45, methods that hash or draw less than one), most of it under the lock of the group. Allocates from the fifth try on.
@@ -171,25 +173,26 @@ impl Group {
         }
     }
 
-    /// A place in the line of those for whom there is no peer, unless `max` wait (`queue`). Join first, then select once more:
-    /// what becomes free after that calls.
+    /// Enters the queue of requests without a peer, unless `max` wait (`queue`). Select once more after that: a peer
+    /// that becomes free later wakes the request.
     pub fn enqueue(&self, max: usize) -> Option<QueuedRequest> {
-        self.line.join(max)
+        self.queue.join(max)
     }
 
-    /// How many wait in line.
+    /// Number of requests in the queue.
     pub fn queue_len(&self) -> usize {
-        self.line.len()
+        self.queue.len()
     }
 
-    /// When the next peer that is left alone because of failures may be tried again. Time calls nobody in the line.
+    /// Time at which the next peer that is out because of failures may be tried again. The queue is not woken by
+    /// time.
     pub fn retry_ms(&self) -> Option<u64> {
         let list = self.list();
         list.peers().filter_map(|peer| peer.retry_ms()).min().and_then(|at| u64::try_from(at).ok())
     }
 
-    /// Adds a server, unless there is one of this name or place. Makes another list, as all that follow: not on a loop if the group is
-    /// large and hashed consistently.
+    /// Adds a server, unless there is one of this name or address. Makes another list, like all following methods:
+    /// not on a loop if the group is large and hashed consistently.
     pub fn add(&self, server: Server) -> Result<ServerId, ServerExists> {
         let mut ids = self.ids.lock();
         let old = self.list();
@@ -204,7 +207,7 @@ impl Group {
         Ok(id)
     }
 
-    /// Removes a server with all its peers. Requests that are under way there go on.
+    /// Removes a server with all its peers. Requests in progress there go on.
     pub fn remove_server(&self, id: ServerId) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
@@ -217,7 +220,7 @@ impl Group {
         Ok(())
     }
 
-    /// Removes one peer. Requests that are under way there go on. DNS may bring it back.
+    /// Removes one peer. Requests in progress there go on. DNS may bring it back.
     pub fn remove(&self, id: PeerId) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
@@ -227,7 +230,7 @@ impl Group {
         Ok(())
     }
 
-    /// Changes the parameters of one peer. It stays the same peer, with its place, counters and connections.
+    /// Changes the parameters of one peer, which keeps its position, counters and connections.
     pub fn change(&self, id: PeerId, change: impl FnOnce(&mut PeerParams)) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
@@ -239,7 +242,7 @@ impl Group {
         Ok(())
     }
 
-    /// Changes the parameters of a server, and with them those of all its peers, which stay the same peers.
+    /// Changes the parameters of a server and of all its peers, which stay the same peers.
     pub fn change_server(&self, id: ServerId, change: impl Fn(&mut PeerParams)) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
@@ -256,8 +259,8 @@ impl Group {
         Ok(())
     }
 
-    /// DNS has these addresses for a server. Peers whose address is among them stay, in their places; the others go, and new
-    /// ones come last. Says whether that made another list.
+    /// Sets the addresses of a server from DNS. Peers whose address is among them stay, in their order; the others
+    /// are removed, and new ones are added at the end. Returns true if that made another list.
     pub fn resolved(&self, id: ServerId, addresses: &[ResolvedAddress]) -> Result<bool, UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
@@ -303,7 +306,7 @@ impl Group {
         Ok(is_changed)
     }
 
-    /// Another list takes the place of the one there is, and those who wait look at it.
+    /// Replaces the list, and wakes the waiting requests.
     fn put(&self, ids: &mut Ids, servers: Vec<(ServerId, Arc<Server>)>, peers: Vec<Arc<Peer>>) {
         ids.generation += 1;
         self.has_host_names.store(has_host_names(&servers), Relaxed);
@@ -311,7 +314,7 @@ impl Group {
         // The old list may be long: it goes after the lock.
         let old = std::mem::replace(&mut *self.list.lock(), list);
         drop(old);
-        self.line.wake_all();
+        self.queue.wake_all();
     }
 }
 
@@ -325,8 +328,8 @@ impl Ids {
         PeerId(self.next())
     }
 
-    /// Names a server and its peers, and adds these to `peers`. A server whose address is written has the number of its peer,
-    /// so that one number says both.
+    /// Gives a server and its peers identifiers, and adds the peers to `peers`. A server with a fixed address has the
+    /// identifier of its peer, so that one number names both.
     fn enlist(
         &mut self,
         server: &Server,
@@ -364,7 +367,7 @@ fn described(server: &Server, address: &ResolvedAddress) -> (Arc<str>, PeerParam
     (address.name.clone().unwrap_or_else(|| server.name.clone()), params)
 }
 
-/// The peers of a group whose place is taken, each for one heir.
+/// Peers of the earlier group, each to be inherited once.
 #[derive(Default)]
 struct InheritedPeers {
     servers: Vec<(ServerId, Arc<Server>)>,
@@ -377,7 +380,7 @@ impl InheritedPeers {
         Self { servers: list.servers.clone(), peers: list.peers().cloned().map(Some).collect() }
     }
 
-    /// The peer of this name and address, once.
+    /// Takes the peer of this name and address, once.
     fn take(&mut self, name: &str, addr: &Addr) -> Option<Arc<Peer>> {
         let is_it = |peer: &&mut Option<Arc<Peer>>| {
             peer.as_ref().is_some_and(|peer| *peer.name == *name && peer.addr == *addr)
@@ -385,7 +388,8 @@ impl InheritedPeers {
         self.peers.iter_mut().find(is_it).and_then(Option::take)
     }
 
-    /// The addresses of a server: its own, or those that DNS gave for the same name before, with the number it had. Once.
+    /// Addresses of a server: its own, or those that DNS gave for the same name before, with its earlier identifier.
+    /// Once.
     fn addresses(&mut self, server: &Server) -> (Option<ServerId>, Vec<ResolvedAddress>) {
         let (host, service, port) = match &server.address {
             ServerAddress::Fixed(addrs) => {

@@ -1,5 +1,5 @@
-//! When which peer is checked, and what its answers mean. Who makes the checks is told what to do next, and tells how it
-//! went; nothing here waits or sends.
+//! Schedule of health checks, and the health that follows from their results. The caller makes the checks: it asks
+//! for the next action and reports results; nothing here waits or sends.
 //!
 //! ```text
 //!            `fails` failures in a row
@@ -8,7 +8,7 @@
 //!    │       `passes` passes in a row       │
 //!    └── first passes ── Checking ── fails ─┘     (`mandatory`: new peers, and after a reload without `persistent`)
 //! ```
-//! A group may have several tests, each with such a state for each peer: the worst of them is what holds.
+//! A group may have several tests, each with such a state for each peer; the worst state applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,69 +23,69 @@ use crate::peer_state::{Health, signed};
 use crate::rng::Rng;
 use crate::server::AdminState;
 
-/// The parameters of `health_check` that say when, and what counts.
+/// Parameters of `health_check` about schedule and thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthCheckParams {
-    /// From the beginning of a check to that of the next one, in milliseconds.
+    /// Time between the starts of two checks, in milliseconds.
     pub interval_ms: u64,
-    /// Up to so many milliseconds later, at random.
+    /// Largest random delay of a check, in milliseconds.
     pub jitter_ms: u64,
-    /// So many failures in a row make a peer unhealthy.
+    /// Failures in a row that make a peer unhealthy.
     pub fails: u32,
-    /// So many passes in a row make it healthy.
+    /// Passes in a row that make a peer healthy.
     pub passes: u32,
-    /// Whether a peer has to pass its first check before it gets requests.
+    /// True if a peer has to pass its first check before it gets requests.
     pub mandatory: bool,
-    /// Whether that does not hold for one that was healthy before a reload.
+    /// True if `mandatory` is waived for a peer that was healthy before a reload.
     pub persistent: bool,
 }
 
-/// The checks of one group. One loop has it, as long as its term lasts.
+/// Health checks of one group. One loop owns it, for the term of its configuration.
 #[derive(Debug)]
 pub struct HealthChecker {
-    /// What each peer has to pass.
+    /// Tests that each peer has to pass.
     tests: Box<[HealthCheckParams]>,
     term: Arc<Whole<Term>>,
     own_term: Term,
-    /// Number of the list of peers that was taken in last.
+    /// Number of the list of peers that was applied last.
     list: u64,
     peers: BTreeMap<PeerId, CheckedPeer>,
-    /// Checks that are not under way, in the order of their time.
+    /// Checks that are not in progress, by their time.
     due: BTreeSet<(u64, PeerId, usize)>,
 }
 
-/// Which configuration's checks count: those of an older one that is still going say nothing any more.
+/// Configuration whose checks count: an older one that still runs has no effect any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Term(u64);
 
-/// A peer and what it has said to each test.
+/// Peer with the results of each test.
 #[derive(Debug)]
 struct CheckedPeer {
     peer: Arc<Peer>,
     tests: Vec<CheckResults>,
 }
 
-/// What a test has found of one peer.
+/// Results of one test for one peer.
 #[derive(Clone, Copy, Debug)]
 struct CheckResults {
     health: Health,
-    /// How many of the latest answers were the same, and which.
+    /// Number of equal results in a row, up to the latest one.
     in_row: u32,
     has_passed: bool,
-    /// When the next check begins, if one is under way.
+    /// Start of the next check, while one is in progress.
     next_ms: Option<u64>,
 }
 
-/// What to do next.
+/// Next action of the caller.
 #[derive(Clone, Debug)]
 pub enum CheckAction {
-    /// Check this peer with the test of this number, and tell how that went.
+    /// Check this peer with the test of this number, and report the result.
     Check(Arc<Peer>, usize),
-    /// Nothing before this moment.
+    /// Wait until this time.
     WaitUntil(u64),
-    /// Nothing, until a check that is under way has ended or the list of peers has changed.
+    /// Wait until a check in progress has ended or the list of peers has changed.
     Wait,
-    /// Nothing any more: another configuration's checks count.
+    /// Stop: the checks of another configuration count.
     Stop,
 }
 
@@ -97,8 +97,8 @@ impl Default for HealthCheckParams {
 }
 
 impl HealthChecker {
-    /// Checks for a group, which begin at once. `term` is the number of the configuration they are for: a later one takes
-    /// over, and one with the same number goes on where the other has ended.
+    /// Starts the checks of a group. `term` is the number of their configuration: a later one takes over, and one
+    /// with the same number continues.
     pub fn new(tests: &[HealthCheckParams], group: &Group, term: u64, now: u64, rng: &mut Rng) -> Self {
         let mut checker = Self {
             tests: tests.into(),
@@ -118,7 +118,7 @@ impl HealthChecker {
         checker
     }
 
-    /// Takes in what has changed in the list of peers. Cheap if nothing has; ask before each [`next`](Self::next).
+    /// Applies changes of the list of peers. Cheap if there are none; call it before each [`next`](Self::next).
     pub fn follow(&mut self, list: &PeerList, now: u64, rng: &mut Rng) {
         if list.generation() == self.list {
             return;
@@ -130,8 +130,7 @@ impl HealthChecker {
         }
     }
 
-    /// Makes the peers of `list` the ones that are checked. Of those that were not, and that it `begins` with, `mandatory`
-    /// tests know nothing.
+    /// Checks the peers of `list`. `mandatory` tests have no result for a new peer with which it `begins`.
     fn take_in(&mut self, list: &PeerList, begins: bool, now: u64, rng: &mut Rng) {
         self.list = list.generation();
         let mut peers = BTreeMap::new();
@@ -153,7 +152,7 @@ impl HealthChecker {
         self.due.retain(|(_, id, _)| self.peers.contains_key(id));
     }
 
-    /// What to do next. A check that is handed out is under way until [`done`](Self::done).
+    /// Returns the next action. A check that is returned is in progress until [`done`](Self::done).
     pub fn next(&mut self, now: u64, rng: &mut Rng) -> CheckAction {
         if *self.term.lock() != self.own_term {
             return CheckAction::Stop;
@@ -172,8 +171,8 @@ impl HealthChecker {
         CheckAction::Wait
     }
 
-    /// A check has ended. Says what the peer has become, if that is something else. A check of a peer that has left the group
-    /// means nothing, nor does one of a configuration that is going.
+    /// Reports the result of a check. Returns the health of the peer if it has changed. A result for a peer that has
+    /// left the group has no effect, nor has one of an old configuration.
     pub fn done(&mut self, id: PeerId, nth: usize, passed: bool, now: u64) -> Option<Health> {
         let term = self.term.clone();
         let held = term.lock();
@@ -187,7 +186,7 @@ impl HealthChecker {
         checked.settle(now)
     }
 
-    /// A check has ended without a word of the peer, by a fault of ours. The next one comes in its time.
+    /// Ends a check without a result, after a failure at this end. The next one follows in its time.
     pub fn give_up(&mut self, id: PeerId, nth: usize) {
         self.ended(id, nth);
     }
@@ -201,7 +200,7 @@ impl HealthChecker {
 }
 
 impl CheckResults {
-    /// What a test begins with.
+    /// Initial state of a test.
     fn first(test: &HealthCheckParams, peer: &Peer, begins: bool) -> Self {
         let found = peer.state.health();
         // Only a peer that somebody has checked before was found healthy.
@@ -228,7 +227,7 @@ impl CheckResults {
 }
 
 impl CheckedPeer {
-    /// Makes the worst finding the one that holds; says so if it did not before.
+    /// Applies the worst state of all tests; returns it if it has changed.
     fn settle(&self, now: u64) -> Option<Health> {
         let has = |health: Health| self.tests.iter().any(|results| results.health == health);
         let worst = [Health::Unhealthy, Health::Checking].into_iter().find(|health| has(*health));
@@ -246,7 +245,7 @@ impl CheckedPeer {
 }
 
 impl Group {
-    /// In the configuration with the number `term` nobody checks the peers: what earlier checks have found no longer counts.
+    /// Ends health checks in the configuration with the number `term`: earlier results no longer count.
     pub fn disable_checks(&self, term: u64, now: u64) {
         let mut held = self.term.lock();
         if *held > Term(term) {
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_a_row_change_the_health() {
+    fn results_in_a_row_change_the_health() {
         let params = HealthCheckParams { fails: 2, passes: 3, ..HealthCheckParams::default() };
         let group = group(1, None);
         let mut checker = checker(&[params], &group, 1);
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_healthy_gets_nothing() {
+    fn unhealthy_peer_gets_no_requests() {
         let group = group(2, None);
         group.require_checks();
         let mut rng = Rng::seeded(1);
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_keeps_who_was_healthy_if_it_is_to() {
+    fn persistent_health_survives_a_reload() {
         for (persistent, expected) in [(true, PeerStatus::Up), (false, PeerStatus::Checking)] {
             let params = HealthCheckParams { persistent, ..MANDATORY };
             let old = group(2, None);
@@ -386,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_configuration_says_who_is_healthy() {
+    fn only_checks_of_the_latest_configuration_count() {
         let old = group(1, None);
         let mut first = checker(&[HealthCheckParams::default()], &old, 1);
         let (id, nth) = check(&mut first, 0).unwrap();
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_several_tests_holds() {
+    fn worst_of_several_tests_applies() {
         let group = group(1, None);
         let twice = HealthCheckParams { passes: 2, ..HealthCheckParams::default() };
         let mut checker = checker(&[HealthCheckParams::default(), twice], &group, 1);
@@ -431,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_come_are_checked_and_those_that_go_are_not() {
+    fn added_peers_are_checked_and_removed_ones_are_not() {
         let (group, mut rng) = (group(2, None), Rng::seeded(1));
         let mut checker = checker(&[HealthCheckParams::default()], &group, 1);
         let [(one, _), (two, _)] = [0; 2].map(|now| check(&mut checker, now).unwrap());

@@ -1,18 +1,18 @@
 //! Groups of servers, and which of their peers gets the next request: for HTTP and for streams alike.
 //!
 //! ```text
-//! Group::begin ─► Attempt ─► Group::select ─► Lease ─► done(Outcome) ─► Verdict
-//!                    ▲           │ NoPeer                    │ Failed, and tries are left
-//!                    │           └─► wait (queue), or 502    │
-//!                    └───────────────────────────────────────┘
+//! Group::start_selection ─► PeerSelection ─► Group::select ─► Lease ─► done(PeerOutcome) ─► PeerChange
+//!                               ▲                 │ NoPeer                │ Failed, and tries are left
+//!                               │                 └─► enqueue, or 502     │
+//!                               └─────────────────────────────────────────┘
 //! ```
 //!
 //! No protocol, no I/O and no clock: time is an argument, in milliseconds of a clock that never goes back, and so are random
 //! numbers. A [`Group`] is shared by all loops behind an `Arc`. The sequences of all methods are nginx's; `tests/nginx.rs`
 //! has what nginx did with the same servers.
 //!
-//! What changes with requests is the [`PeerState`] of a peer, in atomics; what an operator or DNS changes is the [`PeerList`], which is
-//! replaced as a whole. A reload makes another group with the states of the old one.
+//! The [`PeerState`] of a peer changes with requests and is made of atomics; the [`PeerList`] changes by operators or
+//! DNS and is replaced as a whole. A reload makes another group with the states of the old one.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -46,5 +46,5 @@ pub use server::{AdminState, PeerParams, ResolvedAddress, Server, ServerAddress}
 pub use snapshot::{CheckCounts, GroupSnapshot, PeerSnapshot};
 pub use sticky_sessions::{Learned, StickySessions};
 
-/// What bounds a group that DNS can make large.
+/// Limits of a group that DNS can make large.
 pub const LIMITS: &[tw_base::Limit] = balance::LIMITS;

@@ -1,4 +1,4 @@
-//! One address that requests can be sent to: what it is now, and the state that loops and generations share.
+//! One address of an upstream server, and its availability.
 //!
 //! ```text
 //!            max_fails failures               fail_timeout_ms later
@@ -19,14 +19,14 @@ use crate::lease::PeerChange;
 use crate::peer_state::{Health, PeerState, signed};
 use crate::server::{AdminState, PeerParams};
 
-/// The step of a peer that has all of its weight, per unit of weight. During a slow start steps are parts of it.
+/// Step of a peer with all of its weight, per unit of weight. During a slow start steps are fractions of it.
 pub(crate) const WHOLE_STEP: i64 = 1024;
 
-/// Names a peer for as long as it is in its group, over reloads too.
+/// Identifier of a peer as long as it is in its group, also over reloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// Names a server of a group.
+/// Identifier of a server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
@@ -43,20 +43,20 @@ pub struct Peer {
     pub(crate) state: Arc<PeerState>,
 }
 
-/// Whether a peer can get requests now, and if not, why.
+/// Availability of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerStatus {
-    /// It can.
+    /// Gets requests.
     Up,
-    /// The operator does not want it to.
+    /// Taken out by an operator.
     Down,
-    /// Only those that are bound to it.
+    /// Gets only requests that are bound to it.
     Draining,
-    /// It has failed too often, and no request has succeeded since.
+    /// Has failed too often, and no request has succeeded since.
     Unavailable,
     /// Health checks have failed.
     Unhealthy,
-    /// It has not passed its first health check yet.
+    /// Has not passed its first health check yet.
     Checking,
 }
 
@@ -74,13 +74,13 @@ impl Peer {
         Self { id, server, name, addr, text, sid, params, state }
     }
 
-    /// The same peer with other parameters.
+    /// Copy of the peer with other parameters.
     pub(crate) fn with(&self, params: PeerParams) -> Self {
         let (name, addr) = (self.name.clone(), self.addr.clone());
         Self::new(self.id, self.server, name, addr, params, self.state.clone())
     }
 
-    /// What names it in its group.
+    /// Identifier in the group.
     pub fn id(&self) -> PeerId {
         self.id
     }
@@ -95,7 +95,7 @@ impl Peer {
         &self.name
     }
 
-    /// Where to connect.
+    /// Address to connect to.
     pub fn addr(&self) -> &Addr {
         &self.addr
     }
@@ -105,7 +105,7 @@ impl Peer {
         &self.text
     }
 
-    /// What `sticky` knows it by: the route, or 32 hexadecimal digits.
+    /// Identifier for `sticky`: the route, or 32 hexadecimal digits.
     pub fn sid(&self) -> &Arc<[u8]> {
         &self.sid
     }
@@ -115,12 +115,12 @@ impl Peer {
         &self.params
     }
 
-    /// What all loops know of it.
+    /// State that all loops share.
     pub fn state(&self) -> &Arc<PeerState> {
         &self.state
     }
 
-    /// What a status page says of it.
+    /// Status for status pages.
     pub fn status(&self) -> PeerStatus {
         let (params, state) = (&self.params, &self.state);
         match (params.admin, state.health()) {
@@ -137,12 +137,12 @@ impl Peer {
         self.params.max_fails > 0 && self.state.fails.load(Relaxed) >= self.params.max_fails
     }
 
-    /// Whether a request that nothing binds to it may be sent there.
+    /// Returns true if an unbound request may be sent to the peer.
     pub(crate) fn is_usable(&self, now: i64) -> bool {
         self.params.admin == AdminState::Up && self.is_usable_if_bound(now)
     }
 
-    /// Whether a request that `sticky` binds to it may be sent there.
+    /// Returns true if a request that `sticky` binds to the peer may be sent to it.
     pub(crate) fn is_usable_if_bound(&self, now: i64) -> bool {
         let is_left_alone = || {
             self.has_failed_too_often()
@@ -151,7 +151,7 @@ impl Peer {
         self.is_open() && !is_left_alone()
     }
 
-    /// Whether it can be used as far as failures do not count: the only peer of a group has no failures.
+    /// Returns true if the peer can be used when failures do not count: the only peer of a group has no failures.
     pub(crate) fn is_open(&self) -> bool {
         let PeerParams { admin, max_conns, .. } = self.params;
         admin != AdminState::Down
@@ -159,7 +159,7 @@ impl Peer {
             && (max_conns == 0 || self.state.connections() < max_conns)
     }
 
-    /// When it may be tried again, if it is left alone because of failures.
+    /// Time at which it may be tried again, if it is out because of failures.
     pub(crate) fn retry_ms(&self) -> Option<i64> {
         let is_left_alone = self.status() == PeerStatus::Unavailable;
         is_left_alone.then(|| {
@@ -167,7 +167,7 @@ impl Peer {
         })
     }
 
-    /// Its weight in steps: all of it, or the part that a slow start has reached; at least one step.
+    /// Current weight in steps: all of it, or the part that a slow start has reached; at least one step.
     pub(crate) fn steps(&self, now: i64) -> i64 {
         i64::from(self.params.weight) * self.ramp(now)
     }
@@ -177,8 +177,8 @@ impl Peer {
         if since >= span { WHOLE_STEP } else { (WHOLE_STEP * since.max(0) / span).max(1) }
     }
 
-    /// One round of the smooth weighted round robin for this peer: what it gains, added to where it stands. A part of the
-    /// weight that failures took comes back. Under the lock of the group. Source: nginx, `ngx_http_upstream_get_peer`.
+    /// One round of the smooth weighted round robin for this peer: adds its gain to its current weight, and restores
+    /// part of the weight lost by failures. Under the lock of the group. Source: nginx, `ngx_http_upstream_get_peer`.
     pub(crate) fn advance(&self, now: i64) -> Advance {
         let state = &self.state;
         let reduced = state.reduced.load(Relaxed).min(self.params.weight);
@@ -197,7 +197,7 @@ impl Peer {
         self.state.take(self.params.max_conns)
     }
 
-    /// It was chosen: after `fail_timeout` this request tells whether it works again.
+    /// Records that it was chosen: after `fail_timeout` this request shows if it works again.
     pub(crate) fn chosen(&self, now: i64) {
         let state = &self.state;
         if now - state.checked_ms.load(Relaxed) > signed(self.params.fail_timeout_ms) {
@@ -207,7 +207,7 @@ impl Peer {
         state.counters.requests.add(1);
     }
 
-    /// An attempt has failed. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
+    /// Records a failed attempt. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
     pub(crate) fn failed(&self, now: i64) -> PeerChange {
         let (params, state) = (&self.params, &self.state);
         state.counters.fails.add(1);
@@ -229,7 +229,7 @@ impl Peer {
         PeerChange::Disabled
     }
 
-    /// An attempt has gone well: if it was the one that tells, earlier failures no longer count.
+    /// Records a successful attempt: if it was the trial after failures, these no longer count.
     pub(crate) fn passed(&self, now: i64) -> PeerChange {
         let state = &self.state;
         if state.fails.load(Relaxed) == 0 || state.failed_ms.load(Relaxed) >= state.checked_ms.load(Relaxed) {
@@ -246,11 +246,11 @@ impl Peer {
     }
 }
 
-/// What [`Peer::advance`] did.
+/// Result of [`Peer::advance`].
 pub(crate) struct Advance {
-    /// Where the peer stands now.
+    /// New current weight.
     pub(crate) current: i64,
-    /// What it gained.
+    /// Increase.
     pub(crate) step: i64,
 }
 
@@ -276,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_known_by_its_route_or_the_md5_of_its_address() {
+    fn sticky_identifier_is_the_route_or_the_md5_of_the_address() {
         assert_eq!(&**peer(PeerParams::default()).sid(), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
         let route = PeerParams { route: Some(b"r1".as_slice().into()), ..PeerParams::default() };
         assert_eq!(&**peer(route).sid(), b"r1".as_slice());
     }
 
     #[test]
-    fn failures_count_and_one_request_tells_when_they_no_longer_do() {
+    fn failures_count_until_a_trial_request_succeeds() {
         let peer =
             peer(PeerParams { max_fails: 2, fail_timeout_ms: 1000, weight: 5, ..PeerParams::default() });
         peer.chosen(5000);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_start_gives_the_weight_back_bit_by_bit() {
+    fn slow_start_restores_the_weight_gradually() {
         let peer = peer(PeerParams { slow_start_ms: 1000, weight: 2, ..PeerParams::default() });
         assert_eq!(peer.steps(50), 2 * WHOLE_STEP);
         peer.state.comes_back(10_000);

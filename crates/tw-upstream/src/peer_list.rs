@@ -1,4 +1,4 @@
-//! The peers of a group at one moment. A list never changes; another one takes its place.
+//! Peers of a group at one time. A list never changes; it is replaced.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::balance::{BalanceMethod, Ring};
 use crate::peer::{Peer, PeerId, ServerId};
 use crate::server::{AdminState, Server};
 
-/// All servers and peers of a group at one moment.
+/// All servers and peers of a group at one time.
 #[derive(Debug)]
 pub struct PeerList {
     /// Grows by one with each list of the group.
@@ -62,7 +62,7 @@ impl PeerList {
         &self.servers
     }
 
-    /// Which list of the group this is.
+    /// Number of the list in its group.
     pub fn generation(&self) -> u64 {
         self.generation
     }

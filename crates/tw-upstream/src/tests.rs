@@ -1,4 +1,4 @@
-//! What the tests of groups share.
+//! Helpers for the tests of groups.
 
 mod changes;
 mod failures;

@@ -8,7 +8,7 @@ use super::{TRIES_MAX, View, round_robin};
 use crate::peer::Peer;
 use crate::selection::{BalanceKey, PeerSelection};
 
-/// Where the hash begins.
+/// Initial value of the hash.
 pub(super) const SEED: u32 = 89;
 
 pub(super) fn choose<'a>(view: &View<'a>, selection: &mut PeerSelection) -> Option<&'a Arc<Peer>> {

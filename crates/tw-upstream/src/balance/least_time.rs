@@ -14,12 +14,12 @@ const SLOWEST_MS: u64 = 5000;
 /// Times that differ by less are the same.
 const CLOSE_MS: u64 = 20;
 
-/// What `least_time` compares.
+/// Measure of `least_time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeastTime {
-    /// Which time.
+    /// Span that is measured.
     pub by: TimeKind,
-    /// Whether requests count whose time is not known yet.
+    /// Includes requests in flight, whose time is not known yet.
     pub inflight: bool,
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_adds_up_and_goes() {
+    fn requests_in_flight_add_up_and_end() {
         let times = Times::default();
         let flight = || {
             let flight = times.flight.lock();

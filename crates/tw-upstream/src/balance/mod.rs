@@ -1,4 +1,4 @@
-//! The methods of choosing a peer, one file each, with nginx's sequences. All of them choose among the peers of one tier
+//! Load balancing methods, one file each, with nginx's sequences. All of them choose among the peers of one tier
 //! under the lock of the group, and leave what is common to [`Group::select`](crate::Group::select).
 
 mod hash;
@@ -19,39 +19,39 @@ use crate::selection::{PeerSelection, PeerTier, Search};
 pub use least_time::{LeastTime, TimeKind};
 pub(crate) use ring::{LIMITS, Ring};
 
-/// A method that hashes or draws looks so often for a usable peer, and then leaves it to the round robin. Source: nginx.
+/// Number of draws after which a hashing or random method falls back to round robin. Source: nginx.
 const TRIES_MAX: u32 = 20;
 
-/// How a group chooses.
+/// Load balancing method of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BalanceMethod {
-    /// In turns, by weight.
+    /// Weighted round robin.
     #[default]
     RoundRobin,
-    /// The fewest connections for its weight.
+    /// Fewest connections in relation to the weight.
     LeastConn,
-    /// By the network of the client.
+    /// Hash of the client's network.
     IpHash,
-    /// By a text.
+    /// Hash of a text.
     Hash,
-    /// By a text, so that few texts move when a peer comes or goes (ketama).
+    /// Consistent hash of a text: few texts move when a peer is added or removed (ketama).
     HashConsistent,
-    /// By chance; or the better one of two.
+    /// Random; or the better one of two random peers.
     Random(Option<RandomTwo>),
-    /// The least time for its connections and its weight.
+    /// Least time for its connections and its weight.
     LeastTime(LeastTime),
 }
 
-/// Which of two is better.
+/// Comparison of `random two`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomTwo {
-    /// The one with fewer connections for its weight.
+    /// Fewer connections in relation to the weight.
     LeastConn,
-    /// The one that needs less time.
+    /// Less time.
     LeastTime(LeastTime),
 }
 
-/// What a method has to be told ([`BalanceKey`](crate::BalanceKey)).
+/// Key that a method needs ([`BalanceKey`](crate::BalanceKey)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// Nothing.
@@ -63,7 +63,7 @@ pub enum KeyKind {
 }
 
 impl BalanceMethod {
-    /// What it has to be told of a request.
+    /// Kind of key that the method needs from a request.
     pub fn key_kind(self) -> KeyKind {
         match self {
             BalanceMethod::IpHash => KeyKind::Client,
@@ -75,13 +75,13 @@ impl BalanceMethod {
         }
     }
 
-    /// Where a search begins.
+    /// Initial state of a search.
     pub(crate) fn search(self) -> Search {
         let hash = if self == BalanceMethod::IpHash { ip_hash::SEED } else { 0 };
         Search { hash, ..Search::default() }
     }
 
-    /// What is measured for it.
+    /// Measure that the method needs, if it compares times.
     pub(crate) fn measure(self) -> Option<LeastTime> {
         match self {
             BalanceMethod::LeastTime(measure)
@@ -90,7 +90,7 @@ impl BalanceMethod {
         }
     }
 
-    /// The next peer of the tier that the attempt is at; `None` sends it to the next tier.
+    /// Chooses the next peer of the current tier; `None` moves on to the next tier.
     pub(crate) fn choose<'a>(
         self,
         list: &'a PeerList,
@@ -119,7 +119,7 @@ impl BalanceMethod {
     }
 }
 
-/// What is chosen from.
+/// Peers to choose from.
 struct View<'a> {
     list: &'a PeerList,
     tier: &'a Tier,

@@ -74,7 +74,7 @@ impl Ring {
     }
 }
 
-/// How many points a peer of this weight has, if all have `total`.
+/// Number of points of a peer with this weight, if all weights add up to `total`.
 // DIFF(nginx): weights that add up to more than 6553 have fewer than 160 points for each unit.
 fn count(weight: u64, total: u64) -> usize {
     let (points, all) = (weight.saturating_mul(POINTS), total.saturating_mul(POINTS));

@@ -22,7 +22,7 @@ fn addresses(texts: &[&str]) -> Vec<ResolvedAddress> {
 }
 
 #[test]
-fn an_operator_changes_a_group_that_is_used() {
+fn operator_changes_a_group_in_use() {
     let group = group(BalanceMethod::RoundRobin, vec![server(1, 1), server(2, 1)]);
     let (mut selection, mut rng) = ask(&group, BalanceKey::None);
     let first = group.select(&mut selection, 0, &mut rng).unwrap();
@@ -48,7 +48,7 @@ fn an_operator_changes_a_group_that_is_used() {
 }
 
 #[test]
-fn a_server_changes_with_its_peers_and_has_their_number() {
+fn server_changes_with_its_peers_and_shares_their_identifier() {
     let group = group(BalanceMethod::RoundRobin, vec![named(None, 80), server(9, 1)]);
     let ids: Vec<_> = group.list().servers().iter().map(|(id, _)| id.0).collect();
     assert_eq!((&ids[..], group.has_host_names()), (&[0, 1][..], true));
@@ -78,7 +78,7 @@ fn a_server_changes_with_its_peers_and_has_their_number() {
 }
 
 #[test]
-fn dns_brings_peers_and_takes_them() {
+fn dns_adds_and_removes_peers() {
     let group = group(BalanceMethod::RoundRobin, vec![named(None, 80), server(9, 1)]);
     let dns = group.list().servers()[0].0;
     assert_eq!(texts(&group), ["1 127.0.0.9:9"]);
@@ -115,7 +115,7 @@ fn srv_records_bring_names_weights_and_backups() {
 }
 
 #[test]
-fn a_reload_keeps_what_is_known_of_a_peer() {
+fn reload_keeps_the_state_of_peers() {
     let old = group(BalanceMethod::RoundRobin, vec![with(1, |_| ()), with(2, |_| ()), named(None, 80)]);
     old.resolved(old.list().servers()[2].0, &addresses(&["10.0.0.1:80"])).unwrap();
     let (mut selection, mut rng) = ask(&old, BalanceKey::None);
@@ -135,8 +135,8 @@ fn a_reload_keeps_what_is_known_of_a_peer() {
     );
     assert_eq!((peers[3].connections, peers[3].requests), (1, 1));
     // A request of the old generation frees a place for one of the new.
-    let mut waiting = new.wait(1).unwrap();
-    assert!(new.wait(1).is_none() && old.waiting() == 1);
+    let mut waiting = new.enqueue(1).unwrap();
+    assert!(new.enqueue(1).is_none() && old.queue_len() == 1);
     drop(lease);
     assert_eq!(new.snapshot(50).peers[3].connections, 0);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

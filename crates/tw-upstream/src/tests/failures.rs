@@ -9,7 +9,7 @@ fn select(group: &Group, now: u64) -> Result<Lease, NoPeer> {
 }
 
 #[test]
-fn the_only_peer_of_a_group_is_always_asked_and_once() {
+fn single_peer_is_always_selected_once() {
     let group = group(BalanceMethod::RoundRobin, vec![with(1, |_| ())]);
     let (mut selection, mut rng) = ask(&group, BalanceKey::None);
     for now in 0..3 {
@@ -26,7 +26,7 @@ fn the_only_peer_of_a_group_is_always_asked_and_once() {
 }
 
 #[test]
-fn a_request_has_as_many_tries_as_peers_are_up_or_are_allowed() {
+fn tries_are_limited_by_live_peers_and_configuration() {
     let servers = || {
         let down = with(3, |params| params.admin = AdminState::Down);
         vec![server(1, 1), server(2, 1), down, with(4, |params| params.backup = true)]
@@ -44,7 +44,7 @@ fn a_request_has_as_many_tries_as_peers_are_up_or_are_allowed() {
 }
 
 #[test]
-fn without_live_peers_there_is_none_until_time_has_passed() {
+fn failed_peers_are_retried_after_fail_timeout() {
     let servers = (1..=2).map(|n| with(n, |params| params.fail_timeout_ms = 1000)).collect();
     let group = group(BalanceMethod::RoundRobin, servers);
     assert_eq!(all_fail(&group, BalanceKey::None, 5000), [1, 2]);
@@ -102,7 +102,7 @@ fn connections_are_limited_by_every_method() {
 }
 
 #[test]
-fn a_peer_that_recovers_gets_its_share_bit_by_bit() {
+fn recovered_peer_regains_its_share_gradually() {
     let slow = with(1, |params| (params.slow_start_ms, params.fail_timeout_ms) = (10_000, 1000));
     let group = group(BalanceMethod::RoundRobin, vec![slow, server(2, 1)]);
     assert_eq!(number(&select(&group, 5000).unwrap()), 1);
@@ -125,7 +125,7 @@ fn a_peer_that_recovers_gets_its_share_bit_by_bit() {
 }
 
 #[test]
-fn random_draws_by_weight_and_prefers_the_idle_one_of_two() {
+fn random_draws_by_weight_and_two_prefers_the_idle_peer() {
     let group = group(BalanceMethod::Random(None), vec![server(1, 3), server(2, 1)]);
     let mut rng = Rng::seeded(3);
     let mut draw = |group: &Group| {
@@ -142,7 +142,7 @@ fn random_draws_by_weight_and_prefers_the_idle_one_of_two() {
 }
 
 #[test]
-fn least_time_prefers_the_quick_one() {
+fn least_time_prefers_the_faster_peer() {
     let time = LeastTime { by: TimeKind::LastByte, inflight: false };
     let group = group(BalanceMethod::LeastTime(time), vec![server(1, 1), server(2, 1)]);
     let mut now = 100_000;
@@ -162,7 +162,7 @@ fn least_time_prefers_the_quick_one() {
 }
 
 #[test]
-fn least_time_with_inflight_leaves_who_does_not_answer() {
+fn least_time_inflight_avoids_a_silent_peer() {
     let time = LeastTime { by: TimeKind::Header, inflight: true };
     let group = group(BalanceMethod::LeastTime(time), vec![server(1, 1), server(2, 1)]);
     let stuck = select(&group, 0).unwrap();
@@ -180,7 +180,7 @@ fn least_time_with_inflight_leaves_who_does_not_answer() {
 }
 
 #[test]
-fn who_found_nobody_looks_at_everybody_again() {
+fn failed_selection_starts_over_with_all_peers() {
     let one_each = |backup| move |params: &mut PeerParams| (params.max_conns, params.backup) = (1, backup);
     for method in [
         BalanceMethod::RoundRobin,

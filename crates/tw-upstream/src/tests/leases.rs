@@ -1,4 +1,5 @@
-//! Threads that choose, fail, give up and wait at random: no permit is lost, no limit is passed, nobody waits for ever.
+//! Threads that select, fail, give up and wait at random: no permit is lost, no limit is exceeded, no request waits
+//! forever.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Wake, Waker};
@@ -19,7 +20,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What one thread does; connections are counted a second time, by address.
+/// Work of one thread; connections are counted a second time, by address.
 fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
     let mut rng = Rng::seeded(seed);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

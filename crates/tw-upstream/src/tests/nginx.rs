@@ -1,4 +1,4 @@
-//! What nginx 1.22.1 chose from the same servers: its answers to requests, recorded as `$upstream_addr`.
+//! Peers that nginx 1.22.1 chose from the same servers, recorded as `$upstream_addr`.
 
 use super::*;
 use crate::AdminState;
@@ -25,7 +25,7 @@ const IP_HASH: &[(&str, u8, [u8; 4])] = &[
     ("ff02::fb", 11, [14, 11, 15, 12]),
 ];
 
-/// The same for the key of `hash`.
+/// Choices for the key of `hash`.
 #[rustfmt::skip]
 const HASH: &[(&str, u8, [u8; 4])] = &[
     ("a", 12, [14, 12, 11, 15]),
@@ -76,7 +76,7 @@ const RING: &[(&str, [u8; 4])] = &[
     ("tailwater", [14, 12, 11, 15]),
 ];
 
-/// The same key in a group of every kind of name.
+/// Choices for one key in a group of every kind of name.
 #[rustfmt::skip]
 const RING_OF_NAMES: &[(&str, &str)] = &[
     ("a", "127.0.0.11:9"),
@@ -205,7 +205,7 @@ fn with_refusal(group: &Group, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn who_fails_loses_weight_and_is_left_alone() {
+fn failing_peer_loses_weight_and_is_disabled() {
     let failing = with(11, |params| (params.weight, params.max_fails) = (4, 2));
     let backup = with(14, |params| params.backup = true);
     let group = group(BalanceMethod::RoundRobin, vec![failing, server(12, 2), server(13, 1), backup]);

@@ -17,7 +17,7 @@ fn bound(group: &Group, sid: &str, now: u64) -> Result<Lease, NoPeer> {
 }
 
 #[test]
-fn every_method_follows_what_binds() {
+fn every_method_honours_sticky() {
     let time = LeastTime { by: TimeKind::Header, inflight: true };
     let methods = [
         BalanceMethod::RoundRobin,
@@ -39,7 +39,7 @@ fn every_method_follows_what_binds() {
 }
 
 #[test]
-fn who_drains_only_gets_what_is_bound_to_it() {
+fn draining_peer_gets_only_bound_requests() {
     let group = group(
         BalanceMethod::RoundRobin,
         vec![
@@ -58,7 +58,7 @@ fn who_drains_only_gets_what_is_bound_to_it() {
 }
 
 #[test]
-fn who_is_bound_to_a_peer_that_fails_gets_another() {
+fn request_bound_to_a_failed_peer_gets_another() {
     let group = group(BalanceMethod::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
     let mut selection = group.start_selection(BalanceKey::None, Some(b"r1".as_slice().into()), 0);
     let mut rng = Rng::seeded(1);
@@ -70,7 +70,7 @@ fn who_is_bound_to_a_peer_that_fails_gets_another() {
 }
 
 #[test]
-fn what_is_bound_does_not_push_the_others_far() {
+fn bound_requests_hardly_shift_the_balance() {
     // One bound request pays its share; what follows pays nothing more, so the first turn of the others is not far.
     let group = group(BalanceMethod::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
     for _ in 0..100 {
