@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
-use tw_rt::{Inbox, Rest, Socket, TaskGroup, TaskSet};
+use tw_rt::{Inbox, MemoryRelease, Socket, TaskGroup, TaskSet};
 
 use crate::config_thread::GenerationRef;
 use crate::generation::{Configuration, Generation, LoopGeneration};
@@ -298,10 +298,10 @@ async fn serve<A: Application>(
     let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
     let sweeper = home.clone();
     let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
-        let mut rest = Rest::default();
+        let mut release = MemoryRelease::default();
         loop {
             let next = sweeper.app.sweep(&sweeper.generation());
-            rest.if_due();
+            release.run_if_due();
             tokio::time::sleep(next).await;
         }
     });

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How old the difference between the two clocks may get before it is measured again. A step of the system's
-/// clock shows in log times after at most this long.
+/// Largest age of the measured difference between the two clocks. A step of the system clock shows in log times after
+/// at most this long.
 const REALTIME_REFRESH: Duration = Duration::from_millis(100);
 
 /// Wall-clock time with the resolution that logs, `Date` and `$msec` need.

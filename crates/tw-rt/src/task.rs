@@ -82,12 +82,12 @@ impl TaskGroup {
         spawn_local(subject, Grouped { future, member });
     }
 
-    /// How many tasks run.
+    /// Number of running tasks.
     pub fn len(&self) -> usize {
         self.0.slots.borrow().running
     }
 
-    /// Whether no task runs.
+    /// Returns true if no task runs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -100,7 +100,7 @@ impl TaskGroup {
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Whether [`stop`](Self::stop) was called.
+    /// Returns true after [`stop`](Self::stop).
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.get()
     }

@@ -89,7 +89,7 @@ impl Looks {
         self.looked = now;
         let (after, mut hanging) = (self.settings.map(|settings| settings.after), Vec::new());
         for seen in &mut self.loops {
-            let look = seen.stats.pulse.look();
+            let look = seen.stats.activity.snapshot();
             if look.turn.is_none() || look.turn != seen.turn {
                 (seen.turn, seen.stood, seen.is_reported) = (look.turn, Duration::ZERO, false);
                 continue;
@@ -162,7 +162,7 @@ mod tests {
         assert!(!looks.are_turning(now));
 
         leave.send(()).unwrap();
-        while worker.stats().pulse.look().turn.is_some() {
+        while worker.stats().activity.snapshot().turn.is_some() {
             std::thread::yield_now();
         }
         for _ in 0..20 {

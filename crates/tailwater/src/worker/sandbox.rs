@@ -28,7 +28,7 @@ use tw_core::process::Sandbox;
 use tw_core::reach::BindsTo;
 use tw_disk::Allowed;
 use tw_log::Level;
-use tw_rt::confine::{self, Needs};
+use tw_rt::confine::{self, ConfineOptions};
 use tw_server::http::generation::Config;
 
 use crate::conf;
@@ -250,7 +250,7 @@ impl Rules {
         rustix::thread::set_no_new_privs(true)
             .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
         let files = self.landlock(&mut report)?;
-        let needs = Needs {
+        let needs = ConfineOptions {
             io_uring: self.io_uring,
             listen: self.role == Role::Alone,
             bind: self.binds.is_some(),

@@ -14,7 +14,7 @@ use rustix::io::Errno as Os;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tw_base::Errno;
-use tw_rt::gate::{Gated, Wakes};
+use tw_rt::gate::{GatedListener, WakeMode};
 use tw_rt::{FirstBytes, Socket};
 
 use crate::Addr;
@@ -101,7 +101,7 @@ enum Next {
 
 #[derive(Debug)]
 enum Listener {
-    Gated(Gated),
+    Gated(GatedListener),
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -117,10 +117,10 @@ impl Acceptor {
     pub fn new(socket: ListenSocket) -> io::Result<Self> {
         let (addr, share) = (socket.addr().clone(), socket.shared_with());
         let wakes = match share {
-            Share::Alone => Wakes::All,
-            Share::All => Wakes::One,
+            Share::Alone => WakeMode::All,
+            Share::All => WakeMode::One,
         };
-        let listener = match Gated::new(OwnedFd::from(socket), wakes) {
+        let listener = match GatedListener::new(OwnedFd::from(socket), wakes) {
             Ok(gated) => Listener::Gated(gated),
             Err(fd) => match addr {
                 Addr::Inet(_) => Listener::Tcp(TcpListener::from_std(fd.into())?),
