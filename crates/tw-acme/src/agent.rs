@@ -171,7 +171,7 @@ fn start(work: &Work, job: &Job, say: &Say, accounts: &Accounts) -> Running {
 
 #[cfg(test)]
 mod tests {
-    use tw_base::Whole;
+    use tw_base::FatalMutex;
     use tw_testkit::{TempDir, wait};
 
     use super::*;
@@ -214,8 +214,8 @@ mod tests {
         }
     }
 
-    fn heard() -> (Say, Arc<Whole<String>>) {
-        let heard = Arc::new(Whole::new(String::new()));
+    fn heard() -> (Say, Arc<FatalMutex<String>>) {
+        let heard = Arc::new(FatalMutex::new(String::new()));
         let into = heard.clone();
         (Arc::new(move |_, what| *into.lock() += &format!("{what}\n")), heard)
     }

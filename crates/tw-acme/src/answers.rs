@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use rustls::ServerConfig;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Path of http-01 challenges; a token follows (RFC 8555, section 8.3).
 pub const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
@@ -19,7 +19,7 @@ pub const ALPN: &[u8] = b"acme-tls/1";
 pub struct Answers {
     /// Number of open challenges, so that other requests cost one load.
     open: AtomicUsize,
-    all: Whole<All>,
+    all: FatalMutex<All>,
 }
 
 #[derive(Default)]

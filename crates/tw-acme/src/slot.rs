@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_tls::Identity;
 
 use crate::error::Error;
@@ -15,7 +15,7 @@ use crate::made;
 pub struct Slot {
     /// For handshakes, until the first one is there.
     temporary: Identity,
-    issued: Whole<Option<Issued>>,
+    issued: FatalMutex<Option<Issued>>,
 }
 
 impl Slot {
@@ -24,7 +24,7 @@ impl Slot {
     /// # Errors
     /// There is no randomness.
     pub fn new(identifiers: &[Identifier]) -> Result<Self, Error> {
-        Ok(Self { temporary: made::temporary(identifiers)?, issued: Whole::default() })
+        Ok(Self { temporary: made::temporary(identifiers)?, issued: FatalMutex::default() })
     }
 
     /// The certificate of now.

@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use tw_base::count::Counter;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_sys::memory::MappedFile;
 
 pub use sending::{Look, Sending};
@@ -104,7 +104,7 @@ pub struct Locks {
     bytes: AtomicU64,
     files: AtomicU64,
     jobs: AtomicU32,
-    state: Whole<State>,
+    state: FatalMutex<State>,
     sent: Sharded<1>,
     evictions: Counter,
     refusals: [Counter; Refusal::ALL.len()],
@@ -163,7 +163,7 @@ impl Default for Locks {
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             jobs: AtomicU32::new(0),
-            state: Whole::default(),
+            state: FatalMutex::default(),
             sent: Sharded::new(),
             evictions: Counter::default(),
             refusals: Default::default(),

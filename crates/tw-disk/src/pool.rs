@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{Limit, Whole, WholeGuard};
+use tw_base::{FatalMutex, FatalMutexGuard, Limit};
 
 /// Name of the pool that exists without a directive.
 pub const DEFAULT_NAME: &str = "default";
@@ -167,7 +167,7 @@ type Listener = Box<dyn Fn(Notice) + Send + Sync>;
 /// State that the threads share with the handles.
 pub(crate) struct Shared {
     name: Arc<str>,
-    state: Whole<State>,
+    state: FatalMutex<State>,
     wake: Condvar,
     listener: OnceLock<Listener>,
     pub(crate) counters: PoolCounters,
@@ -211,7 +211,7 @@ impl Pool {
     pub fn sized(name: &str, size: &PoolSize) -> Result<Self, Errno> {
         let shared = Arc::new(Shared {
             name: name.into(),
-            state: Whole::new(State {
+            state: FatalMutex::new(State {
                 queue: Queue::new(size.threads, size.max_queue, size.device_threads),
                 live: 0,
                 is_stopping: false,
@@ -331,7 +331,7 @@ impl Pool {
             let mut state = shared.state.lock();
             let is_own = state.threads.iter().any(|thread| thread.handle.thread().id() == me);
             while state.live > state.queue.hung() + u32::from(is_own) {
-                state = WholeGuard::wait_for(state, &shared.wake, REST).0;
+                state = FatalMutexGuard::wait_for(state, &shared.wake, REST).0;
             }
             (std::mem::take(&mut state.threads), state.queue.hung_runners())
         };
@@ -612,10 +612,10 @@ impl Shared {
                 return None;
             }
             if !has_worked {
-                state = WholeGuard::wait(state, &self.wake);
+                state = FatalMutexGuard::wait(state, &self.wake);
                 continue;
             }
-            let (locked, waited) = WholeGuard::wait_for(state, &self.wake, REST);
+            let (locked, waited) = FatalMutexGuard::wait_for(state, &self.wake, REST);
             state = locked;
             if waited.timed_out() {
                 // What the jobs left behind was mostly freed by others, which nobody notices on a thread that rests.

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_sys::uring::{Read, Ring, Waker};
 
 /// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
@@ -71,7 +71,7 @@ struct Flight {
 
 /// The queue in front of a ring.
 pub(crate) struct Lane {
-    state: Whole<State>,
+    state: FatalMutex<State>,
     waker: Waker,
     shared: Arc<Shared>,
 }
@@ -95,7 +95,7 @@ impl Lane {
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = Ring::new(RING_PLACES).map_err(errno)?;
         let lane = Arc::new(Self {
-            state: Whole::new(State {
+            state: FatalMutex::new(State {
                 queue: Queue::new(RING_PLACES, max_queue, None),
                 is_asleep: false,
                 is_stopping: false,
@@ -425,7 +425,7 @@ mod tests {
             hung: HungDevices::default(),
             thread: None,
         };
-        let lane = Lane { state: Whole::new(state), waker: ring.waker(), shared: pool.shared().clone() };
+        let lane = Lane { state: FatalMutex::new(state), waker: ring.waker(), shared: pool.shared().clone() };
         Some((Arc::new(lane), ring))
     }
 

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Work of a thread on a job.
 pub(crate) trait Run: Send + Sync {
@@ -61,7 +61,7 @@ enum Stage<W, T> {
 pub(crate) struct Task<W, T> {
     op: Op,
     queued: Instant,
-    stage: Whole<Stage<W, T>>,
+    stage: FatalMutex<Stage<W, T>>,
 }
 
 fn span_ns(from: Instant, to: Instant) -> u64 {
@@ -70,7 +70,7 @@ fn span_ns(from: Instant, to: Instant) -> u64 {
 
 impl<W, T> Task<W, T> {
     pub(crate) fn new(op: Op, work: W) -> Self {
-        Self { op, queued: Instant::now(), stage: Whole::new(Stage::Waiting { work, waker: None }) }
+        Self { op, queued: Instant::now(), stage: FatalMutex::new(Stage::Waiting { work, waker: None }) }
     }
 
     /// Looks at work that nobody has begun.

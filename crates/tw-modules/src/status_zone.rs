@@ -11,7 +11,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 
 use tw_base::hist::{Histogram, Snapshot};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_core::module::Settings;
@@ -48,7 +48,7 @@ pub(crate) struct StatusZone {
     server: Option<Arc<Zone>>,
     location: Option<Arc<Zone>>,
     /// All zones of the configuration.
-    names: Arc<Whole<BTreeSet<Box<[u8]>>>>,
+    names: Arc<FatalMutex<BTreeSet<Box<[u8]>>>>,
 }
 
 /// Which block settings are of.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
-use tw_base::WholeCell;
+use tw_base::FatalCell;
 
 use crate::watch::{self, Subject, Watched};
 
@@ -48,7 +48,7 @@ pub struct TaskGroup(Rc<Group>);
 #[derive(Debug, Default)]
 struct Group {
     stopping: Cell<bool>,
-    slots: WholeCell<Slots>,
+    slots: FatalCell<Slots>,
     drained: RefCell<Vec<Waker>>,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_net::Addr;
 
 use crate::balance::BalanceMethod;
@@ -26,14 +26,14 @@ pub struct Group {
     name: Arc<str>,
     method: BalanceMethod,
     /// Locked while a peer is selected, like nginx's lock of a zone.
-    list: Whole<Arc<PeerList>>,
+    list: FatalMutex<Arc<PeerList>>,
     /// Locked while another list is made, which may take longer.
-    ids: Whole<Ids>,
+    ids: FatalMutex<Ids>,
     queue: Arc<RequestQueue>,
     /// True if some server has a host name that DNS resolves.
     has_host_names: AtomicBool,
     /// Configuration whose health checks count; locked while one reports.
-    pub(crate) term: Arc<Whole<Term>>,
+    pub(crate) term: Arc<FatalMutex<Term>>,
     /// True if new peers have to pass a check first.
     requires_checks: AtomicBool,
     /// First identifier of peers that earlier groups do not know.
@@ -84,8 +84,8 @@ impl Group {
         Self {
             name: name.into(),
             method,
-            list: Whole::new(Arc::new(list)),
-            ids: Whole::new(ids),
+            list: FatalMutex::new(Arc::new(list)),
+            ids: FatalMutex::new(ids),
             queue,
             term,
             requires_checks: AtomicBool::new(false),

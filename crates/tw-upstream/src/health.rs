@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 use crate::group::Group;
 use crate::peer::{Peer, PeerId};
@@ -45,7 +45,7 @@ pub struct HealthCheckParams {
 pub struct HealthChecker {
     /// Tests that each peer has to pass.
     tests: Box<[HealthCheckParams]>,
-    term: Arc<Whole<Term>>,
+    term: Arc<FatalMutex<Term>>,
     own_term: Term,
     /// Number of the list of peers that was applied last.
     list: u64,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use tw_base::{Counter, Histogram, Whole};
+use tw_base::{Counter, FatalMutex, Histogram};
 
 use crate::queue::RequestQueue;
 
@@ -78,7 +78,7 @@ pub(crate) struct Times {
     pub(crate) header: Average,
     pub(crate) response: Average,
     pub(crate) inflight: Average,
-    pub(crate) flight: Whole<Flight>,
+    pub(crate) flight: FatalMutex<Flight>,
 }
 
 /// Requests whose time is not known yet.

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Queue of one group, shared by all loops. It outlives a reload with the states of the peers.
 #[derive(Debug, Default)]
 pub(crate) struct RequestQueue {
     /// Number of waiting requests; read without the lock.
     len: AtomicUsize,
-    entries: Whole<Entries>,
+    entries: FatalMutex<Entries>,
 }
 
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use md5::{Digest, Md5};
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Bytes of a zone for each session, so that a zone of 1 MiB holds 4096 as nginx's does.
 const SESSION_SIZE: usize = 256;
@@ -20,7 +20,7 @@ const EXPIRE_AT_ONCE: usize = 2;
 pub struct StickySessions {
     max: usize,
     timeout_ms: u64,
-    table: Arc<Whole<Table>>,
+    table: Arc<FatalMutex<Table>>,
 }
 
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tw_base::whole;
+use tw_base::fatal_mutex;
 use tw_core::event_loop::{Counts, PANICS_WAITING_MAX, STACKS_KNOWN_MAX};
 use tw_core::process::{HangAction, LoopWatchdog};
 use tw_log::{ErrorLog, Sinks};
@@ -92,7 +92,7 @@ impl Faults {
         thread::Builder::new().name(NAME.to_owned()).spawn(move || keeper.run())?;
         panic::report_to(common.clone());
         let tell = common.clone();
-        whole::when_broken(move |what| {
+        fatal_mutex::on_poison(move |what| {
             let _ = tell.broken.set(what);
             // A full queue is looked at as well.
             let _ = tell.events.try_send(Event::Look);

@@ -23,7 +23,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
@@ -73,7 +73,7 @@ pub struct Sibling {
 /// The loops that accept.
 #[derive(Default)]
 pub(super) struct Siblings {
-    all: Whole<Vec<Arc<Sibling>>>,
+    all: FatalMutex<Vec<Arc<Sibling>>>,
     /// Changes with every loop that comes or goes.
     version: AtomicU64,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use tw_base::{Counter, Limit, Whole};
+use tw_base::{Counter, FatalMutex, Limit};
 use tw_rt::LoopStats;
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::Stall;
@@ -37,7 +37,7 @@ pub struct Counts {
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,
     /// Statistics of the turns of each loop.
-    loops: Whole<Vec<Arc<LoopStats>>>,
+    loops: FatalMutex<Vec<Arc<LoopStats>>>,
 }
 
 impl Counts {
@@ -89,7 +89,7 @@ impl Default for StartTime {
 
 /// The last stalls of all loops, for the status page.
 #[derive(Default)]
-pub struct Stalls(Whole<VecDeque<PastStall>>);
+pub struct Stalls(FatalMutex<VecDeque<PastStall>>);
 
 /// A stall that is remembered.
 #[derive(Clone, Debug)]

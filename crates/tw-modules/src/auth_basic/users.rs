@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_disk::{Account, Disk, DiskError, Errno, Meta, Now, Op, Open};
 use tw_rt::clock::UnixTime;
 
@@ -84,7 +84,7 @@ pub(super) enum Failed {
 }
 
 /// Files that were read, shared by all loops. Its lock is held for a look-up.
-pub(super) struct Kept(Whole<Table<Arc<Version>>>);
+pub(super) struct Kept(FatalMutex<Table<Arc<Version>>>);
 
 struct Version {
     meta: Meta,
@@ -93,7 +93,7 @@ struct Version {
 
 impl Default for Kept {
     fn default() -> Self {
-        Self(Whole::new(Table::new(KEPT_SIZE_MAX)))
+        Self(FatalMutex::new(Table::new(KEPT_SIZE_MAX)))
     }
 }
 

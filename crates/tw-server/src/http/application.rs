@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::{Limit, WholeCell};
+use tw_base::{FatalCell, Limit};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
 use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction};
 use tw_core::module::Protocol;
@@ -53,7 +53,7 @@ pub struct Http {
     /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
     files_max: usize,
     /// Files it knows.
-    pub files: WholeCell<FileTable>,
+    pub files: FatalCell<FileTable>,
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
     /// Requests that run beside others.
@@ -63,7 +63,7 @@ pub struct Http {
     /// Connections to upstream servers that many requests use.
     pub(crate) h2_pool: H2Pool,
     /// Entries of caches that are open.
-    pub(crate) cached: WholeCell<OpenEntries>,
+    pub(crate) cached: FatalCell<OpenEntries>,
     /// Room for what is read next of a body or a response, if the last reader has given it back.
     input: Cell<Vec<u8>>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
@@ -125,12 +125,12 @@ impl Application for Http {
         let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
         Self {
             files_max,
-            files: WholeCell::new(files),
+            files: FatalCell::new(files),
             requests: RefCell::new(Vec::new()),
             background: BackgroundSubrequests::default(),
             idle: KeepalivePool::default(),
             h2_pool: H2Pool::default(),
-            cached: WholeCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
+            cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
             made: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),

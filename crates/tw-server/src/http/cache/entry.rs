@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use bytes::Bytes;
-use tw_base::WholeCell;
+use tw_base::FatalCell;
 use tw_cache::format::Damage;
 use tw_cache::format::Meta;
 use tw_cache::policy::{self, Rules, Use, Window};
@@ -99,7 +99,7 @@ pub(super) struct Search<'a> {
     /// The disk, for who needs it.
     pub(super) disk: &'a dyn Fn() -> Option<&'a Disk>,
     /// What is open.
-    pub(super) hot: &'a WholeCell<OpenEntries>,
+    pub(super) hot: &'a FatalCell<OpenEntries>,
     /// Who closes something if there is no descriptor.
     pub(super) home: Option<&'a Rc<Loop>>,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),

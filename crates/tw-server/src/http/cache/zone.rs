@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
-use tw_base::{Counter, Whole};
+use tw_base::{Counter, FatalMutex};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
 use tw_conf::ConfError;
@@ -82,8 +82,8 @@ pub(super) struct Zone {
     /// The second in which it was last said that the disk fails.
     told: AtomicI64,
     /// Why nobody knows yet what it has: its disk hangs.
-    unknown: Whole<Option<DiskError>>,
-    fills: Vec<Whole<Fills>>,
+    unknown: FatalMutex<Option<DiskError>>,
+    fills: Vec<FatalMutex<Fills>>,
     /// Bodies on their way to a file.
     pub(super) writers: AtomicUsize,
     pub(super) counts: Counts,
@@ -385,8 +385,8 @@ impl Zone {
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
             told: AtomicI64::new(0),
-            unknown: Whole::default(),
-            fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
+            unknown: FatalMutex::default(),
+            fills: (0..FILL_SHARDS).map(|_| FatalMutex::default()).collect(),
             writers: AtomicUsize::new(0),
             counts: Counts::default(),
             noted: Noted::default(),
@@ -411,7 +411,7 @@ impl Zone {
         self.held.get()
     }
 
-    fn fills(&self, key: Key) -> &Whole<Fills> {
+    fn fills(&self, key: Key) -> &FatalMutex<Fills> {
         &self.fills[usize::from(key.0[0]) % FILL_SHARDS]
     }
 

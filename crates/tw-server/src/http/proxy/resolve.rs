@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_disk::{Account, Class, Errno, Pool, Source};
 use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
@@ -41,7 +41,7 @@ struct Named {
 
 /// The servers of a group that have names, as far as somebody has looked.
 #[derive(Default)]
-pub struct Names(Whole<Known>);
+pub struct Names(FatalMutex<Known>);
 
 #[derive(Default)]
 struct Known {

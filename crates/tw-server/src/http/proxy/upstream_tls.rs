@@ -21,7 +21,7 @@ use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::reach::Reach;
 use tw_disk::{Account, Class, Disk, Pool, Source};
@@ -230,7 +230,7 @@ impl Written {
             is_slow,
             config: Arc::new(config),
             named,
-            sessions: reuse.then(Whole::default),
+            sessions: reuse.then(FatalMutex::default),
         })
     }
 
@@ -317,7 +317,7 @@ pub struct Tls {
     /// The certificate that is shown, if variables name it.
     named: Option<DynamicCertificate>,
     /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
-    sessions: Option<Whole<Sessions>>,
+    sessions: Option<FatalMutex<Sessions>>,
 }
 
 /// By server, and by what variables name that it is shown.
