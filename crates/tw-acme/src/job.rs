@@ -45,7 +45,7 @@ pub struct Work {
 pub struct Wanted {
     /// Names of the certificate, at least one.
     pub identifiers: Arc<[Identifier]>,
-    /// Of which kind its key is.
+    /// Kind of its key.
     pub key: KeyType,
     /// Slot that handshakes read.
     pub slot: Arc<Slot>,
@@ -68,7 +68,7 @@ pub struct Issuer {
     pub preferred_chain: Option<Box<str>>,
     /// The kind of certificate.
     pub profile: Option<Profile>,
-    /// Whom to trust that it is the authority, in PEM; `None` trusts everybody.
+    /// Certificates, in PEM, that authenticate the authority; `None` disables verification.
     pub trusted: Option<Arc<[u8]>>,
     /// Directory in which keys and certificates outlive restarts.
     pub state: Option<PathBuf>,

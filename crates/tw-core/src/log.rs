@@ -105,7 +105,7 @@ pub const OPENER: Opener = Opener(|path, links| {
     };
     tw_disk::open_log(path, links).map_err(|errno| NotOpened {
         errno: errno.into(),
-        addition: tw_disk::denial(tw_disk::Op::Create, errno, path),
+        addition: tw_disk::sandbox_denial(tw_disk::Op::Create, errno, path),
     })
 });
 

@@ -9,7 +9,7 @@
 //!                      └─ refused ────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What takes pages away although they are locked are changes of the file: truncation, a hole, a write past the page cache.
+//! Locked pages are still lost when the file changes: by truncation, a hole, a write past the page cache.
 //! All of them change its times or its size first, so whoever sends looks at those ([`Disk::look_now`]) in the same turn.
 //!
 //! Only file systems are suited whose `sendfile` takes pages from the page cache and asks nobody: those that read without
@@ -19,9 +19,9 @@ mod job;
 mod sending;
 
 use crate::access_time::now_s;
-use crate::account::{Account, Class, Source};
+use crate::account::{Account, JobClass, JobSource};
 use crate::file::File;
-use crate::meta::Meta;
+use crate::meta::FileMeta;
 use crate::op::Op;
 use crate::pool::{Shared as Pool, is_pool_thread};
 use crate::stats::Sharded;
@@ -143,7 +143,7 @@ pub struct LockedFile(Arc<Shared>);
 struct Shared {
     locks: Arc<Locks>,
     key: Key,
-    meta: Meta,
+    meta: FileMeta,
     pages: OnceLock<Weak<Pages>>,
     life: Arc<Life>,
 }
@@ -252,7 +252,7 @@ impl Locks {
     }
 }
 
-fn key_of(meta: &Meta) -> Key {
+fn key_of(meta: &FileMeta) -> Key {
     (meta.dev, meta.ino)
 }
 
@@ -355,7 +355,7 @@ impl Drop for Pages {
             return;
         }
         // Like a close: not behind evictions.
-        let by = Account::new(Class::Fill, Source::NONE);
+        let by = Account::new(JobClass::Fill, JobSource::NONE);
         if let Some(left) = self.pool.detach_or_leave(&by, Op::Close, None, unlock) {
             left.run(&|| ());
         }

@@ -12,7 +12,7 @@ use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::ring::Lane;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
 use crate::task::{Cost, Desk, Job, Run, Task};
-use crate::watch::{self, HungDevices, Refused, Watched};
+use crate::watch::{self, HungDevices, RefusedJobs, Watched};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -83,7 +83,7 @@ pub(crate) fn is_pool_thread() -> bool {
 
 /// A handle to a pool; clones are the same pool.
 ///
-/// When the last handle (also inside a [`Disk`](crate::Disk)) is dropped, queued jobs are still done, then the threads
+/// Dropping the last handle (also inside a [`Disk`](crate::Disk)) lets queued jobs finish, then the threads
 /// end; [`Pool::shutdown`] waits for that.
 #[derive(Clone)]
 pub struct Pool(Arc<Handle>);
@@ -620,7 +620,7 @@ impl Shared {
             if waited.timed_out() {
                 // What the jobs left behind was mostly freed by others, which nobody notices on a thread that rests.
                 drop(state);
-                tw_sys::heap::give_back();
+                tw_sys::heap::purge();
                 has_worked = false;
                 state = self.state.lock();
             }
@@ -635,7 +635,7 @@ impl Shared {
 
 impl Watched for Shared {
     fn tick(self: Arc<Self>) -> bool {
-        let mut refused = Refused::default();
+        let mut refused = RefusedJobs::default();
         let is_busy = {
             let mut state = self.state.lock();
             let State { queue, steps, timeout, .. } = &mut *state;

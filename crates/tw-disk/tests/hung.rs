@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use tw_disk::sim::Sim;
-use tw_disk::{Account, Aio, Disk, DiskError, Notice, Op, Pool, PoolSize, PoolStats, Source};
+use tw_disk::{Account, Aio, Disk, DiskError, JobSource, Notice, Op, Pool, PoolSize, PoolStats};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const THREADS: u32 = 4;
@@ -44,7 +44,7 @@ fn read(disk: &Disk, count: u64) -> Vec<Result<Vec<u8>, DiskError>> {
         let reads = (0..count).map(|at| {
             let disk = disk.clone();
             async move {
-                let mut by = Account::hit(Source::new(at + 1));
+                let mut by = Account::hit(JobSource::new(at + 1));
                 disk.read_whole(&mut by, c"/f", 100).await
             }
         });

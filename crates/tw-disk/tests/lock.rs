@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tw_disk::{
-    Account, Aio, Disk, File, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, Open, Pool, Refusal, Source,
+    Account, Aio, Disk, File, JobSource, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, OpenOptions, Pool,
+    Refusal,
 };
 use tw_testkit::wait::{PATIENCE, some, until};
 use tw_testkit::{Lacks, TempDir, leave_out};
@@ -42,7 +43,7 @@ impl Bench {
         bench.put("known", 1);
         let known = bench.open("known");
         // A job that reads finds out what the device can do, and makes access times be of today.
-        let mut by = Account::hit(Source::NONE);
+        let mut by = Account::hit(JobSource::NONE);
         block_on(bench.disk.read_cold(&mut by, &known, 0, vec![0; 1])).unwrap();
         let suits = |file: &tw_disk::DeviceStats| {
             file.dev == Some(known.meta().dev) && file.reads != tw_disk::Reads::Job
@@ -60,8 +61,8 @@ impl Bench {
 
     fn open(&self, name: &str) -> File {
         let path = CString::new(self.dir.join(name).as_os_str().as_bytes()).unwrap();
-        let mut by = Account::hit(Source::NONE);
-        block_on(self.disk.open(&mut by, &path, &Open::READ)).unwrap()
+        let mut by = Account::hit(JobSource::NONE);
+        block_on(self.disk.open(&mut by, &path, &OpenOptions::READ)).unwrap()
     }
 
     /// Once it was changed long enough ago.

@@ -1,11 +1,11 @@
 use super::*;
-use Class::{Evict, Fill, Hit, Scan};
+use JobClass::{Evict, Fill, Hit, Scan};
 use std::ops::Range;
 
 type Jobs = Queue<&'static str>;
 
-fn push(q: &mut Jobs, class: Class, source: u64, job: &'static str) -> Ticket {
-    q.push(class, Source::new(source), NO_DEVICE, job, false).unwrap()
+fn push(q: &mut Jobs, class: JobClass, source: u64, job: &'static str) -> Ticket {
+    q.push(class, JobSource::new(source), NO_DEVICE, job, false).unwrap()
 }
 
 /// Takes and ends jobs one after the other until nothing is left.
@@ -147,11 +147,11 @@ fn refuses_when_full_but_never_what_can_start() {
         push(&mut q, Hit, 1, job);
     }
     // The source is at its limit: its next job would have to wait, another's would not.
-    let full = q.push(Hit, Source::new(1), NO_DEVICE, "a4", false).unwrap_err();
+    let full = q.push(Hit, JobSource::new(1), NO_DEVICE, "a4", false).unwrap_err();
     assert_eq!((full.job, full.waiting), ("a4", 0));
     push(&mut q, Hit, 2, "b1");
-    assert!(q.push(Hit, Source::new(3), NO_DEVICE, "c1", false).is_err());
-    q.push(Hit, Source::new(3), NO_DEVICE, "close", true).unwrap();
+    assert!(q.push(Hit, JobSource::new(3), NO_DEVICE, "c1", false).is_err());
+    q.push(Hit, JobSource::new(3), NO_DEVICE, "close", true).unwrap();
     assert_eq!(q.waiting(), 1);
 }
 
@@ -200,7 +200,7 @@ fn resizing_loses_nothing() {
 /// Checks the invariants that must hold after every operation.
 fn check(q: &Queue<u64>, taken: &[Ticket]) {
     let mut per_class = [0; CLASSES];
-    let mut per_key: HashMap<(u32, Source), u32> = HashMap::new();
+    let mut per_key: HashMap<(u32, JobSource), u32> = HashMap::new();
     let mut per_device: HashMap<u32, (u32, u32, usize)> = HashMap::new();
     for slot in q.slots.iter().filter(|slot| slot.place != Place::Free) {
         let key = &q.keys[slot.key as usize];
@@ -261,7 +261,7 @@ fn random_operations_keep_the_books() {
         for job in 0..400_u64 {
             match next(13) {
                 0..=4 => {
-                    let (class, source) = (Class::ALL[next(4) as usize], Source::new(next(4)));
+                    let (class, source) = (JobClass::ALL[next(4) as usize], JobSource::new(next(4)));
                     if let Ok(ticket) = q.push(class, source, next(4) as u32, job, next(20) == 0) {
                         open.push(ticket);
                         pushed += 1;
@@ -308,7 +308,7 @@ fn random_operations_keep_the_books() {
 
 /// A job of a source of its own.
 fn push_on(q: &mut Queue<u64>, device: u32, job: u64) -> Ticket {
-    q.push(Hit, Source::new(job + 1), device, job, false).unwrap()
+    q.push(Hit, JobSource::new(job + 1), device, job, false).unwrap()
 }
 
 fn push_all(q: &mut Queue<u64>, device: u32, jobs: Range<u64>) {
@@ -346,7 +346,7 @@ fn a_device_has_its_share_of_the_slots_and_what_waits_for_it_keeps_nobody_from_t
 fn a_full_queue_of_one_device_refuses_nobody_else() {
     let mut q = Queue::new(4, 3, None);
     push_all(&mut q, 1, 0..5);
-    assert!(q.push(Hit, Source::new(9), 1, 9, false).is_err());
+    assert!(q.push(Hit, JobSource::new(9), 1, 9, false).is_err());
     push_all(&mut q, 2, 10..15);
     assert_eq!((q.running(), q.waiting()), (4, 6));
 }
@@ -436,7 +436,7 @@ fn what_must_be_done_waits_for_a_device_that_hangs() {
     hang_all(&mut q, true);
     push_on(&mut q, 1, 2);
     take_jobs(&mut q);
-    q.push(Fill, Source::NONE, 1, 3, true).unwrap();
+    q.push(Fill, JobSource::NONE, 1, 3, true).unwrap();
     push_on(&mut q, 1, 4);
     (0..PROBE_TICKS).for_each(|_| q.tick());
     assert_eq!(q.refuse_waiting(1), [4]);

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use tw_disk::{Account, Class, Disk, DiskError, Source};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_http::escape::Escape;
 use tw_log::Level;
 use tw_rt::watch::Subject;
@@ -61,7 +61,7 @@ impl Order {
     }
 
     async fn carry_out_on(self, disk: &Disk, group: &Arc<UpstreamGroup>) -> Result<Done, Failed> {
-        let (mut by, peers) = (Account::new(Class::Hit, Source::NONE), group.peers.clone());
+        let (mut by, peers) = (Account::new(JobClass::Hit, JobSource::NONE), group.peers.clone());
         let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
         let changed = made.map_err(Failed::Change)?.map_err(Failed::Refused)?;
         if let Some(state) = &group.state {

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 
 use tw_core::regex::{BacktrackLimit, Match, Regex};
 use tw_core::session::Session;
-use tw_disk::{DiskError, Kind, Meta, Now, Op};
+use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
 use tw_log::{Level, Text};
 use tw_server::http::files;
 use tw_server::http::generation::PlanId;
@@ -33,7 +33,7 @@ pub(super) struct Run<'a> {
     /// How captures are written in values.
     captures: Captures,
     /// What was found out about the file that the next operation asks for.
-    found: Option<Result<Meta, DiskError>>,
+    found: Option<Result<FileMeta, DiskError>>,
     logs: bool,
 }
 
@@ -255,11 +255,11 @@ impl Expected {
 }
 
 impl FileTest {
-    fn is_true(self, meta: &Meta) -> bool {
+    fn is_true(self, meta: &FileMeta) -> bool {
         match self {
-            Self::File => meta.kind == Kind::File,
-            Self::Directory => meta.kind == Kind::Directory,
-            Self::Exists => meta.kind != Kind::Other,
+            Self::File => meta.kind == FileKind::File,
+            Self::Directory => meta.kind == FileKind::Directory,
+            Self::Exists => meta.kind != FileKind::Other,
             Self::Executable => meta.mode & OWNER_EXECUTES != 0,
         }
     }

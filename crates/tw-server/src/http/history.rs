@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_core::metrics::{History, KEPT_EVERY};
-use tw_disk::{Account, Class, Disk, Source};
+use tw_disk::{Account, Disk, JobClass, JobSource};
 use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
@@ -29,7 +29,7 @@ pub(crate) async fn keep(home: Rc<Loop>) {
     else {
         return;
     };
-    let mut by = Account::new(Class::Fill, Source::NONE);
+    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
     loop {
         let memory = resident_bytes(generation.disks.default_disk(), &mut by).await;
         watch::operation("keeping the history of the status page", || {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
+use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource};
 use tw_http::Framing;
 use tw_http::chunked::ChunkError;
 use tw_http2::MalformedReason;
@@ -169,7 +169,7 @@ impl Source {
             Self::H1(input) => input.next(want, terms).await.map_err(BodyError::Client),
             Self::H2(input) => input.next(want, terms).await.map_err(BodyError::Client),
             Self::Stored(reader) => {
-                let mut by = Account::new(Class::Hit, By::NONE);
+                let mut by = Account::new(JobClass::Hit, JobSource::NONE);
                 reader.next(want, &mut by).await.map_err(BodyError::Disk)
             }
         }

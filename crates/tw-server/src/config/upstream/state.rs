@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tw_base::Errno;
 use tw_conf::{ConfError, MemoryFiles, Reader, Tree, Word, write_nodes};
-use tw_disk::{Account, Class, Disk, DiskError, Source};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_upstream::{Group, PeerList, Server};
 
 use super::server;
@@ -114,7 +114,7 @@ impl StateFile {
         if *saved == text {
             return Ok(());
         }
-        let mut by = Account::new(Class::Fill, Source::of(self.path.to_bytes()));
+        let mut by = Account::new(JobClass::Fill, JobSource::of(self.path.to_bytes()));
         *saved = disk.replace(&mut by, &self.path, MODE, text).await?;
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use rustls::server::{Accepted, ServerConnection};
 use rustls::{HandshakeKind, SignatureScheme};
 use tw_core::regex::Captures;
-use tw_disk::{Account, DiskError, Pool, Source};
+use tw_disk::{Account, DiskError, JobSource, Pool};
 use tw_log::Level;
 use tw_net::Transport;
 use tw_net::tls::{self, Failure, Greeting, Handshake, Said, Step, TlsStream};
@@ -230,7 +230,7 @@ impl PendingConnection<'_> {
         let names: Vec<_> = named.iter().map(|named| named.names(&r)).collect();
         client.home.app.give_back(r);
         let disk = client.home.generation().disks.default_disk().clone();
-        let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
+        let mut by = Account::hit(JobSource::of(self.client.peer_text().as_bytes()));
         let mut identities = Vec::with_capacity(named.len());
         for (named, names) in named.iter().zip(&names) {
             match self.in_time(named.load(names, &mut by, &disk, chosen.pool.as_ref())).await? {
@@ -265,7 +265,7 @@ impl PendingConnection<'_> {
     ) -> Option<T> {
         let Some(pool) = pool else { return self.in_time(handshake_budget::here(work)).await };
         let _permit = self.in_time(handshake_budget::permit()).await?;
-        let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
+        let mut by = Account::hit(JobSource::of(self.client.peer_text().as_bytes()));
         match pool.run(&mut by, work).await {
             Ok(done) => Some(done),
             Err(error) => {

@@ -20,7 +20,7 @@ use tw_cache::format::{self, Meta, Tags, Writer as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
 use tw_cache::{Claim, Holds, Key, Policy, Purge};
 use tw_disk::sim::{Faults, Loss, Sim};
-use tw_disk::{Account, Aio, Class, Disk, Pool, Source};
+use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
 use tw_testkit::Random;
 
@@ -202,7 +202,7 @@ impl Process {
 
     async fn read(&self, entry: &Entry) -> Option<Vec<u8>> {
         let mut content = Vec::new();
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         while (content.len() as u64) < entry.len {
             let (at, room) = (content.len() as u64, entry.len as usize - content.len());
             let at = u64::from(entry.meta.header_size) + at;

@@ -17,7 +17,7 @@ use tw_cache::format::Meta;
 use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
+use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
@@ -281,7 +281,7 @@ impl Cache {
     /// # Errors
     /// What the disk has answered; `None` if the file is damaged.
     async fn read_purges(&self, now_ms: u64, disk: &Disk) -> Result<Purges, Option<DiskError>> {
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let mut tries = 1;
         loop {
             match disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await {
@@ -307,7 +307,7 @@ impl Cache {
     /// Writes down what was purged.
     pub(super) async fn save_purges(&self, held: &Held, disk: &Disk) -> Result<(), DiskError> {
         let _one_at_a_time = self.zone.saving.lock().await;
-        let mut by = Account::new(Class::Fill, Source::NONE);
+        let mut by = Account::new(JobClass::Fill, JobSource::NONE);
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
     }
 

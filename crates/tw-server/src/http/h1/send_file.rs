@@ -196,7 +196,7 @@ pub(super) async fn send_file(
             Moved::Cold => {
                 let size =
                     want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-                r.costs.account.source = tw_disk::Source::new(conn.client.id);
+                r.costs.account.source = tw_disk::JobSource::new(conn.client.id);
                 if files.sendfile
                     && by == Sender::Pool
                     && size >= SENDFILE_MIN

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tw_base::FatalMutex;
-use tw_disk::{Account, Class, Errno, Pool, Source};
+use tw_disk::{Account, Errno, JobClass, JobSource, Pool};
 use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
 use tw_upstream::{BalanceMethod, Group, ResolvedAddress, ServerAddress, ServerId};
@@ -256,7 +256,7 @@ impl Named {
             return Ok(());
         }
         // Its ring is made anew: 26 ms for a thousand peers.
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let done = pool.run(&mut by, work).await;
         done.map_err(|error| ResolveError::System(error.errno().unwrap_or(Errno::AGAIN).into()))
     }

@@ -24,7 +24,7 @@ use rustls::{ClientConfig, ClientConnection};
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::reach::Reach;
-use tw_disk::{Account, Class, Disk, Pool, Source};
+use tw_disk::{Account, Disk, JobClass, JobSource, Pool};
 use tw_net::Addr;
 use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
 use tw_rt::{Deadline, Socket, watch};
@@ -419,7 +419,7 @@ impl UpstreamTls {
         by: &TlsPools,
     ) -> Result<Option<Identity>, UpstreamFailure> {
         let (Some(named), Some(names)) = (&self.tls.named, &self.shown) else { return Ok(None) };
-        let mut account = Account::new(Class::Hit, Source::NONE);
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
         ready(deadline, |cx| {
@@ -493,7 +493,7 @@ impl UpstreamTls {
         let (socket, session, sent) = handshake.into_parts();
         let process = move || tls::process(session);
         let (session, processed) = if self.tls.is_slow {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let done = pool.run(&mut by, process).await;
             done.map_err(|error| failed(Failure::Io(io::Error::other(error.to_string()))))?
         } else {
