@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_said() {
+    fn failures_are_reported() {
         let dir = TempDir::new("acme-dns").unwrap();
         let error =
             |path: &Path| on_thread(Record::present(path, "a.example", "x")).err().unwrap().to_string();

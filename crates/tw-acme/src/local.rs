@@ -18,9 +18,9 @@ use tw_tls::certificate::Facts;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::generate::{made, params, read};
 use crate::identifier::Identifier;
 use crate::key_type::KeyType;
-use crate::made::{made, params, read};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Time for which the authority is valid: a developer trusts it once for each machine.

@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_are_over_at_once_are_no_storm() {
+    fn expired_certificates_do_not_cause_a_storm_of_orders() {
         assert_eq!([0, 20, 40, 1_000_000].map(rest_after), [5, 5, 10, 3600]);
     }
 
     #[test]
-    fn how_often_is_asked_is_bounded() {
+    fn renewal_info_requests_are_limited() {
         let hours = |said: Option<u64>| ask_after(said.map(Duration::from_secs)).as_secs() / 3600;
         assert_eq!([hours(None), hours(Some(0)), hours(Some(7200)), hours(Some(u64::MAX))], [6, 1, 2, 24]);
     }

@@ -7,12 +7,12 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), tw_disk::DiskError> {
-//! use tw_disk::{Account, Aio, Disk, Open, Pool, Source};
+//! use tw_disk::{Account, Aio, Disk, JobSource, OpenOptions, Pool};
 //!
 //! let pool = Pool::with_defaults().expect("threads can be started");
 //! let disk = Disk::new(pool, Aio::Threads);
-//! let mut by = Account::hit(Source::of(b"/srv/a"));
-//! let file = disk.open(&mut by, c"/srv/a", &Open::READ).await?;
+//! let mut by = Account::hit(JobSource::of(b"/srv/a"));
+//! let file = disk.open(&mut by, c"/srv/a", &OpenOptions::READ).await?;
 //! let first = disk.read(&mut by, &file, 0, vec![0; 4096]).await?;
 //! # let _ = first; Ok(()) }
 //! ```

@@ -59,7 +59,7 @@ fn reads_of(file: &File) -> Reads {
 }
 
 #[test]
-fn a_loop_reads_only_what_was_in_memory_lately() {
+fn busy_device_restricts_inline_reads_to_recently_hot_data() {
     let _alone = alone();
     let pool = Pool::new("busy", 1, 100).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);

@@ -19,7 +19,7 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn files_of_a_pool_that_has_ended_are_closed_by_the_heir() {
+fn files_of_an_ended_pool_are_closed_by_its_heir() {
     let path = std::env::temp_dir().join(format!("tw-disk-{}-heir", std::process::id()));
     std::fs::write(&path, "x").unwrap();
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();

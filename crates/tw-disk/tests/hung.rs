@@ -70,7 +70,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 #[test]
-fn what_waits_for_a_hung_device_is_told_and_others_have_their_threads() {
+fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     let (pool, told) = pool("hung");
     let (slow, sim) = disk(&pool, 0xabc_0001);
     let (fast, _) = disk(&pool, 0xabc_0002);

@@ -109,7 +109,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_file_stays_locked_as_long_as_somebody_has_it() {
+fn file_stays_locked_while_a_handle_exists() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     bench.put("a", 300_001);
     let file = bench.open("a");
@@ -131,7 +131,7 @@ fn a_file_stays_locked_as_long_as_somebody_has_it() {
 }
 
 #[test]
-fn a_change_is_seen_and_ends_it() {
+fn change_of_a_file_unlocks_it() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let path = bench.put("a", 100_000);
     let file = bench.open("a");
@@ -154,7 +154,7 @@ fn a_change_is_seen_and_ends_it() {
 }
 
 #[test]
-fn what_was_not_sent_lately_makes_room() {
+fn least_recently_sent_file_is_unlocked_first() {
     let Some(bench) = Bench::new(4 * LOCK_FILE_MIN) else { return };
     let files: Vec<_> = (0..6)
         .map(|n| {
@@ -206,7 +206,7 @@ fn what_was_not_sent_lately_makes_room() {
 }
 
 #[test]
-fn nothing_may_be_locked_also_of_what_is_on_its_way() {
+fn zero_limit_also_stops_locks_in_progress() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     bench.put("a", 2 << 20);
     let file = bench.open("a");
@@ -222,7 +222,7 @@ fn nothing_may_be_locked_also_of_what_is_on_its_way() {
 }
 
 #[test]
-fn what_is_not_in_memory_is_not_read_for_it() {
+fn locking_does_not_read_cold_pages() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let path = bench.put("a", 2 << 20);
     fs::File::open(&path).unwrap().sync_all().unwrap();
@@ -250,7 +250,7 @@ fn what_is_not_in_memory_is_not_read_for_it() {
 }
 
 #[test]
-fn what_is_too_small_or_too_large_is_not_asked_for() {
+fn too_small_and_too_large_files_are_not_locked() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let settled = bench.put("settled", MIN);
     for (name, size) in [("small", MIN - 1), ("large", (4 << 20) + 1)] {
@@ -266,7 +266,7 @@ fn what_is_too_small_or_too_large_is_not_asked_for() {
 }
 
 #[test]
-fn many_at_once_leave_nothing_behind() {
+fn concurrent_locks_leave_nothing_behind() {
     let Some(bench) = Bench::new(8 * LOCK_FILE_MIN) else { return };
     for n in 0..12 {
         bench.put(&n.to_string(), MIN);

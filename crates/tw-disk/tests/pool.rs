@@ -163,7 +163,7 @@ fn overflows_as_nginx_words_it() {
 }
 
 #[test]
-fn a_panic_is_an_answer_and_the_thread_lives_on() {
+fn panicking_job_fails_and_its_thread_survives() {
     let pool = Pool::new("panics", 1, 10).unwrap();
     let silent = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -251,7 +251,7 @@ fn dropping_a_future_drops_a_result_nobody_took() {
 }
 
 #[test]
-fn dropping_futures_at_any_moment_keeps_the_books() {
+fn dropping_futures_keeps_counters_consistent() {
     let pool = Pool::new("storm", 3, 1000).unwrap();
     let (ended, end) = channel();
     let live = Arc::new(());
@@ -303,7 +303,7 @@ fn resizing_keeps_jobs_and_starts_them() {
 }
 
 #[test]
-fn the_end_comes_after_what_is_queued() {
+fn pool_ends_after_queued_jobs() {
     for by_shutdown in [true, false] {
         let pool = Pool::new("end", 1, 100).unwrap();
         let (gate, work) = gate();

@@ -557,7 +557,7 @@ fn reads_past_the_page_cache() {
 }
 
 #[test]
-fn what_is_written_back_and_dropped_from_memory_is_all_there() {
+fn written_back_data_survives_eviction() {
     const PART: u64 = 1 << 20;
     for aio in [Aio::Off, Aio::Threads, Aio::Uring] {
         let mut b = Bench::new(aio);
@@ -644,7 +644,7 @@ fn closes_where_closing_may_wait_by_a_job() {
 }
 
 #[test]
-fn names_come_back_as_they_are() {
+fn listed_names_are_returned_unchanged() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
         let name = c"\xff \n\xc3\x28";

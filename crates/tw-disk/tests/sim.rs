@@ -115,7 +115,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn on_a_bad_day_every_answer_is_right_or_an_error() {
+fn results_under_random_faults_are_correct_or_errors() {
     let content: Vec<u8> = (0..20_000_u32).map(|i| (i * 31) as u8).collect();
     let (mut rights, mut wrongs, mut shorts) = (0, 0, 0);
     for seed in 0..100 {
@@ -325,7 +325,7 @@ fn files_opened_before_a_power_failure_are_gone() {
 }
 
 #[test]
-fn an_ordered_disk_loses_ends_and_who_is_killed_nothing() {
+fn ordered_disk_loses_only_tails_and_a_kill_loses_nothing() {
     let mut lengths = std::collections::HashSet::new();
     for seed in 0..50 {
         let sim = Sim::new(seed);

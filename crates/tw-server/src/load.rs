@@ -88,7 +88,7 @@ struct HttpBlocks {
     temp_paths: Vec<Arc<TempPath>>,
     directories: Vec<Directory>,
     secures_upstreams: bool,
-    acme: tw_acme::Job,
+    acme: tw_acme::AcmeConfig,
 }
 
 impl HttpBlocks {
@@ -111,7 +111,7 @@ impl HttpBlocks {
             temp_paths: Vec::new(),
             directories: Vec::new(),
             secures_upstreams: false,
-            acme: tw_acme::Job::default(),
+            acme: tw_acme::AcmeConfig::default(),
         }
     }
 }
@@ -160,7 +160,8 @@ impl ProtocolBlocks for HttpBlocks {
             return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
                 .hint("without threads, event loops wait for the disk, which the guard forbids"));
         }
-        let is_program = |work: &tw_acme::Work| matches!(work.issuer.challenge, tw_acme::Challenge::Dns01(_));
+        let is_program =
+            |work: &tw_acme::IssuerConfig| matches!(work.issuer.challenge, tw_acme::Challenge::Dns01(_));
         if self.acme.works.iter().any(is_program) && process.main.sandbox != Sandbox::Off {
             return Err(ConfError::new(NOT_IN_SANDBOX).hint("\"sandbox off;\" in the main context lets it"));
         }

@@ -156,7 +156,7 @@ fn refuses_when_full_but_never_what_can_start() {
 }
 
 #[test]
-fn cancels_what_is_not_taken() {
+fn queued_jobs_can_be_cancelled() {
     let mut q = Jobs::new(1, 100, None);
     let gate = push(&mut q, Hit, 1, "gate");
     let waiting = push(&mut q, Hit, 1, "waiting");
@@ -244,7 +244,7 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
 }
 
 #[test]
-fn random_operations_keep_the_books() {
+fn random_operations_keep_counters_consistent() {
     for seed in 1..=200_u64 {
         let mut random = seed;
         let mut next = |end: u64| {
@@ -329,7 +329,7 @@ fn hang_all(q: &mut Queue<u64>, is_replaced: bool) -> usize {
 }
 
 #[test]
-fn a_device_has_its_share_of_the_slots_and_what_waits_for_it_keeps_nobody_from_the_rest() {
+fn device_has_its_share_of_slots_and_its_queue_blocks_no_other() {
     // (slots, device_threads, what one device gets)
     for (slots, given, share) in
         [(1, None, 1), (2, None, 1), (5, None, 3), (32, None, 16), (32, Some(4), 4), (8, Some(99), 8)]
@@ -343,7 +343,7 @@ fn a_device_has_its_share_of_the_slots_and_what_waits_for_it_keeps_nobody_from_t
 }
 
 #[test]
-fn a_full_queue_of_one_device_refuses_nobody_else() {
+fn full_queue_of_one_device_refuses_no_other() {
     let mut q = Queue::new(4, 3, None);
     push_all(&mut q, 1, 0..5);
     assert!(q.push(Hit, JobSource::new(9), 1, 9, false).is_err());
@@ -352,7 +352,7 @@ fn a_full_queue_of_one_device_refuses_nobody_else() {
 }
 
 #[test]
-fn what_hangs_gives_its_slot_back_and_the_device_gets_one_probe_at_a_time() {
+fn hung_job_releases_its_slot_and_the_device_gets_one_probe_at_a_time() {
     let mut q = Queue::new(4, 100, None);
     let jobs: Vec<Ticket> = (0..6).map(|job| push_on(&mut q, 1, job)).collect();
     let taken = take_jobs(&mut q);
@@ -412,7 +412,7 @@ fn no_more_hang_on_one_device_than_its_share_and_a_few_probes() {
 }
 
 #[test]
-fn a_device_on_which_others_get_on_is_not_hung() {
+fn device_with_progressing_jobs_is_not_hung() {
     let mut q = Queue::new(8, 100, None);
     let (stuck, other) = (push_on(&mut q, 1, 1), push_on(&mut q, 1, 2));
     take_jobs(&mut q);
@@ -429,7 +429,7 @@ fn a_device_on_which_others_get_on_is_not_hung() {
 }
 
 #[test]
-fn what_must_be_done_waits_for_a_device_that_hangs() {
+fn mandatory_jobs_wait_for_a_hung_device() {
     let mut q = Queue::new(2, 100, None);
     push_on(&mut q, 1, 1);
     take_jobs(&mut q);

@@ -68,7 +68,7 @@ pub struct Config {
     /// Directories with their purpose and the places that name them.
     pub directories: Vec<Directory>,
     /// Certificates that come by themselves.
-    pub acme: Arc<tw_acme::Job>,
+    pub acme: Arc<tw_acme::AcmeConfig>,
 }
 
 /// One `server { }`.

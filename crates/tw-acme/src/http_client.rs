@@ -75,7 +75,7 @@ pub(crate) struct Reply {
 }
 
 /// Transport of requests to authorities and of their responses.
-pub(crate) struct Carrier {
+pub(crate) struct HttpClient {
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) resolver: NameService,
     pub(crate) resolver_timeout: Duration,
@@ -89,7 +89,7 @@ pub const BUNDLES: [&str; 3] =
 ///
 /// # Errors
 /// The text has no certificates.
-pub fn trusting(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
+pub fn client_config(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
     let verifier = match trusted {
         None => Upstream::unverified(),
         Some(text) => {
@@ -108,7 +108,7 @@ pub fn trusting(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-impl Carrier {
+impl HttpClient {
     /// Asks for `url`; `body` is a signed request.
     pub(crate) async fn ask(&self, method: Method, url: &Url, body: Option<&[u8]>) -> Result<Reply, Error> {
         match timeout(ANSWER_TIME_MAX, self.exchange(method, url, body)).await {
@@ -369,10 +369,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trusted_is_read_before() {
-        assert!(trusting(None).is_ok());
-        assert!(trusting(Some(b"nothing")).is_err());
+    fn trusted_certificates_are_read_at_start() {
+        assert!(client_config(None).is_ok());
+        assert!(client_config(Some(b"nothing")).is_err());
         let authority = tw_testkit::tls::Authority::new();
-        assert!(trusting(Some(authority.pem().as_bytes())).is_ok());
+        assert!(client_config(Some(authority.pem().as_bytes())).is_ok());
     }
 }
