@@ -15,7 +15,7 @@ use tw_core::process::DEFAULT_PID;
 use tw_core::shared_objects::SharedObjects;
 use tw_server::http::generation::Config;
 use tw_server::load::Prefixes;
-use tw_sys::heap::give_back;
+use tw_sys::heap::purge;
 
 use crate::built_in;
 use crate::cli::Options;
@@ -124,7 +124,7 @@ impl Source {
             let files = RecordedFiles::default();
             (self.read_and_load(&files, &SharedObjects::default()), files.into_files())
         };
-        let (outcome, files) = match config_thread::run_on_own_thread(give_back, load) {
+        let (outcome, files) = match config_thread::run_on_own_thread(purge, load) {
             Ok(loaded) => loaded,
             Err(error) => {
                 let errno = tw_base::Errno::from(&error);

@@ -53,7 +53,7 @@ static ALLOCATOR: tw_rt::Heap = tw_rt::Heap;
 const HUGE_PAGES_MIN: u64 = 2 << 30;
 
 fn main() -> ExitCode {
-    tw_sys::heap::give_back_by_order();
+    tw_sys::heap::defer_purge();
     available_memory::refresh();
     if available_memory::bytes() < HUGE_PAGES_MIN {
         // An old kernel has none to give, or goes on giving them: nothing that a server could do anything about.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn connects_and_says_why_it_did_not() {
+    fn connect_reports_its_error() {
         on_loop(async || {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let to = Addr::Inet(listener.local_addr().unwrap());

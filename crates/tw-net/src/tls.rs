@@ -13,9 +13,9 @@ mod handshake;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{Greeting, Said, begin};
+pub use accept::{ClientHelloReader, ClientMessage, begin};
 pub use connect::connect;
-pub use handshake::{Failure, Handshake, Sent, Step, process};
+pub use handshake::{Handshake, HandshakeError, SentRecords, Step, process};
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, IoSlice, Read, Write};

@@ -38,7 +38,7 @@ pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use task_set::{Panicked, TaskSet};
 pub use turn_parts::{Cause, TurnParts};
 /// The allocator that guarded loops need: glibc's opens a file when it shrinks a heap, on whichever thread that is.
-pub use tw_sys::heap::{CountingHeap, Heap, Measured, give_back, let_go};
+pub use tw_sys::heap::{CountingHeap, Heap, Measured, purge, release_unused};
 pub use tw_sys::secret;
 pub use watch::{Stall, Subject};
 

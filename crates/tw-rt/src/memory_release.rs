@@ -39,6 +39,6 @@ impl MemoryRelease {
         self.0 = now;
         let all = FREE.with_borrow(Vec::clone);
         all.iter().for_each(|free| free());
-        tw_sys::heap::let_go();
+        tw_sys::heap::release_unused();
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_never_calls_is_nothing_a_loop_needs() {
+    fn refused_calls_are_not_needed_by_loops() {
         let never: Vec<_> = never().collect();
         assert!(never.contains(&SYS_ptrace) && never.contains(&SYS_execve));
         for needed in [SYS_clone, SYS_futex, SYS_openat2, SYS_prctl, SYS_tgkill, SYS_mmap] {

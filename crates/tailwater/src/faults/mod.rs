@@ -73,7 +73,7 @@ impl Faults {
     /// From here on panics are counted and told, and what they break ends the process. Once per process, on its main thread
     /// and before there are loops.
     pub(crate) fn watch(counts: Arc<Counts>, sinks: &Sinks) -> io::Result<Self> {
-        stack::answer()?;
+        stack::install_handler()?;
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
         let common = Arc::new(Common {
             log: Mutex::new(ErrorLog::none()),

@@ -27,7 +27,7 @@ use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
 use tw_server::config::ssl;
 use tw_server::http::generation::Config;
-use tw_sys::heap::give_back;
+use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
 
@@ -144,7 +144,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
     ssl::inherit_keys(&order.keys.0);
-    let loaded = config_thread::run_on_own_thread(give_back, || load(&order, &SharedObjects::default()));
+    let loaded = config_thread::run_on_own_thread(purge, || load(&order, &SharedObjects::default()));
     let config = loaded
         .map_err(|error| Fault::emerg(format!("starting a thread failed ({})", Errno::from(&error))))??;
     let Taken { sockets, affinity } = take(&order, fds, &config, sinks)?;

@@ -292,13 +292,13 @@ impl<A: Application> Loop<A> {
             // What failed would fail again until other tasks have run.
             while eviction.is_none()
                 && more > 0
-                && let Some(outcome) = acceptor.another()
+                && let Some(outcome) = acceptor.try_accept()
             {
                 more -= 1;
                 eviction = self.handle_accept_result(outcome, &listen);
             }
             if eviction == Some(Eviction::Done) {
-                acceptor.try_again();
+                acceptor.skip_error_pause();
             }
             if has_turns {
                 self.give_up_turn();
@@ -307,7 +307,7 @@ impl<A: Application> Loop<A> {
             }
         }
         for _ in 0..LAST_MAX {
-            let Some(Ok(accepted)) = acceptor.another() else { break };
+            let Some(Ok(accepted)) = acceptor.try_accept() else { break };
             self.handle_accepted(accepted, &listen);
         }
     }
@@ -334,7 +334,7 @@ impl<A: Application> Loop<A> {
             if !is_full && self.counts.accept_mutex.take(self.accepting.number) {
                 return true;
             }
-            acceptor.rest();
+            acceptor.pause();
             let waiting = Waiting::new(&self.accepting.waiting);
             // DIFF(nginx): one that is nearly full leaves it to the others for two delays, in which each of them tries, not
             // for as many turns of its loop as it lacks connections.

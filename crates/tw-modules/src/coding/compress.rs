@@ -285,9 +285,9 @@ impl Work {
         if is_last {
             worked.begun = None;
         }
-        tw_rt::let_go();
+        tw_rt::release_unused();
         // Only what went back to the system is available to everybody.
-        tw_rt::give_back();
+        tw_rt::purge();
         Ok(worked)
     }
 }

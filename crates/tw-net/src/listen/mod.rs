@@ -12,7 +12,7 @@ mod socket;
 use std::time::Duration;
 
 pub use accept::{AcceptError, Accepted, Acceptor};
-pub use socket::{ListenError, ListenSocket, Purpose, Report, open_all};
+pub use socket::{ListenError, ListenReport, ListenSocket, Purpose, open_all};
 
 /// `so_keepalive`: whether and how the kernel probes silent peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,28 +15,28 @@ use tw_rt::Socket;
 
 use super::{Pipe, Records, TlsStream};
 
-/// Why a handshake came to its end.
+/// Error of a handshake.
 #[derive(Debug)]
-pub enum Failure {
+pub enum HandshakeError {
     /// The peer closed the connection.
     Closed,
     /// The connection failed.
     Io(io::Error),
-    /// The peer was told why.
+    /// The handshake failed, and the peer got an alert.
     Tls(rustls::Error),
 }
 
-/// A handshake that is under way: of a server, after its client's hello, or of a client.
+/// Handshake in progress: of a server, after the `ClientHello`, or of a client.
 pub struct Handshake<S> {
     socket: Socket,
     session: Box<S>,
-    /// The first bytes that were sent, as far as they tell the id of the session.
+    /// First sent bytes, as far as they contain the session id.
     sent: Vec<u8>,
 }
 
 /// Result of sending handshake records.
 #[derive(Debug)]
-pub struct Sent(Vec<u8>);
+pub struct SentRecords(Vec<u8>);
 
 /// Offset of the session id's length, if the first record begins with a server's hello: behind the heads of record and
 /// message (5 and 4), the version (2) and the random bytes (32).
@@ -44,7 +44,7 @@ const ID_AT: usize = 5 + 4 + 2 + 32;
 /// The longest id has 32 bytes.
 const SENT_MAX: usize = ID_AT + 1 + 32;
 
-/// A pipe that notes the first bytes.
+/// Pipe that records the first bytes.
 struct Tap<'a> {
     pipe: Pipe<'a>,
     sent: &'a mut Vec<u8>,
@@ -142,28 +142,28 @@ where
     }
 
     /// Has `process` done by somebody, who gets the session and gives it back.
-    pub fn into_parts(self) -> (Socket, Box<S>, Sent) {
-        (self.socket, self.session, Sent(self.sent))
+    pub fn into_parts(self) -> (Socket, Box<S>, SentRecords) {
+        (self.socket, self.session, SentRecords(self.sent))
     }
 
     /// Puts together the parts of [`into_parts`](Self::into_parts).
-    pub fn of_parts(socket: Socket, session: Box<S>, Sent(sent): Sent) -> Self {
+    pub fn from_parts(socket: Socket, session: Box<S>, SentRecords(sent): SentRecords) -> Self {
         Self { socket, session, sent }
     }
 
     /// Writes and reads as far as the socket goes without waiting.
-    pub fn step(&mut self) -> Result<Step, Failure> {
-        if self.flush().map_err(Failure::Io)? == Records::Waiting {
+    pub fn step(&mut self) -> Result<Step, HandshakeError> {
+        if self.flush().map_err(HandshakeError::Io)? == Records::Waiting {
             return Ok(Step::Writable);
         }
         if !self.session.is_handshaking() {
             return Ok(Step::Done);
         }
         match self.session.read_tls(&mut Pipe(&self.socket)) {
-            Ok(0) => Err(Failure::Closed),
+            Ok(0) => Err(HandshakeError::Closed),
             Ok(_) => Ok(Step::Process),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Step::Readable),
-            Err(e) => Err(Failure::Io(e)),
+            Err(e) => Err(HandshakeError::Io(e)),
         }
     }
 

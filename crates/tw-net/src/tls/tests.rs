@@ -40,36 +40,36 @@ fn pair() -> (Socket, UnixStream) {
 }
 
 /// Our side of a handshake, with nothing that takes long.
-async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, Failure> {
-    let mut greeting = Greeting::new(socket, Vec::new());
+async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, HandshakeError> {
+    let mut greeting = ClientHelloReader::new(socket, Vec::new());
     let accepted = loop {
         match greeting.read()? {
-            Some(Said::Hello(accepted)) => break accepted,
-            Some(Said::Plain(_)) => return Err(Failure::Closed),
-            None => greeting.socket().readable().await.map_err(Failure::Io)?,
+            Some(ClientMessage::Hello(accepted)) => break accepted,
+            Some(ClientMessage::Plain(_)) => return Err(HandshakeError::Closed),
+            None => greeting.socket().readable().await.map_err(HandshakeError::Io)?,
         }
     };
-    let session = begin(*accepted, config).map_err(|(error, _)| Failure::Tls(error))?;
+    let session = begin(*accepted, config).map_err(|(error, _)| HandshakeError::Tls(error))?;
     finish(Handshake::new(greeting.into_socket(), session)).await
 }
 
 /// All steps of a handshake.
-async fn finish<S, D: SideData>(mut handshake: Handshake<S>) -> Result<TlsStream, Failure>
+async fn finish<S, D: SideData>(mut handshake: Handshake<S>) -> Result<TlsStream, HandshakeError>
 where
     S: DerefMut<Target = ConnectionCommon<D>> + Into<Connection>,
 {
     loop {
         match handshake.step()? {
             Step::Done => return Ok(handshake.into_stream()),
-            Step::Readable => handshake.socket().readable().await.map_err(Failure::Io)?,
-            Step::Writable => handshake.socket().writable().await.map_err(Failure::Io)?,
+            Step::Readable => handshake.socket().readable().await.map_err(HandshakeError::Io)?,
+            Step::Writable => handshake.socket().writable().await.map_err(HandshakeError::Io)?,
             Step::Process => {
                 let (socket, session, sent) = handshake.into_parts();
                 let (session, processed) = process(session);
-                handshake = Handshake::of_parts(socket, session, sent);
+                handshake = Handshake::from_parts(socket, session, sent);
                 if let Err(error) = processed {
                     handshake.refuse();
-                    return Err(Failure::Tls(error));
+                    return Err(HandshakeError::Tls(error));
                 }
             }
         }
@@ -290,22 +290,25 @@ fn the_end_is_told() {
 fn who_speaks_no_tls_is_told_apart() {
     on_loop(async {
         let (socket, mut peer) = pair();
-        let mut greeting = Greeting::new(socket, Vec::new());
+        let mut greeting = ClientHelloReader::new(socket, Vec::new());
         assert!(greeting.read().unwrap().is_none());
         peer.write_all(b"GET / HTTP/1.1\r\n").unwrap();
         greeting.socket().readable().await.unwrap();
         match greeting.read().unwrap() {
-            Some(Said::Plain(bytes)) => assert_eq!(bytes, b"GET / HTTP/1.1\r\n"),
+            Some(ClientMessage::Plain(bytes)) => assert_eq!(bytes, b"GET / HTTP/1.1\r\n"),
             _ => panic!("this is no TLS"),
         }
         // Bytes that came before count.
         let (socket, _peer) = pair();
-        assert!(matches!(Greeting::new(socket, b"P".to_vec()).read(), Ok(Some(Said::Plain(_)))));
+        assert!(matches!(
+            ClientHelloReader::new(socket, b"P".to_vec()).read(),
+            Ok(Some(ClientMessage::Plain(_)))
+        ));
         let (socket, mut peer) = pair();
         peer.write_all(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00").unwrap();
-        let mut greeting = Greeting::new(socket, Vec::new());
+        let mut greeting = ClientHelloReader::new(socket, Vec::new());
         greeting.socket().readable().await.unwrap();
-        assert!(matches!(greeting.read(), Err(Failure::Tls(_))));
+        assert!(matches!(greeting.read(), Err(HandshakeError::Tls(_))));
         let mut alert = [0; 7];
         peer.read_exact(&mut alert).unwrap();
         assert_eq!(alert[0], 21);
@@ -321,7 +324,7 @@ fn a_hello_may_come_byte_by_byte() {
     client.write_tls(&mut hello).unwrap();
     on_loop(async {
         let (socket, mut peer) = pair();
-        let mut greeting = Greeting::new(socket, Vec::new());
+        let mut greeting = ClientHelloReader::new(socket, Vec::new());
         for (at, byte) in hello.iter().enumerate() {
             peer.write_all(&[*byte]).unwrap();
             greeting.socket().readable().await.unwrap();
@@ -392,7 +395,7 @@ fn a_server_that_nobody_knows_is_told_so() {
             server.read(&mut [0; 1]).unwrap_err().to_string()
         });
         let session = connect(ours.client(rustls::ALL_VERSIONS), "localhost".try_into().unwrap()).unwrap();
-        assert!(matches!(finish(Handshake::new(socket, session)).await, Err(Failure::Tls(_))));
+        assert!(matches!(finish(Handshake::new(socket, session)).await, Err(HandshakeError::Tls(_))));
         let told = server.join().unwrap();
         assert!(told.contains("received fatal alert"), "{told}");
     });

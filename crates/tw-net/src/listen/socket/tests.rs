@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use tw_testkit::wait::{PATIENCE, until};
 
-fn no_reports(report: Report) {
+fn no_reports(report: ListenReport) {
     panic!("{report}");
 }
 
