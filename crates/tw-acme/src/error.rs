@@ -56,7 +56,7 @@ pub(crate) enum Outlook {
     Soon,
     /// Not before so long.
     After(Duration),
-    /// Only if somebody changes something.
+    /// Only after a change of the configuration or at the authority.
     Hopeless,
 }
 

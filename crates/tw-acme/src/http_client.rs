@@ -85,7 +85,7 @@ pub(crate) struct HttpClient {
 pub const BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Makes the TLS settings for an authority that shows a certificate of one of these, in PEM; without any, of anybody.
+/// Creates the TLS settings for an authority with a certificate of one of these issuers, in PEM; `None` disables verification.
 ///
 /// # Errors
 /// The text has no certificates.

@@ -59,8 +59,8 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Returns the pause after so many failures in a row, the first one being 1. `luck` is from 0 to 1: not everybody comes back in
-/// the same second.
+/// Returns the pause after so many failures in a row, the first one being 1. `luck` is random, from 0 to 1, so that servers do not
+/// retry in the same second.
 pub(crate) fn pause(failures: u32, outlook: Outlook, luck: f64) -> Duration {
     let doubled = RETRY_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let pause = match outlook {

@@ -137,7 +137,7 @@ impl Task {
         (self.say.borrow())(level, what);
     }
 
-    /// Waits until no other process orders. Without a directory nobody can know.
+    /// Waits until no other process orders. Without a state directory this is unknown.
     async fn lock(&self) -> Option<Locked> {
         let state = State::new(self.work.issuer.state.as_deref()?);
         let (mut wait, mut failures) = (LOOK_FIRST, 0);

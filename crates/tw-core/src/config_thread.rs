@@ -4,7 +4,7 @@
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
 //! every millisecond. What is freed goes back to the system at once, and what others have freed every two seconds: no loop has
 //! the time for that, and the allocator leaves it to this thread. As often it reads how much memory is available
-//! ([`available_memory`]), for those who may take less of it when there is little.
+//! ([`available_memory`]), for users that take less of it when it is short.
 
 use std::cell::Cell;
 use std::io;

@@ -22,8 +22,8 @@ pub struct HostNames<V> {
 #[derive(Debug)]
 struct Parts<V> {
     values: HashMap<Box<[u8]>, V>,
-    /// Bytes of the longest one. Nothing longer is looked up, so the work for a name depends on the configuration and not
-    /// on who made a name of four thousand dots.
+    /// Bytes of the longest one. Nothing longer is looked up, so the work for a name depends on the configuration, even for
+    /// a name of four thousand dots.
     longest: usize,
 }
 

@@ -153,8 +153,8 @@ impl<P: Protocol> Resolve<'_, P> {
         CString::new(self.full_path(name)).unwrap_or_default()
     }
 
-    /// The bytes of a file that belongs to the configuration, such as a certificate: who loads the configuration for somebody
-    /// else reads it for both. Its name is relative to the main configuration file.
+    /// Reads a file that belongs to the configuration, such as a certificate. The master reads it also for the worker process.
+    /// Its name is relative to the main configuration file.
     ///
     /// # Errors
     /// Errors of the file system.

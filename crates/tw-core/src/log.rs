@@ -183,7 +183,7 @@ impl Logs {
         sink
     }
 
-    /// The sink for a path whose lines are written in batches, whoever else names it.
+    /// Returns the sink for a path whose lines are written in batches, shared by all logs that name it.
     pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, BatchConflict> {
         let sink = self.sink(&Target::File(path.to_owned()));
         if *sink.0.batch.get_or_init(|| batch) == batch { Ok(sink) } else { Err(BatchConflict) }

@@ -97,7 +97,7 @@ pub enum LoopGuard {
     Enforce,
 }
 
-/// `sandbox`: what the process gives up before it serves anybody.
+/// `sandbox`: rights that the process gives up before it serves clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
     /// Nothing but what `user` says.

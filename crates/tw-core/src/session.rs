@@ -27,7 +27,7 @@ pub trait Session: Sized + 'static {
         iter::empty()
     }
 
-    /// Writes a line into the error log, with who asked for what.
+    /// Writes a line into the error log, with the client and the request.
     fn log(&self, level: Level, message: fmt::Arguments<'_>);
 
     /// The slots of the configuration it is served by.

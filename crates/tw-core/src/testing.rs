@@ -1,4 +1,4 @@
-//! A session and a configuration for unit tests: of no protocol, served by nobody.
+//! Session and configuration for unit tests, without a protocol.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

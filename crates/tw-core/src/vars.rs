@@ -84,7 +84,7 @@ pub enum VarKind<S> {
     Kept(Eval<S>),
     /// One name; the value is computed each time. A block may say how it is computed there.
     Here(Eval<S>),
-    /// The module stores its value in the session, in the slot that it is told at load.
+    /// The module stores its value in the session, in the slot that it gets at load.
     Stored,
 }
 

@@ -25,7 +25,7 @@ const SETTLED_S: i64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Updates {
-    /// Nobody has asked: by a job.
+    /// Unknown yet: read by a job.
     Unknown = 0,
     /// Nothing: the file is open with `O_NOATIME`, or its mount has `noatime` or is read-only.
     Never = 1,
@@ -176,7 +176,7 @@ impl AccessTime {
 /// User whose files may be opened with `O_NOATIME`.
 static USER: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Notes who this process is, and forgets what mounts said: an operator may have changed either.
+/// Records the user of this process, and forgets mount options: an operator may have changed either.
 pub(crate) fn settle() {
     USER.store(rustix::process::geteuid().as_raw(), Relaxed);
     MOUNTS.iter().for_each(|mount| mount.store(0, Relaxed));

@@ -61,7 +61,7 @@ fn closed(op: Op) -> DiskError {
     op.failed(Errno::BADF)
 }
 
-/// The failure of `op` on `path`, with who denied it: here waiting does no harm.
+/// Error of `op` on `path`, with the source of a denial. May wait.
 fn failed(op: Op, errno: Errno, path: &CStr) -> DiskError {
     DiskError::Os { op, errno, source: DenialSource::find(op, errno, path) }
 }

@@ -1,7 +1,7 @@
 //! Files that are locked in memory: what a loop may send with `sendfile`, which waits for a page that is not there.
 //!
 //! A job maps a whole file and locks it (`mlock`), if all of it is in memory already: a page that is locked cannot leave. The
-//! table is the one of the process, and holds at most [`Locks::max`] bytes. A file stays locked as long as somebody has its
+//! table is the one of the process, and holds at most [`Locks::max`] bytes. A file stays locked as long as there is its
 //! [`LockedFile`], unless it has to make room: one that was not sent for [`IDLE_S`] seconds goes, in the order of a clock.
 //!
 //! ```text
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Locked pages are still lost when the file changes: by truncation, a hole, a write past the page cache.
-//! All of them change its times or its size first, so whoever sends looks at those ([`Disk::look_now`]) in the same turn.
+//! All of them change its times or its size first, so a sender checks those ([`Disk::look_now`]) in the same turn.
 //!
-//! Only file systems are suited whose `sendfile` takes pages from the page cache and asks nobody: those that read without
-//! waiting (`RWF_NOWAIT`), and those that are memory. FUSE drops pages when anybody opens the file, NFS asks its server.
+//! Suited are only file systems whose `sendfile` takes pages from the page cache without other requests: those that read
+//! without waiting (`RWF_NOWAIT`), and those in memory. FUSE drops pages when the file is opened, NFS asks its server.
 
 mod job;
 mod sending;
@@ -148,7 +148,7 @@ struct Shared {
     life: Arc<Life>,
 }
 
-/// Room in the table, and what is locked there. Unlocked by a thread of the pool, whoever drops it.
+/// Entry of the table, with its locked pages. A thread of the pool unlocks them, on whichever thread it is dropped.
 struct Pages {
     locks: Arc<Locks>,
     bytes: u64,
@@ -276,7 +276,7 @@ impl State {
         self.files.get(at).filter(|entry| std::ptr::eq(entry.file.as_ptr(), file)).map(|_| at)
     }
 
-    /// Takes out what is at a place; whoever sends it sends no more of it.
+    /// Removes an entry; transfers in progress stop.
     fn remove(&mut self, at: usize) -> Entry {
         let entry = self.files.swap_remove(at);
         entry.life.is_over.store(true, Relaxed);
@@ -334,7 +334,7 @@ impl LockedFile {
         !self.is_over() && self.0.pages.get().is_some()
     }
 
-    /// Unlocks it for all who have it: it was changed.
+    /// Unlocks the file for all handles, because it was changed.
     pub fn give_up(&self) {
         drop(self.0.take());
     }

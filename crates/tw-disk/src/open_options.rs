@@ -28,7 +28,7 @@ pub enum Access {
     Read,
     /// Reading and writing in place.
     ReadWrite,
-    /// Writing at the end, whoever else does.
+    /// Writing at the end, also with other writers.
     Append,
     /// Nothing but its metadata: works without read permission, never waits for a device or a pipe.
     Path,
@@ -114,7 +114,7 @@ pub struct WriteBack {
     pub begin: Range<u64>,
     /// Range that the disk is to have written when the operation ends: best something that it began to take a while ago.
     pub finish: Range<u64>,
-    /// Up to where nobody needs pages in memory any more; those that the disk has leave it.
+    /// End of the part whose pages are no longer needed in memory; those that the disk has are dropped.
     pub needless_to: u64,
 }
 

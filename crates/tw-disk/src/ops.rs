@@ -76,7 +76,7 @@ impl Disk {
         }
     }
 
-    /// [`Disk::open`] for those who have just seen [`Now::Cold`].
+    /// Opens like [`Disk::open`], after [`Now::Cold`].
     pub async fn open_cold(
         &self,
         by: &mut Account,
@@ -155,7 +155,7 @@ impl Disk {
         self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, None)).await
     }
 
-    /// [`Disk::list`] with the metadata of symbolic links themselves: for whoever walks a tree. A link behind the first
+    /// Lists like [`Disk::list`], with the metadata of symbolic links themselves: for walks of a tree. A link behind the first
     /// `from` bytes of `path` is `ELOOP`.
     pub async fn list_links(
         &self,
@@ -193,7 +193,7 @@ impl Disk {
         self.read_cold(by, file, offset, buf).await
     }
 
-    /// [`Disk::read`] for those who have just seen [`Now::Cold`].
+    /// Reads like [`Disk::read`], after [`Now::Cold`].
     pub async fn read_cold(
         &self,
         by: &mut Account,
@@ -278,7 +278,7 @@ impl Disk {
         .await
     }
 
-    /// Makes `parts`, one behind the other, a file at `path`, as one job: whoever reads it sees all of it or what was there
+    /// Makes `parts`, one behind the other, a file at `path`, as one job: readers see all of it or what was there
     /// before. Directories of the path behind its first `below` bytes are made where they are missing. Unlike
     /// [`Disk::replace`] it does not wait until the disk has it, so a crash may lose it.
     pub async fn put<B>(
@@ -343,7 +343,7 @@ impl Disk {
     }
 
     /// Makes `data` the whole of a file, as one job, and gives it back: it is written beside, reaches the disk, and then takes
-    /// the name, so that whoever reads the file sees all of it or what was there before. If it fails, nothing has changed.
+    /// the name, so that readers see all of it or the old content. If it fails, nothing has changed.
     /// One at a time for each path.
     pub async fn replace<B>(&self, by: &mut Account, path: &CStr, mode: u32, data: B) -> Result<B, DiskError>
     where

@@ -263,7 +263,7 @@ impl Pool {
         result
     }
 
-    /// Sets who hears a [`Notice`]: once, before the first door with [`Aio::Uring`](crate::Aio::Uring). May be called from
+    /// Sets the listener of [`Notice`]s: once, before the first door with [`Aio::Uring`](crate::Aio::Uring). May be called from
     /// any thread; a second listener is ignored.
     pub fn on_notice(&self, listener: impl Fn(Notice) + Send + Sync + 'static) {
         let _ = self.0.shared.listener.set(Box::new(listener));
@@ -357,7 +357,7 @@ impl Pool {
         self.0.lane.get()?.as_ref().ok()
     }
 
-    /// Starts the ring if nobody has; says once why there is none.
+    /// Starts the ring on first use; reports once if there is none.
     pub(crate) fn start_lane(&self) {
         let shared = &self.0.shared;
         let mut is_first = false;

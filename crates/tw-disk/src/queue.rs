@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Order: by class, then round robin between the devices, then between the sources of a device, then first come, first
-//! served. Three kinds of caps keep slots free for those who come later: a source may hold half of the slots while another
+//! served. Three kinds of caps keep slots free for later jobs: a source may hold half of the slots while another
 //! source waits, and never all of them; classes below `Hit` may never hold all of them either; and a device never holds more
 //! than its share. So that no class starves, one start in [`BOTTOM_UP_EVERY`] looks at the classes in reverse.
 //!
@@ -64,9 +64,9 @@ struct Slot<J> {
     key: u32,
     prev: u32,
     next: u32,
-    /// Is done whatever happens: nobody waits for it, and it is never refused.
+    /// Mandatory: no task waits for it, and it is never refused.
     is_forced: bool,
-    /// Hangs, and nobody has replaced the thread it has.
+    /// Hangs, and its thread has no replacement.
     holds_slot: bool,
     /// Tick at which it was taken, or seen to make progress.
     since: u64,
@@ -322,7 +322,7 @@ impl<J> Queue<J> {
         Ok(Ticket { index, turn: self.slots[index as usize].turn })
     }
 
-    /// The next started job, for `runner`, who will run it.
+    /// Returns the next started job, for `runner` to run.
     pub(crate) fn take(&mut self, runner: Runner) -> Option<(Ticket, J)>
     where
         J: Clone,
@@ -365,7 +365,7 @@ impl<J> Queue<J> {
         self.start_all();
     }
 
-    /// Takes a job out that nobody has taken yet.
+    /// Removes a job that has not been taken yet.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<J> {
         match self.place_of(ticket) {
             Place::Free | Place::Taken | Place::Hung => None,

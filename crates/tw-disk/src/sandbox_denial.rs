@@ -122,7 +122,7 @@ impl DenialSource {
     }
 
     /// Finds the source of a denial without waiting, for a denial that is remembered: metadata that is not in memory, or
-    /// seems not to be because somebody mounts something at this moment, remains unknown.
+    /// seems not to be because of a mount at this moment, remains unknown.
     pub(crate) fn find_now(op: Op, errno: Errno, path: &CStr) -> Self {
         Self::with(op, errno, path, look_at_now)
     }

@@ -1,4 +1,4 @@
-//! A temporary file: whoever drops it removes it, however that comes about.
+//! Temporary file, which is removed when it is dropped, for whatever reason.
 //!
 //! The name is removed by a job that no limit of a queue refuses, or at once where waiting is allowed. So a request that is
 //! dropped, a loop that leaves and a queue that is full leave nothing behind.
@@ -138,7 +138,7 @@ impl TempFile {
         self.name.as_ref().map(|name| name.path.as_c_str())
     }
 
-    /// Leaves the name where it is: the file is somebody else's now, or was renamed.
+    /// Leaves the name where it is: the file has another owner now, or was renamed.
     pub fn keep(&self) {
         self.decide(Fate::Kept);
     }

@@ -66,7 +66,7 @@ fn lock() -> MutexGuard<'static, WatchState> {
     WATCH.state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread, if nobody has.
+/// Starts the thread on first use.
 pub(crate) fn start() -> Result<(), Errno> {
     let mut state = lock();
     if !state.has_thread {
@@ -140,7 +140,7 @@ fn tick_all() -> bool {
 
 /// Job that can be told that its device hangs.
 pub(crate) trait Refuse {
-    /// Tells whoever waits that `mount` hangs.
+    /// Fails the waiting tasks, because `mount` hangs.
     fn refuse(&self, mount: &Arc<str>);
 }
 

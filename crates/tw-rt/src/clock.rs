@@ -1,4 +1,4 @@
-//! The time of the loop: read once a turn, then free for everybody.
+//! Time of the loop: the clock is read once a turn, further reads cost nothing.
 //!
 //! On a loop thread [`now`] and [`unix`] answer from two thread-local cells that the loop sets when it wakes up, so
 //! all work of one turn sees one time, at most one turn old. On any other thread they read the clock.

@@ -1,4 +1,4 @@
-//! The filter of the process: system calls that no thread of a server ever makes fail with `EPERM`, whoever makes them.
+//! Filter of the process: system calls that no thread of a server ever makes fail with `EPERM` on every thread.
 //!
 //! The filter lists refused calls, not allowed ones, so that no library that makes an unusual call is surprised; the loop
 //! guard of each loop stands beside it and is stricter. Other system calls are not slowed down: the kernel knows those

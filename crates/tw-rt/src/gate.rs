@@ -1,7 +1,7 @@
 //! Gates: how a loop waits for listening sockets that other loops have, too.
 //!
 //! For a new connection the kernel wakes every loop that watches the socket, unless each asked to be the only one
-//! (`EPOLLEXCLUSIVE`). tokio does not let anybody ask, so a gate registers sockets with the loop's epoll descriptor itself:
+//! (`EPOLLEXCLUSIVE`). tokio has no option for it, so a gate registers sockets with the loop's epoll descriptor itself:
 //!
 //! ```text
 //! listening socket ─── EPOLLIN | EPOLLEXCLUSIVE ───┐
@@ -11,7 +11,7 @@
 //!
 //! To tokio that is an event of the bell, which it watches for us. The mark is learnt before the loop begins: the bell can
 //! be written to, and the kernel says so once. A listening socket is reported for as long as it has a connection
-//! (level-triggered), so nobody has to accept until there is none.
+//! (level-triggered), so a loop need not accept until there is none.
 //!
 //! If the epoll descriptor cannot be found, there are no gates, and every loop is woken.
 
@@ -43,7 +43,7 @@ struct Gate {
 }
 
 thread_local! {
-    /// The gates of this loop that nobody uses.
+    /// Unused gates of this loop.
     static FREE: RefCell<Vec<Gate>> = const { RefCell::new(Vec::new()) };
 }
 

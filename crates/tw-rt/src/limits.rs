@@ -44,7 +44,7 @@ pub fn allow_core_files() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Lets this process leave no core file, whoever would get it: it has secrets. From then on only root sees what it has open.
+/// Disables core files of this process, because it has secrets. From then on only root sees what it has open.
 pub fn forbid_core_files() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }

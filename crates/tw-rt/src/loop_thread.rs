@@ -286,7 +286,7 @@ pin_project! {
     /// tasks.
     ///
     /// tokio calls the park hooks only when nothing is left to run. A busy loop looks for events between two batches
-    /// of `EVENT_INTERVAL` tasks without telling anybody, but polls this future right after if it was woken. The watch
+    /// of `EVENT_INTERVAL` tasks without calling them, but polls this future right after if it was woken. The watch
     /// does that once per so many task polls, and whenever a task yields or a poll runs across a timer tick.
     struct Root<F> {
         turns: Turns,

@@ -22,7 +22,7 @@ use tokio::task::coop::unconstrained;
 
 /// A connected stream on the loop of the thread that made it. Dropping it closes the connection.
 ///
-/// The loop watches it from the first time somebody has to wait for it. A client that has sent its request when its
+/// The loop watches it from the first wait on. A client that has sent its request when its
 /// connection is taken, and whose response fits into the socket, costs no registration.
 ///
 /// One task at a time may wait for each direction.
@@ -51,7 +51,7 @@ enum Kind {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has waited so far.
+    /// No task has waited so far.
     Fresh(Fresh),
     /// The loop watches it.
     Tcp(TcpStream),

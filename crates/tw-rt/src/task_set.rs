@@ -1,4 +1,4 @@
-//! Tasks that belong to somebody: they end with it, and it learns what became of each.
+//! Set of tasks with an owner: they end with the set, and the owner gets the result of each.
 
 use std::collections::HashMap;
 use std::future::Future;

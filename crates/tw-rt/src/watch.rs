@@ -1,8 +1,8 @@
 //! Length of every turn of a loop, and the task that took longest in a long one.
 //!
 //! A turn lasts from the loop's wake-up to its next look at the kernel for events. Its length is measured with two
-//! precise clock reads; who used it is only sampled: every task poll ends with one read of the kernel's coarse clock
-//! (it moves once per timer tick, 1 to 10 ms, and costs 5 ns against 22 ns of a precise read), and whoever is running
+//! precise clock reads; the task that used it is only sampled: every task poll ends with one read of the kernel's coarse clock
+//! (it moves once per timer tick, 1 to 10 ms, and costs 5 ns against 22 ns of a precise read), and the task that runs
 //! when it moves is charged. That is exact enough to name the culprit of a turn of 10 ms and nearly free otherwise.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -273,7 +273,7 @@ pub(crate) fn rest() {
     });
 }
 
-/// Ends the turn that is going on, if any: its length and who took longest.
+/// Ends the current turn, if any, and returns its length and the task that took longest.
 pub(crate) fn end_turn(now: Instant) -> Option<(Duration, Option<Culprit>)> {
     LOCAL.with(|local| {
         let start = local.turn_start.take()?;

@@ -2,10 +2,10 @@
 //!
 //! Every thread has pages of its own. A block that another thread frees is back in its page, and the page is not free before
 //! its own thread looks at it: a thread that has nothing to do never does. What is free on no thread any more goes back to
-//! the system when somebody asks the allocator for memory a second later; in a process that rests, nobody does.
+//! the system at an allocation a second later; in an idle process there is none.
 //!
 //! ```text
-//! block ─ freed by anybody ─► page of its thread ─ let_go, there ─► free for all threads ─ give_back, anywhere ─► system
+//! block ─ freed anywhere ─► page of its thread ─ release_unused, there ─► free for all threads ─ purge, anywhere ─► system
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -14,7 +14,7 @@ use std::ffi::c_long;
 
 /// `mi_option_purge_delay`, for which the bindings have no name.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-/// An hour: by then somebody has ordered it.
+/// An hour: [`purge`] is called long before.
 const NEVER_MS: c_long = 3_600_000;
 
 /// The alignment of every block, however small.
@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for Heap {
 pub struct CountingHeap;
 
 thread_local! {
-    /// Bytes this thread has allocated and nobody has freed on it, and the most of them since [`CountingHeap::measure`].
+    /// Bytes that were allocated and not freed on this thread, and the most of them since [`CountingHeap::measure`].
     static COUNT: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 

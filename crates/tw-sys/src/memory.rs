@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 /// 0.1 ms for so many.
 const STEP_SIZE: usize = 1 << 20;
 
-/// Of what lies above the frame of who locks a stack, as much as the frames of its callers take at most.
+/// Largest size of the frames of the callers, above the frame that locks a stack.
 const ABOVE_SIZE: usize = 64 * 1024;
 
 /// Reads in what is mapped at these addresses of this process, and keeps it in memory. May wait for disks.

@@ -1,4 +1,4 @@
-//! Numbers and names of system calls, and of the arguments that filters look at, so that nobody else needs `libc`.
+//! Numbers and names of system calls, and of arguments for filters, so that no other crate needs `libc`.
 //!
 //! The first list holds what a loop may call and what it is likely to be caught calling; nothing depends on its being
 //! whole. The second one holds what no thread of a server ever calls.

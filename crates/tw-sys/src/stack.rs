@@ -99,7 +99,7 @@ extern "C" fn visit(context: *mut c_void, frames: *mut c_void) -> c_int {
     if address != 0 && frames.push(address) { URC_NO_REASON } else { URC_NORMAL_STOP }
 }
 
-/// Nobody asks.
+/// No request.
 const IDLE: i32 = 0;
 /// The handler writes. Any other positive number is the thread that is asked.
 const WRITING: i32 = -1;

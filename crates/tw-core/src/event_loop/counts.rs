@@ -129,7 +129,7 @@ pub(super) trait ClientLookup {
 }
 
 thread_local! {
-    /// The loop of this thread, for who asks from outside its tasks.
+    /// The loop of this thread, for callers outside of its tasks.
     static HERE: RefCell<Option<Weak<dyn ClientLookup>>> = const { RefCell::new(None) };
 }
 

@@ -31,7 +31,7 @@ pub struct ProtocolParts {
     pub reach: Reach,
     /// Use of io_uring for reading files.
     pub ring: UringUse,
-    /// Thread pools that are needed even if nobody has configured them.
+    /// Thread pools that are needed even if the configuration does not name them.
     pub pools: Vec<PoolSettings>,
 }
 

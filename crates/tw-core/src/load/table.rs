@@ -110,7 +110,7 @@ mod tests {
     use crate::module::Settings;
     use crate::testing::Plain;
 
-    /// A protocol that serves nobody.
+    /// Protocol without sessions.
     struct Nothing;
 
     impl Protocol for Nothing {

@@ -58,7 +58,7 @@ impl<S: 'static> VarTable<S> {
         }
     }
 
-    /// Binds a name as used in a template. A name nobody declared gets a slot and must be defined before [`finish`].
+    /// Binds a name as used in a template. An undeclared name gets a slot and must be defined before [`finish`].
     ///
     /// [`finish`]: Self::finish
     pub fn bind(&mut self, name: &str, at: Option<Span>) -> Var<S> {
@@ -157,7 +157,7 @@ impl<S: 'static> VarTable<S> {
         slot
     }
 
-    /// Every use of a name that nobody has defined.
+    /// Every use of an undefined name.
     pub fn undefined(&self) -> Vec<(String, Option<Span>)> {
         let open = self.open.iter().filter(|(slot, _)| self.kinds[usize::from(*slot)].is_none());
         open.map(|(slot, at)| (self.names[usize::from(*slot)].to_string(), *at)).collect()

@@ -113,8 +113,8 @@ impl<S: Session> Template<S> {
         }
     }
 
-    /// As [`Template::eval`], and calls `each` after every variable with where its value begins in `out` and whether
-    /// there was one: for those who write values or missing ones in their own way, as an access log does.
+    /// Evaluates like [`Template::eval`], and calls `each` after every variable with the start of its value in `out` and its
+    /// presence: for callers that escape values or mark missing ones, as an access log does.
     pub fn eval_each(&self, s: &S, out: &mut Vec<u8>, mut each: impl FnMut(&mut Vec<u8>, usize, Value)) {
         for part in &self.parts {
             let start = out.len();

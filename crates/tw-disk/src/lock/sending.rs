@@ -51,7 +51,8 @@ impl Disk {
         }))
     }
 
-    /// A locked file for being sent; `None` if it is not locked, or not any more. For one who has just had a look at it.
+    /// Returns a locked file for sending; `None` if it is not locked, or not any more. Call it right after
+    /// [`look_now`](Self::look_now).
     pub fn sending<'a>(&self, file: &'a File, locked: &LockedFile) -> Option<Sending<'a>> {
         let shared = &*locked.0;
         let pages = shared.pages.get()?.upgrade()?;

@@ -215,7 +215,7 @@ impl Tree {
         }
     }
 
-    /// Closes the handles of everyone who has opened files.
+    /// Closes all handles of open files.
     pub(super) fn close_all(&mut self) {
         self.boot += 1;
         let inos: Vec<u64> = self.inodes.keys().copied().collect();

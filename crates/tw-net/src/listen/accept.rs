@@ -37,7 +37,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// The connection on the loop of this thread, and who connected.
+    /// Returns the connection on the loop of this thread, and the address of the peer.
     pub fn into_socket(self, first: FirstBytes) -> (Socket, Addr) {
         let stream = match &self.peer {
             Addr::Inet(_) => Socket::tcp(self.socket, first),

@@ -38,7 +38,7 @@ pub enum Keepalive {
 pub enum Share {
     /// One loop: the kernel spreads connections over it and its siblings (`reuseport`).
     Alone,
-    /// All loops: whoever is first has the connection.
+    /// All loops: the first one to accept gets the connection.
     All,
 }
 

@@ -375,7 +375,7 @@ fn local_addr(socket: &Socket) -> io::Result<Addr> {
     }
 }
 
-/// Lets every user connect, as nginx does: who may is decided by the directory.
+/// Lets every user connect, as nginx does: permissions of the directory decide.
 fn allow_everybody(path: &Path, report: &mut dyn FnMut(ListenReport)) {
     if let Err(e) = std::fs::set_permissions(path, Permissions::from_mode(0o666)) {
         report(ListenReport::Failed(ListenError::new(format!("chmod() \"{}\"", path.display()), &e)));

@@ -1,8 +1,7 @@
-//! A handshake step by step, on either side: whoever takes the steps does the waiting, and the work that takes long where it
-//! likes.
+//! TLS handshake in steps, on either side: the caller waits for the socket, and runs long computations where it likes.
 //!
 //! ```text
-//! server: Greeting ─ said hello ─► (choose certificate) ─► begin ─┐
+//! server: ClientHelloReader ─ hello ─► (choose certificate) ─► begin ─┐
 //!                  └ no TLS at all: the bytes go on as they are      ├─► Handshake ─ Process* ─► Done ─► TlsStream
 //! client: connect ────────────────────────────────────────────────┘
 //! ```
@@ -124,8 +123,7 @@ where
         Self { socket, session, sent: Vec::new() }
     }
 
-    /// The id of the session, as a server's hello has told it; none if there is none. Of TLS 1.3 it is one that the client made
-    /// up, for those in between who expect one.
+    /// Session id of the `ServerHello`, if there is one. In TLS 1.3 it is a value of the client for middleboxes that expect one.
     pub fn session_id(&self) -> Option<&[u8]> {
         let (size, rest) = self.sent.get(ID_AT..)?.split_first()?;
         rest.get(..usize::from(*size)).filter(|id| !id.is_empty())
@@ -141,7 +139,7 @@ where
         &self.session
     }
 
-    /// Has `process` done by somebody, who gets the session and gives it back.
+    /// Takes the handshake apart to run [`process`] elsewhere, see [`from_parts`](Self::from_parts).
     pub fn into_parts(self) -> (Socket, Box<S>, SentRecords) {
         (self.socket, self.session, SentRecords(self.sent))
     }
