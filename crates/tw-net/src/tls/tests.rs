@@ -152,7 +152,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
+fn bytes_pass_in_both_directions_also_to_a_slow_client() {
     // More than the buffers of both ends ever hold.
     const SIZE: usize = 24 << 20;
     on_loop(async {
@@ -190,7 +190,7 @@ fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
 }
 
 #[test]
-fn all_that_is_said_to_be_taken_has_left() {
+fn accepted_bytes_have_been_sent() {
     on_loop(async {
         let (stream, client) = with_client(|client| client).await;
         // Nobody reads.
@@ -212,7 +212,7 @@ fn all_that_is_said_to_be_taken_has_left() {
 }
 
 #[test]
-fn parts_leave_in_common_records() {
+fn parts_share_records() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             let mut got = [0; 12];
@@ -243,7 +243,7 @@ fn windows_of_parts() {
 }
 
 #[test]
-fn a_connection_that_is_cut_has_ended_for_a_server() {
+fn truncated_connection_has_ended_for_a_server() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             client.write_all(b"request").unwrap();
@@ -257,7 +257,7 @@ fn a_connection_that_is_cut_has_ended_for_a_server() {
 }
 
 #[test]
-fn what_is_no_record_breaks_the_connection_and_the_peer_is_told() {
+fn invalid_record_breaks_the_connection_with_an_alert() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             client.sock.write_all(b"\x17\x03\x03\x00\x20nonsense that nobody has encrypted").unwrap();
@@ -272,7 +272,7 @@ fn what_is_no_record_breaks_the_connection_and_the_peer_is_told() {
 }
 
 #[test]
-fn the_end_is_told() {
+fn close_notify_is_sent() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             let mut all = Vec::new();
@@ -287,7 +287,7 @@ fn the_end_is_told() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_told_apart() {
+fn other_protocols_are_detected() {
     on_loop(async {
         let (socket, mut peer) = pair();
         let mut greeting = ClientHelloReader::new(socket, Vec::new());
@@ -316,7 +316,7 @@ fn who_speaks_no_tls_is_told_apart() {
 }
 
 #[test]
-fn a_hello_may_come_byte_by_byte() {
+fn hello_may_arrive_byte_by_byte() {
     let authority = Authority::new();
     let config = authority.client(rustls::ALL_VERSIONS);
     let mut client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
@@ -335,7 +335,7 @@ fn a_hello_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_client_knows_a_cut_from_an_end() {
+fn client_distinguishes_truncation_from_end() {
     on_loop(async {
         let (stream, server) = with_server(|mut server| {
             server.write_all(b"all").unwrap();
@@ -352,7 +352,7 @@ fn a_client_knows_a_cut_from_an_end() {
 }
 
 #[test]
-fn what_a_server_says_of_the_session_is_no_input() {
+fn session_tickets_are_no_input() {
     on_loop(async {
         let (said, now) = (channel::<()>(), channel::<()>());
         let (tell, wait) = (said.0, now.1);
@@ -385,7 +385,7 @@ fn what_a_server_says_of_the_session_is_no_input() {
 }
 
 #[test]
-fn a_server_that_nobody_knows_is_told_so() {
+fn unknown_server_gets_an_alert() {
     let (ours, other) = (Authority::new(), Authority::new());
     let config = server_config(&other);
     on_loop(async {
