@@ -105,7 +105,7 @@ pub trait Application: Sized + 'static {
 }
 
 /// Facts that a loop needs about a client.
-pub trait Connected {
+pub trait ClientInfo {
     /// Number of its connection: `*id` in log lines.
     fn id(&self) -> u64;
 

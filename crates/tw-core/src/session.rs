@@ -43,7 +43,7 @@ pub trait Session: Sized + 'static {
     fn hold<T: 'static>(&mut self, value: Rc<T>);
 
     /// Block-specific computation of a slot at the current position of the session, if there is one.
-    fn computed_here(&self, _slot: u16) -> Option<&Computed<Self>> {
+    fn block_computation(&self, _slot: u16) -> Option<&Computed<Self>> {
         None
     }
 

@@ -80,10 +80,10 @@ pub enum VarKind<S> {
     /// All names that begin with the prefix.
     Family(EvalFamily<S>),
     /// One name; the value is kept in the session. A block may say how it is computed there, see
-    /// [`Session::computed_here`].
-    Kept(Eval<S>),
+    /// [`Session::block_computation`].
+    Cached(Eval<S>),
     /// One name; the value is computed each time. A block may say how it is computed there.
-    Here(Eval<S>),
+    Volatile(Eval<S>),
     /// The module stores its value in the session, in the slot that it gets at load.
     Stored,
 }

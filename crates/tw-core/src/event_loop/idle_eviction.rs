@@ -97,7 +97,7 @@ impl<C> Connections<C> {
     }
 }
 
-impl<C: Connected> Connections<C> {
+impl<C: ClientInfo> Connections<C> {
     /// Finds the client of a connection by its number. Searches all of them.
     pub(super) fn client(&self, id: u64) -> Option<Rc<C>> {
         self.list.borrow().iter().filter_map(Weak::upgrade).find(|client| client.id() == id)

@@ -8,15 +8,15 @@ use tw_log::{Pushed, Sink};
 use crate::session::Session;
 
 /// Logs finished sessions.
-pub trait LogHandler<S>: Send + Sync + 'static {
+pub trait SessionLogger<S>: Send + Sync + 'static {
     /// Logs `s`. Never waits.
     fn record(&self, s: &S);
 }
 
-/// Plan to which modules of every protocol can add log handlers.
+/// Plan to which modules of every protocol can add session loggers.
 pub trait LogPlan<S> {
-    /// Appends a handler to those that run when a session is over.
-    fn add_log_handler(&mut self, recorder: Arc<impl LogHandler<S>>);
+    /// Appends a logger to those that run when a session is over.
+    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<S>>);
 }
 
 /// A session of which access logs have a line.
