@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Shared record of the entries that have left.
 #[derive(Debug, Default)]
-pub(super) struct Removals(Whole<Left>);
+pub(super) struct Removals(FatalMutex<Left>);
 
 #[derive(Debug, Default)]
 struct Left {

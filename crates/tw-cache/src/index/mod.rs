@@ -12,7 +12,7 @@
 //!
 //! There are 64 shards, each behind a lock that is held while a handful of slots change; an operation on many entries
 //! releases it after at most 32 of them (`STEP_ENTRIES`). A shard that a panic has left half changed is not entered
-//! again ([`Whole`]). The order of last use is exact to the second, over all shards. No clock: `now` and all other
+//! again ([`FatalMutex`]). The order of last use is exact to the second, over all shards. No clock: `now` and all other
 //! times are wall-clock seconds.
 //!
 //! **Memory.** At most 96 bytes per entry, without an allocation for each. The size of the zone is a soft limit: a new
@@ -47,7 +47,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 
 use crate::Key;
 use crate::purge::Sequence;
@@ -123,7 +123,7 @@ struct Place {
     oldest_use: AtomicU32,
     small: QueueLoad,
     main: QueueLoad,
-    shard: Whole<Shard>,
+    shard: FatalMutex<Shard>,
 }
 
 impl Index {
@@ -136,7 +136,7 @@ impl Index {
             oldest_use: AtomicU32::new(NEVER),
             small: QueueLoad::default(),
             main: QueueLoad::default(),
-            shard: Whole::new(Shard::new(seed, leaving.clone())),
+            shard: FatalMutex::new(Shard::new(seed, leaving.clone())),
         };
         let index = Self {
             seed,

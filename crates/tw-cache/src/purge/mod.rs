@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use md5::{Digest, Md5};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 
 use crate::Key;
 use cut::PurgeEffect;
@@ -122,7 +122,7 @@ pub struct Purges {
     sequence: Arc<Sequence>,
     /// Number of the last purge that is remembered, or up to which purges were forgotten; zero before the first one.
     latest: AtomicU64,
-    lists: Whole<Lists>,
+    lists: FatalMutex<Lists>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -143,7 +143,7 @@ impl Purges {
 
     fn with(sequence: Sequence, lists: Lists) -> Self {
         let latest = AtomicU64::new(lists.newest());
-        Self { sequence: Arc::new(sequence), latest, lists: Whole::new(lists) }
+        Self { sequence: Arc::new(sequence), latest, lists: FatalMutex::new(lists) }
     }
 
     /// Source of the sequence numbers for fills of this cache.
