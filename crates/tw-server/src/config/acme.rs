@@ -99,7 +99,7 @@ impl Settings<Http> for Acme {
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("acme_issuer", "name { … }", HTTP, Args::exact(1).block())
-            .doc("An authority that issues certificates by itself, and the account there: uri, account_key, challenge, contact, state_path and more, see docs/acme.md.")
+            .doc("An ACME authority and the account there: uri, account_key, challenge, contact, state_path and more, see docs/automatic-certificates.md.")
             .set(|raw, node, cx| {
                 let issuer = RawIssuer::read(node, cx)?;
                 if raw.issuers.iter().any(|known| known.name.bytes == issuer.name.bytes) {
