@@ -9,8 +9,6 @@ use crate::{anchor, cell, check, heading};
 const INTRO: &str = "\
 Every loop, queue and buffer that a client, a disk or the configuration can fill has a limit. Limits with a directive can
 be configured. Limits with a constant are part of the program, because no sensible configuration would change them.
-
-Read a row as: *this* is limited to *default*, set by *directive or constant*; beyond it, *this happens*.
 ";
 
 /// The default of a directive, and where it is explained.
