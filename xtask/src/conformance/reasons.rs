@@ -6,15 +6,15 @@ const REASONS: &[(&str, &str)] = &[
         "access_log",
         "It reads the log as soon as the response has arrived. Here another thread writes the line a moment later.",
     ),
-    ("error_log", "It reads the log as soon as the response has arrived. Here another thread writes the line a moment later."),
+    (
+        "error_log",
+        "It reads the log as soon as the response has arrived. Here another thread writes the line a moment later.",
+    ),
     (
         "grpc",
         "The client of the suite sends frames larger than the announced 16 KiB. nginx accepts them; here they are an error (RFC 9113, section 4.2), and each later check waits for a response.",
     ),
-    (
-        "grpc_request_buffering",
-        "The client sends more than the initial window of its stream.",
-    ),
+    ("grpc_request_buffering", "The client sends more than the initial window of its stream."),
     ("grpc_ssl", "As `grpc`: a `DATA` frame larger than the announced 16 KiB."),
     (
         "h2",
@@ -28,7 +28,10 @@ const REASONS: &[(&str, &str)] = &[
         "h2_headers",
         "A header list that is too large fails its request, not the connection; a truncated integer in HPACK is a compression error, not a frame size error, and an incomplete frame is waited for; control characters in response fields; `HEADERS` of more than 16 KiB, which nginx allows.",
     ),
-    ("h2_keepalive", "The first `GOAWAY` contains no last stream, the second does; a reload keeps connections."),
+    (
+        "h2_keepalive",
+        "The first `GOAWAY` contains no last stream, the second does; a reload keeps connections.",
+    ),
     ("h2_priority", "Priorities of RFC 7540, which RFC 9113 has deprecated."),
     ("h2_proxy_request_buffering", "As `h2_fastcgi_request_buffering`."),
     ("h2_server_tokens", "It expects `nginx` in the `Server` field."),
@@ -45,10 +48,7 @@ const REASONS: &[(&str, &str)] = &[
         "It expects that `HEAD` closes the connection to memcached. Here the connection is kept if the value has already arrived.",
     ),
     ("proxy_bind_transparent", "It contains a `user` directive, and a run as root adds another one."),
-    (
-        "proxy_cache",
-        "A compressed response has a `Content-Length` here; the check expects a chunked one.",
-    ),
+    ("proxy_cache", "A compressed response has a `Content-Length` here; the check expects a chunked one."),
     (
         "proxy_cache_lock_age",
         "It expects that a waiting request is sent upstream while another response arrives. Here the waiting request receives that response as it arrives.",
@@ -78,16 +78,16 @@ const REASONS: &[(&str, &str)] = &[
         "proxy_merge_headers",
         "With `proxy_pass_header Date` (or `Server`) and an upstream server that sends none, nginx sends none; Tailwater sends its own.",
     ),
-    (
-        "proxy_ssl",
-        "The second request uses the kept connection of the first, so no session is resumed.",
-    ),
+    ("proxy_ssl", "The second request uses the kept connection of the first, so no session is resumed."),
     (
         "proxy_ssl_certificate_cache",
         "As `proxy_ssl`: a connection with a client certificate is reused after the certificate file has changed.",
     ),
     ("proxy_ssl_conf_command", "The commands `Certificate` and `PrivateKey` exist only in OpenSSL."),
-    ("proxy_upgrade", "A 101 without an upgrade request becomes a 502 with an error page; nginx passes it on."),
+    (
+        "proxy_upgrade",
+        "A 101 without an upgrade request becomes a 502 with an error page; nginx passes it on.",
+    ),
     ("server_tokens", "It expects `nginx` in the `Server` field. It passes with `tailwater` instead."),
     (
         "slice",

@@ -53,7 +53,8 @@ fn limits_are_documented() {
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
     for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
         let heading = heading(title);
-        writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|").unwrap();
+        writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|")
+            .unwrap();
         for limit in &limits {
             row(limit, &mut out);
         }

@@ -190,7 +190,8 @@ fn caches_are_listed() {
     assert!(!text.contains("cache_limit_bytes{cache=\"idle\"}"), "{text}");
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
-    for expected in ["small 2 8 KiB of 10 MiB ", "idle 0 0 B ", " by status memory, p99 disk, p99 collapsed "] {
+    for expected in ["small 2 8 KiB of 10 MiB ", "idle 0 0 B ", " by status memory, p99 disk, p99 collapsed "]
+    {
         assert!(words.contains(expected), "{expected} is not in: {words}");
     }
 }
