@@ -1,12 +1,12 @@
 //! What must hold for anything that an authority says, and for any word of an operator about it: no panic, the same every time, and
 //! nothing that leaves its line of the log.
 
-use tw_acme::{AccountKey, Identifier, KeyType, Url, said};
+use tw_acme::{AccountKey, Identifier, KeyType, Url, describe};
 
 pub(crate) fn check(data: &[u8]) {
-    let texts = said(data);
+    let texts = describe(data);
     assert!(texts.iter().all(|text| !text.contains(char::is_control)), "{texts:?}");
-    assert_eq!(texts, said(data));
+    assert_eq!(texts, describe(data));
     let _ = (KeyType::parse(data), AccountKey::read(data).is_ok());
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(url) = Url::parse(text) {

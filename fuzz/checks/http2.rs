@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tw_http::{Content, HeadError, HeadLimits, Pseudo as Line, RequestHead};
-use tw_http2::{Came, Connection, Event, List, PREFACE, Pseudo, Stream, Terms};
+use tw_http2::{Config, Connection, Event, FieldSection, Incoming, PREFACE, Pseudo, Stream};
 
-const TERMS: Terms =
-    Terms { streams_max: 8, window: 1000, connection_window: 1 << 16, list_max: 1 << 12, out_max: 1 << 16 };
+const CONFIG: Config =
+    Config { streams_max: 8, window: 1000, connection_window: 1 << 16, list_max: 1 << 12, out_max: 1 << 16 };
 /// Head of a frame.
 const HEAD_SIZE: usize = 9;
 
@@ -26,7 +26,7 @@ pub(crate) fn check(data: &[u8]) {
 
 /// What a server hears, and says.
 fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
-    let server = Connection::server(TERMS);
+    let server = Connection::server(CONFIG);
     let (mut heard, mut streams) = (Vec::new(), Vec::new());
     let mut ended = server.receive(PREFACE);
     for piece in data.chunks(size.min(data.len().max(1))) {
@@ -38,11 +38,11 @@ fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
                 heard.push(format!("{} {list:?}", stream.id()));
                 look(&list);
                 let _ = stream.send_head(|fields| fields.status(200), false);
-                let _ = stream.send_data(Bytes::from(vec![0; stream.room(2000)]), true);
+                let _ = stream.send_data(Bytes::from(vec![0; stream.send_capacity(2000)]), true);
                 hear(&stream, &mut heard);
                 streams.push(stream);
             }
-            Event::TakenBack => heard.push("taken back".into()),
+            Event::RequestCanceled => heard.push("taken back".into()),
             Event::Priority { stream, value } => heard.push(format!("{stream} {value:?}")),
         }
     }
@@ -53,8 +53,8 @@ fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
 
 /// What a client hears that has asked twice, and says.
 fn ask(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
-    let client = Connection::client(TERMS);
-    let ask = |ends| client.ask(|fields| fields.push(b":method", b"GET"), ends);
+    let client = Connection::client(CONFIG);
+    let ask = |ends| client.send_request(|fields| fields.push(b":method", b"GET"), ends);
     let (mut heard, streams) = (Vec::new(), [ask(false), ask(true)]);
     let mut ended = Ok(());
     for piece in data.chunks(size.min(data.len().max(1))) {
@@ -69,15 +69,15 @@ fn ask(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
 fn hear(stream: &Stream, heard: &mut Vec<String>) {
     let cx = Context::from_waker(Waker::noop());
     loop {
-        match stream.poll_came(&cx) {
+        match stream.poll_incoming(&cx) {
             Poll::Ready(Ok(Some(came))) => {
-                if let Came::Data(data) = &came {
+                if let Incoming::Data(data) = &came {
                     stream.release(data.len());
                 }
                 heard.push(format!("{came:?}"));
             }
             Poll::Ready(end) => return heard.push(format!("{end:?}")),
-            Poll::Pending => return heard.push(format!("more to come, cut: {:?}", stream.poll_cut(&cx))),
+            Poll::Pending => return heard.push(format!("more to come, cut: {:?}", stream.poll_error(&cx))),
         }
     }
 }
@@ -100,10 +100,10 @@ fn said(connection: &Connection) -> Vec<u8> {
     said
 }
 
-fn look(list: &List) {
+fn look(list: &FieldSection) {
     let size: usize = list.iter().map(|(name, value)| name.len() + value.len()).sum();
-    assert!(size <= TERMS.list_max as usize);
-    if list.fault().is_some() || list.is_cut() {
+    assert!(size <= CONFIG.list_max as usize);
+    if list.malformed().is_some() || list.is_truncated() {
         return;
     }
     if let Ok(head) = head(list) {
@@ -113,7 +113,7 @@ fn look(list: &List) {
     }
 }
 
-fn head(list: &List) -> Result<RequestHead, HeadError> {
+fn head(list: &FieldSection) -> Result<RequestHead, HeadError> {
     let limits = HeadLimits::default();
     let mut head = RequestHead::new();
     let line = Line {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use tw_core::kept::Kept;
+use tw_core::shared_objects::SharedObjects;
 use tw_log::Level;
 
 use crate::cli::{Messages, Options, Test};
@@ -30,7 +30,7 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
         }
     };
     let name = source.name();
-    let loaded = source.load(&Kept::default(), &console).inspect(|_| {
+    let loaded = source.load(&SharedObjects::default(), &console).inspect(|_| {
         say(format_args!("the configuration file {name} syntax is ok"));
     });
     let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, source.prefix(), &console));

@@ -11,11 +11,11 @@ use tw_conf::{
     SystemFiles, Tree,
 };
 use tw_core::config_thread;
-use tw_core::kept::Kept;
 use tw_core::process::DEFAULT_PID;
+use tw_core::shared_objects::SharedObjects;
 use tw_server::http::generation::Config;
 use tw_server::load::Prefixes;
-use tw_sys::heap::give_back;
+use tw_sys::heap::purge;
 
 use crate::built_in;
 use crate::cli::Options;
@@ -114,7 +114,7 @@ impl Source {
 
     /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used. `previous` is what
     /// modules keep from the configuration before.
-    pub(crate) fn load(&self, previous: &Kept, console: &Console) -> Option<Loaded> {
+    pub(crate) fn load(&self, previous: &SharedObjects, console: &Console) -> Option<Loaded> {
         self.load_from(&SystemFiles, previous, console)
     }
 
@@ -122,9 +122,9 @@ impl Source {
     pub(crate) fn load_and_record(&self, console: &Console) -> Option<(Loaded, MemoryFiles)> {
         let load = || {
             let files = RecordedFiles::default();
-            (self.read_and_load(&files, &Kept::default()), files.into_files())
+            (self.read_and_load(&files, &SharedObjects::default()), files.into_files())
         };
-        let (outcome, files) = match config_thread::alone(give_back, load) {
+        let (outcome, files) = match config_thread::run_on_own_thread(purge, load) {
             Ok(loaded) => loaded,
             Err(error) => {
                 let errno = tw_base::Errno::from(&error);
@@ -139,13 +139,13 @@ impl Source {
     pub(crate) fn load_from(
         &self,
         files: &dyn ConfFiles,
-        previous: &Kept,
+        previous: &SharedObjects,
         console: &Console,
     ) -> Option<Loaded> {
         self.tell(self.read_and_load(files, previous), console)
     }
 
-    fn read_and_load(&self, files: &dyn ConfFiles, previous: &Kept) -> Outcome {
+    fn read_and_load(&self, files: &dyn ConfFiles, previous: &SharedObjects) -> Outcome {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
         let config = match self.read(files, &mut tree) {
@@ -194,7 +194,7 @@ impl Source {
     fn read(&self, files: &dyn ConfFiles, tree: &mut Tree) -> Result<(), ConfError> {
         let conf_prefix = self.conf_prefix();
         let reader =
-            Reader::new(files, conf_prefix).between(config_thread::step_back).built_in(built_in::FILES);
+            Reader::new(files, conf_prefix).between(config_thread::yield_if_due).built_in(built_in::FILES);
         if let Some(globals) = &self.globals {
             reader.command_line(tree, globals)?;
         }

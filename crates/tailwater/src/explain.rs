@@ -9,7 +9,7 @@ use tw_core::pools::Disks;
 use tw_disk::Pool;
 use tw_server::http::generation::Generation;
 use tw_server::http::phases::explain::{Asked, Explanation, Line, explain};
-use tw_sys::heap::give_back;
+use tw_sys::heap::purge;
 
 use crate::conf::{Loaded, path};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     let pools: Result<Vec<_>, _> =
         config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
     let disks = Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring);
-    let config_thread = ConfigThread::start(give_back).map_err(|error| failed("starting a thread", error))?;
+    let config_thread = ConfigThread::start(purge).map_err(|error| failed("starting a thread", error))?;
     let generation = config_thread.publish(Generation { id: 1, config, disks });
     let told = explain(generation, asked).map_err(|error| failed("starting a loop", error))??;
     Ok(shown(&told, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))

@@ -33,7 +33,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
-use tw_core::kept::Kept;
+use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks};
 use tw_rt::available_memory;
 
@@ -53,7 +53,7 @@ static ALLOCATOR: tw_rt::Heap = tw_rt::Heap;
 const HUGE_PAGES_MIN: u64 = 2 << 30;
 
 fn main() -> ExitCode {
-    tw_sys::heap::give_back_by_order();
+    tw_sys::heap::defer_purge();
     available_memory::refresh();
     if available_memory::bytes() < HUGE_PAGES_MIN {
         // An old kernel has none to give, or goes on giving them: nothing that a server could do anything about.
@@ -117,7 +117,7 @@ fn main_command(options: &Options) -> ExitCode {
 fn give_order(source: &Source, order: Order) -> ExitCode {
     let console = Console::new();
     console.begin_record();
-    let loaded = source.load(&Kept::default(), &console);
+    let loaded = source.load(&SharedObjects::default(), &console);
     let warned = console.end_record();
     let Some(loaded) = loaded else {
         if order == Order::Reload {
@@ -140,7 +140,7 @@ fn give_order(source: &Source, order: Order) -> ExitCode {
 /// `tailwater purge`: the running server is found as `-s` finds it, by the pid file of the configuration.
 fn purge(options: &PurgeOptions) -> ExitCode {
     let console = Console::new();
-    let Some(loaded) = Source::new(&options.main).load(&Kept::default(), &console) else {
+    let Some(loaded) = Source::new(&options.main).load(&SharedObjects::default(), &console) else {
         return ExitCode::FAILURE;
     };
     let (said, code) = match master::purge(path(&loaded.config.main.pid), &options.order) {

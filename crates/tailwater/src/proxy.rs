@@ -492,7 +492,8 @@ mod tests {
         let options = ProxyOptions::default();
         let text = configuration(&origins, None, &plain(), None, &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
-        let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
+        let loaded =
+            source.load(&tw_core::shared_objects::SharedObjects::default(), &Console::new()).unwrap();
         assert_eq!(loaded.config.listens.len(), 1);
 
         let dir = tw_testkit::TempDir::new("a \"cache\" \\").unwrap();
@@ -501,7 +502,7 @@ mod tests {
         let cache = Cache::open(&options).unwrap();
         let text = configuration(&origins, cache.as_ref(), &plain(), None, &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
-        source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
+        source.load(&tw_core::shared_objects::SharedObjects::default(), &Console::new()).unwrap();
 
         let options = ProxyOptions { host: SentHost::Origin, ..ProxyOptions::default() };
         let refused = configuration(&origins, None, &plain(), None, &options).unwrap_err();

@@ -221,7 +221,8 @@ mod tests {
             let options = ServeOptions { coding, php, ..ServeOptions::default() };
             let text = configuration(Path::new("/a \"b\" \\c; {d}"), &plain(), &options, users).unwrap();
             let source = Source::text(b"/".to_vec(), NAME, text);
-            let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
+            let loaded =
+                source.load(&tw_core::shared_objects::SharedObjects::default(), &Console::new()).unwrap();
             assert_eq!(loaded.config.listens.len(), 1);
         }
         let options = ServeOptions { absent: Absent::Index, ..ServeOptions::default() };

@@ -25,9 +25,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
-use tw_core::generation::{ListenAddress, SocketOf};
+use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_log::Level;
-use tw_net::listen::{Purpose, Report, Share, open_all};
+use tw_net::listen::{ListenReport, Purpose, Share, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
 
 use crate::console::{Console, Fault};
@@ -76,10 +76,10 @@ impl Sockets {
         console: &Console,
     ) -> Option<Self> {
         let mut say = open_reporter(console);
-        let mut report = |report: Report| match report {
-            Report::Failed(error) if error.is_in_use() => {}
-            Report::TryAgain => {}
-            Report::GaveUp => {
+        let mut report = |report: ListenReport| match report {
+            ListenReport::Failed(error) if error.is_in_use() => {}
+            ListenReport::TryAgain => {}
+            ListenReport::GaveUp => {
                 let fault = Fault::emerg(format!("already running, pid {running}"));
                 let hint = "\"tailwater -s reload\" takes over a changed configuration, \"tailwater -s quit\" ends it";
                 console.fault(&fault.hint(hint));
@@ -94,9 +94,9 @@ impl Sockets {
         groups: &[ListenAddress],
         loops: usize,
         console: &Console,
-        mut report: &mut dyn FnMut(Report),
+        mut report: &mut dyn FnMut(ListenReport),
     ) -> Option<Self> {
-        let groups = groups.iter().filter(|group| group.socket != SocketOf::Another);
+        let groups = groups.iter().filter(|group| group.socket != SocketSharing::Other);
         let mut opened = self.open_missing(groups.clone(), report)?;
         let mut next = Vec::new();
         for group in groups {
@@ -127,7 +127,7 @@ impl Sockets {
     fn open_missing<'a>(
         &self,
         groups: impl Iterator<Item = &'a ListenAddress>,
-        report: &mut dyn FnMut(Report),
+        report: &mut dyn FnMut(ListenReport),
     ) -> Option<HashMap<Addr, ListenSocket>> {
         let wanted = groups.filter(|group| self.at(&group.address).is_none());
         let wanted = wanted.map(|group| (group.address.clone(), group.options.clone()));
@@ -244,7 +244,7 @@ impl Sockets {
 }
 
 impl Listening {
-    fn configure(&self, report: &mut dyn FnMut(Report)) {
+    fn configure(&self, report: &mut dyn FnMut(ListenReport)) {
         self.sockets.iter().for_each(|socket| socket.configure(&self.options, report));
     }
 
@@ -259,21 +259,21 @@ impl Listening {
 
 /// Reports what is no reason to give up.
 /// Makes the reporter of a start: a server without its sockets is an emergency.
-fn open_reporter(console: &Console) -> impl FnMut(Report) {
+fn open_reporter(console: &Console) -> impl FnMut(ListenReport) {
     |report| {
         let level = match report {
-            Report::Failed(_) | Report::GaveUp => Level::Emerg,
-            Report::Ignored(_) => Level::Alert,
-            Report::TryAgain => Level::Notice,
+            ListenReport::Failed(_) | ListenReport::GaveUp => Level::Emerg,
+            ListenReport::Ignored(_) => Level::Alert,
+            ListenReport::TryAgain => Level::Notice,
         };
         console.say(level, format_args!("{report}"));
     }
 }
 
-fn reporter(console: &Console) -> impl FnMut(Report) {
+fn reporter(console: &Console) -> impl FnMut(ListenReport) {
     |report| {
         let level = match report {
-            Report::Ignored(_) => Level::Alert,
+            ListenReport::Ignored(_) => Level::Alert,
             // A file that cannot be removed any more is removed by the next start.
             _ => Level::Notice,
         };
@@ -311,7 +311,7 @@ fn grow(
     mut sockets: Vec<ListenSocket>,
     count: usize,
     options: &ListenOptions,
-    report: &mut dyn FnMut(Report),
+    report: &mut dyn FnMut(ListenReport),
 ) -> io::Result<Vec<ListenSocket>> {
     while let (Some(first), true) = (sockets.first(), sockets.len() < count) {
         let sibling = first.sibling(options, report).map_err(io::Error::other)?;

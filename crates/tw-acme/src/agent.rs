@@ -1,4 +1,4 @@
-//! The thread on which certificates come. It may wait: for authorities, for disks, for programs. No loop ever waits for it.
+//! Thread that orders and renews certificates. It may wait for authorities, disks and programs. No loop waits for it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::sleep;
 use tw_log::Level;
 
-use crate::job::{Job, Work};
+use crate::config::{AcmeConfig, IssuerConfig};
 use crate::task::{Accounts, Task, load};
 
 /// Receiver of messages for the log.
-pub type Say = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
+pub type LogFn = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
 
 /// Longest wait of a start or a reload for the kept certificates. On a slower disk handshakes begin with
 /// temporary ones.
@@ -28,18 +28,18 @@ const STATE_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the task of an issuer is restarted after a panic.
 const AFTER_FAULT: Duration = Duration::from_secs(10 * 60);
 
-/// The handle of the thread, which ends with it.
+/// Handle of the thread, which ends with it.
 #[derive(Debug)]
-pub struct Agent(UnboundedSender<Order>);
+pub struct Agent(UnboundedSender<AgentCommand>);
 
-enum Order {
-    Follow(Arc<Job>, Say, SyncSender<()>),
-    Begin,
-    Retire,
+enum AgentCommand {
+    SetConfig(Arc<AcmeConfig>, LogFn, SyncSender<()>),
+    StartOrdering,
+    Stop,
 }
 
 impl Agent {
-    /// Starts the thread. Nothing is ordered before it is told to [begin](Self::begin).
+    /// Starts the thread. Nothing is ordered before [`start_ordering`](Self::start_ordering).
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
@@ -53,64 +53,65 @@ impl Agent {
         Ok(Self(send))
     }
 
-    /// Does `job` from now on: puts the certificates that are kept into their slots, which is waited for, and sees to them.
-    /// Tasks of issuers that are as before go on, and try at once what has failed.
-    pub fn follow(&self, job: Arc<Job>, say: Say) {
+    /// Sets the configuration: loads the stored certificates, which the caller waits for, and renews them from now on.
+    /// Tasks of unchanged issuers go on, and retry failed orders at once.
+    pub fn set_config(&self, job: Arc<AcmeConfig>, say: LogFn) {
         let (done, is_done) = sync_channel(1);
-        if self.0.send(Order::Follow(job, say, done)).is_ok() {
+        if self.0.send(AgentCommand::SetConfig(job, say, done)).is_ok() {
             // A disk that takes longer is not waited for.
             let _ = is_done.recv_timeout(STATE_PATIENCE);
         }
     }
 
-    /// From now on certificates are ordered.
-    pub fn begin(&self) {
+    /// Starts to order certificates.
+    pub fn start_ordering(&self) {
         // A thread that is gone has said why.
-        let _ = self.0.send(Order::Begin);
+        let _ = self.0.send(AgentCommand::StartOrdering);
     }
 
-    /// Orders nothing more, and leaves it to another process. What is used stays.
-    pub fn retire(&self) {
-        let _ = self.0.send(Order::Retire);
+    /// Stops ordering, for another process to continue. Certificates in use stay.
+    pub fn stop(&self) {
+        let _ = self.0.send(AgentCommand::Stop);
     }
 }
 
-/// An issuer whose certificates are seen to.
+/// Running task of an issuer.
 struct Running {
-    work: Work,
-    say: Rc<RefCell<Say>>,
+    work: IssuerConfig,
+    say: Rc<RefCell<LogFn>>,
     nudge: Rc<Notify>,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    /// Returns true if the agent does the same work already.
-    fn does(&self, work: &Work) -> bool {
-        let same =
-            |(one, other): (&crate::job::Wanted, &crate::job::Wanted)| Arc::ptr_eq(&one.slot, &other.slot);
+    /// Returns true if the task has the same configuration.
+    fn does(&self, work: &IssuerConfig) -> bool {
+        let same = |(one, other): (&crate::config::CertificateConfig, &crate::config::CertificateConfig)| {
+            Arc::ptr_eq(&one.slot, &other.slot)
+        };
         self.work.issuer == work.issuer
             && self.work.wanted.len() == work.wanted.len()
             && self.work.wanted.iter().zip(&work.wanted).all(same)
     }
 }
 
-async fn serve(mut orders: UnboundedReceiver<Order>) {
+async fn serve(mut orders: UnboundedReceiver<AgentCommand>) {
     let mut running: HashMap<Box<str>, Running> = HashMap::new();
     let accounts = Accounts::default();
-    let mut current: Option<(Arc<Job>, Say)> = None;
+    let mut current: Option<(Arc<AcmeConfig>, LogFn)> = None;
     let mut has_begun = false;
     while let Some(order) = orders.recv().await {
         match order {
-            Order::Follow(job, say, done) => {
+            AgentCommand::SetConfig(job, say, done) => {
                 job.works.iter().for_each(|work| load(work, &say));
                 // Whoever has waited long enough has gone.
                 let _ = done.send(());
                 current = Some((job, say));
             }
             // Each time what has failed would be tried at once.
-            Order::Begin if has_begun => continue,
-            Order::Begin => has_begun = true,
-            Order::Retire => {
+            AgentCommand::StartOrdering if has_begun => continue,
+            AgentCommand::StartOrdering => has_begun = true,
+            AgentCommand::Stop => {
                 stop(&mut running, |_| true).await;
                 return;
             }
@@ -131,7 +132,7 @@ async fn serve(mut orders: UnboundedReceiver<Order>) {
     stop(&mut running, |_| true).await;
 }
 
-/// Ends tasks, and with them orders that are under way: the lock of their directory is free afterwards.
+/// Ends tasks with their orders in progress: the locks of their directories are free afterwards.
 async fn stop(running: &mut HashMap<Box<str>, Running>, is_meant: impl Fn(&Running) -> bool) {
     for (_, running) in running.extract_if(|_, running| is_meant(running)) {
         running.task.abort();
@@ -140,7 +141,7 @@ async fn stop(running: &mut HashMap<Box<str>, Running>, is_meant: impl Fn(&Runni
     }
 }
 
-fn start(work: &Work, job: &Job, say: &Say, accounts: &Accounts) -> Running {
+fn start(work: &IssuerConfig, job: &AcmeConfig, say: &LogFn, accounts: &Accounts) -> Running {
     let say = Rc::new(RefCell::new(say.clone()));
     let nudge = Rc::new(Notify::new());
     let task = {
@@ -171,21 +172,21 @@ fn start(work: &Work, job: &Job, say: &Say, accounts: &Accounts) -> Running {
 
 #[cfg(test)]
 mod tests {
-    use tw_base::Whole;
+    use tw_base::FatalMutex;
     use tw_testkit::{TempDir, wait};
 
     use super::*;
-    use crate::answers::Answers;
+    use crate::challenge_responses::ChallengeResponses;
+    use crate::config::{Account, CertificateConfig, Challenge, Issuer, KeySource, Terms};
+    use crate::current_certificate::CurrentCertificate;
     use crate::identifier::Identifier;
-    use crate::job::{Account, Challenge, Issuer, KeySource, Terms, Wanted};
     use crate::key_type::KeyType;
-    use crate::slot::Slot;
     use crate::url::Url;
 
-    fn work(state: &std::path::Path) -> Work {
+    fn work(state: &std::path::Path) -> IssuerConfig {
         let mut identifiers = Vec::new();
         Identifier::add("example.com", &mut identifiers).unwrap();
-        let slot = Arc::new(Slot::new(&identifiers).unwrap());
+        let slot = Arc::new(CurrentCertificate::new(&identifiers).unwrap());
         let account = Account {
             key: KeySource::Made(KeyType::EcdsaP256),
             contacts: Vec::new(),
@@ -205,23 +206,27 @@ mod tests {
             state: Some(state.to_owned()),
         };
         let resolver = tw_dns::Resolver::new(tw_dns::Settings::new(Vec::new()), Arc::default());
-        Work {
+        IssuerConfig {
             issuer: Arc::new(issuer),
-            tls: crate::carrier::trusting(None).unwrap(),
+            tls: crate::http_client::client_config(None).unwrap(),
             resolver: tw_dns::NameService::Resolver(resolver),
             resolver_timeout: Duration::from_secs(1),
-            wanted: vec![Wanted { identifiers: identifiers.into(), key: KeyType::EcdsaP256, slot }],
+            wanted: vec![CertificateConfig {
+                identifiers: identifiers.into(),
+                key: KeyType::EcdsaP256,
+                slot,
+            }],
         }
     }
 
-    fn heard() -> (Say, Arc<Whole<String>>) {
-        let heard = Arc::new(Whole::new(String::new()));
+    fn heard() -> (LogFn, Arc<FatalMutex<String>>) {
+        let heard = Arc::new(FatalMutex::new(String::new()));
         let into = heard.clone();
         (Arc::new(move |_, what| *into.lock() += &format!("{what}\n")), heard)
     }
 
     #[test]
-    fn what_is_kept_is_there_when_following_returns() {
+    fn stored_certificates_are_loaded_when_set_config_returns() {
         let dir = TempDir::new("acme-agent").unwrap();
         let work = work(&dir.join("state"));
         let made = tw_testkit::tls::Authority::new().certify(&["example.com"]);
@@ -231,22 +236,23 @@ mod tests {
         assert_eq!(slot.chain(), None);
         let (say, heard) = heard();
         let agent = Agent::start().unwrap();
-        let job = Arc::new(Job { works: vec![work], answers: Arc::new(Answers::default()) });
-        agent.follow(job, say);
+        let job =
+            Arc::new(AcmeConfig { works: vec![work], answers: Arc::new(ChallengeResponses::default()) });
+        agent.set_config(job, say);
         assert_eq!(slot.chain().as_deref(), Some(&*made.pem), "{}", *heard.lock());
     }
 
     #[test]
-    fn an_authority_that_is_not_there_is_asked_again_and_only_one_agent_asks() {
+    fn unreachable_authority_is_retried_by_one_agent_only() {
         let dir = TempDir::new("acme-agent").unwrap();
         let within = Duration::from_secs(20);
-        let begun = |work: Work| {
+        let begun = |work: IssuerConfig| {
             let (say, heard) = heard();
             let agent = Agent::start().unwrap();
-            agent.follow(Arc::new(Job { works: vec![work], answers: Arc::default() }), say);
+            agent.set_config(Arc::new(AcmeConfig { works: vec![work], answers: Arc::default() }), say);
             // Twice is once.
-            agent.begin();
-            agent.begin();
+            agent.start_ordering();
+            agent.start_ordering();
             (agent, heard)
         };
         let (first, said) = begun(work(&dir.join("state")));

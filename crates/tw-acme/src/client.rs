@@ -6,9 +6,9 @@ use tw_base::Limit;
 use tw_http::Method;
 
 use crate::account::AccountKey;
-use crate::carrier::{Carrier, Reply};
+use crate::config::{self, Terms};
 use crate::error::{Error, Problem, in_one_line};
-use crate::job::{self, Terms};
+use crate::http_client::{HttpClient, Reply};
 use crate::jws::{self, By};
 use crate::message::{self, Directory, RenewalInfo};
 use crate::url::Url;
@@ -25,7 +25,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
 
 /// Client of an authority.
 pub(crate) struct Client<'a> {
-    carrier: &'a Carrier,
+    carrier: &'a HttpClient,
     key: &'a AccountKey,
     directory: Directory,
     /// The account's URL, once it is known.
@@ -35,7 +35,7 @@ pub(crate) struct Client<'a> {
 
 impl<'a> Client<'a> {
     /// Begins with the directory.
-    pub(crate) async fn open(carrier: &'a Carrier, uri: &Url, key: &'a AccountKey) -> Result<Self, Error> {
+    pub(crate) async fn open(carrier: &'a HttpClient, uri: &Url, key: &'a AccountKey) -> Result<Self, Error> {
         let reply = carrier.ask(Method::Get, uri, None).await?;
         let directory = read(uri, &reply)?;
         Ok(Self { carrier, key, directory, account: None, nonce: reply.nonce })
@@ -57,7 +57,7 @@ impl<'a> Client<'a> {
     }
 
     /// Finds or makes the account (section 7.3).
-    pub(crate) async fn sign_in(&mut self, account: &job::Account) -> Result<(), Error> {
+    pub(crate) async fn sign_in(&mut self, account: &config::Account) -> Result<(), Error> {
         let meta = &self.directory.meta;
         if let (Some(terms), Terms::Open) = (&meta.terms_of_service, account.terms) {
             return Err(Error::Terms(in_one_line(terms)));
@@ -163,14 +163,14 @@ fn judge(url: &Url, reply: &Reply) -> Result<(), Error> {
     if matches!(reply.status, 200..=299) {
         return Ok(());
     }
-    match serde_json::from_slice::<message::Problem>(&reply.body) {
+    match serde_json::from_slice::<message::ProblemDocument>(&reply.body) {
         Ok(said) if said.kind.is_some() => Err(problem(&said, reply)),
         _ => Err(Error::Status(url.host().into(), reply.status)),
     }
 }
 
 /// A refusal. Only one for asking too much says when to come again.
-pub(crate) fn problem(said: &message::Problem, reply: &Reply) -> Error {
+pub(crate) fn problem(said: &message::ProblemDocument, reply: &Reply) -> Error {
     let problem = Problem::new(said.kind.as_deref(), said.text().as_deref(), None);
     let is_busy = problem.kind == "rateLimited" || matches!(reply.status, 429 | 503);
     Error::Problem(Problem { retry_after: reply.retry_after.filter(|_| is_busy), ..problem })

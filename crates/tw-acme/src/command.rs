@@ -28,7 +28,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
     "it is killed, and the order is tried again later",
 )];
 
-/// A record that is there. Dropping it has the program remove it, which nobody waits for.
+/// Existing DNS record. Dropping it makes the program remove it, without waiting.
 #[must_use]
 pub(crate) struct Record {
     program: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Record {
     value: String,
 }
 
-/// A program that ends with whoever waits for it.
+/// Running program, which is killed when this is dropped.
 struct Running(Child);
 
 impl Record {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_said() {
+    fn failures_are_reported() {
         let dir = TempDir::new("acme-dns").unwrap();
         let error =
             |path: &Path| on_thread(Record::present(path, "a.example", "x")).err().unwrap().to_string();

@@ -56,7 +56,7 @@ pub(crate) enum Outlook {
     Soon,
     /// Not before so long.
     After(Duration),
-    /// Only if somebody changes something.
+    /// Only after a change of the configuration or at the authority.
     Hopeless,
 }
 
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_write_stays_in_its_line() {
+    fn texts_of_authorities_stay_on_one_line() {
         let problem = Problem::new(Some("urn:ietf:params:acme:error:dns"), Some("a\nb\u{1b}[1m"), None);
         assert_eq!(Error::Problem(problem).to_string(), "the authority has refused: a b [1m (dns)");
         let long = Problem::new(None, Some(&"x".repeat(10_000)), None);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_tried_again() {
+    fn retryable_errors() {
         let problem = |kind, after| Error::Problem(Problem::new(Some(kind), None, after));
         let hour = Duration::from_secs(3600);
         assert_eq!(problem("urn:ietf:params:acme:error:serverInternal", None).outlook(), Outlook::Soon);

@@ -1,4 +1,4 @@
-//! A certificate that was issued, or was kept: whether it is what was asked for, and what its file says.
+//! Issued or stored certificate: validation against the order, and the format of its file.
 
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_taken() {
+    fn only_the_ordered_certificate_is_accepted() {
         let authority = Authority::new();
         let good = authority.certify(&["example.com", "192.0.2.1"]);
         let other = authority.certify(&["other.example"]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_what_was_issued() {
+    fn file_contains_the_issued_certificate() {
         let authority = Authority::new();
         let made = authority.certify(&["*.example.com"]);
         let issued = Issued::new(&made.pem, &made.key, &names(&["*.example.com"]), NOW).unwrap();

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tw_http::base64;
 
 use crate::account::AccountKey;
+use crate::config::ExternalAccount;
 use crate::error::Error;
-use crate::job::ExternalAccount;
 
 /// Signer of a request: a key that the authority does not know yet, or an account.
 #[derive(Debug, Clone, Copy)]

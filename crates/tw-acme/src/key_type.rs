@@ -29,7 +29,7 @@ pub enum KeyType {
 
 /// Meaning of a word as a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum KeyWord {
     /// A kind of key.
     Type(KeyType),
     /// A kind of key with an unsupported size; nginx's reason.
@@ -40,21 +40,21 @@ pub enum Word {
 
 impl KeyType {
     /// Reads a word.
-    pub fn parse(word: &[u8]) -> Word {
+    pub fn parse(word: &[u8]) -> KeyWord {
         let (name, size) = match word.iter().position(|byte| *byte == b':') {
             Some(at) => (word.get(..at).unwrap_or_default(), word.get(at + 1..)),
             None => (word, None),
         };
-        Word::Type(match (name, size) {
+        KeyWord::Type(match (name, size) {
             (b"ecdsa", None | Some(b"256")) => Self::EcdsaP256,
             (b"ecdsa", Some(b"384")) => Self::EcdsaP384,
             (b"ecdsa", Some(b"521")) => Self::EcdsaP521,
-            (b"ecdsa", _) => return Word::Unsupported("unsupported curve"),
+            (b"ecdsa", _) => return KeyWord::Unsupported("unsupported curve"),
             (b"rsa", None | Some(b"2048")) => Self::Rsa2048,
             (b"rsa", Some(b"3072")) => Self::Rsa3072,
             (b"rsa", Some(b"4096")) => Self::Rsa4096,
-            (b"rsa", _) => return Word::Unsupported("unsupported key size"),
-            _ => return Word::Other,
+            (b"rsa", _) => return KeyWord::Unsupported("unsupported key size"),
+            _ => return KeyWord::Other,
         })
     }
 
@@ -92,20 +92,23 @@ mod tests {
     #[test]
     fn words() {
         for (word, expected) in [
-            ("ecdsa", Word::Type(KeyType::EcdsaP256)),
-            ("ecdsa:256", Word::Type(KeyType::EcdsaP256)),
-            ("ecdsa:384", Word::Type(KeyType::EcdsaP384)),
-            ("ecdsa:521", Word::Type(KeyType::EcdsaP521)),
-            ("ecdsa:224", Word::Unsupported("unsupported curve")),
-            ("ecdsa:", Word::Unsupported("unsupported curve")),
-            ("rsa", Word::Type(KeyType::Rsa2048)),
-            ("rsa:4096", Word::Type(KeyType::Rsa4096)),
-            ("rsa:1024", Word::Unsupported("unsupported key size")),
-            ("account.key", Word::Other),
-            ("/etc/a:b", Word::Other),
+            ("ecdsa", KeyWord::Type(KeyType::EcdsaP256)),
+            ("ecdsa:256", KeyWord::Type(KeyType::EcdsaP256)),
+            ("ecdsa:384", KeyWord::Type(KeyType::EcdsaP384)),
+            ("ecdsa:521", KeyWord::Type(KeyType::EcdsaP521)),
+            ("ecdsa:224", KeyWord::Unsupported("unsupported curve")),
+            ("ecdsa:", KeyWord::Unsupported("unsupported curve")),
+            ("rsa", KeyWord::Type(KeyType::Rsa2048)),
+            ("rsa:4096", KeyWord::Type(KeyType::Rsa4096)),
+            ("rsa:1024", KeyWord::Unsupported("unsupported key size")),
+            ("account.key", KeyWord::Other),
+            ("/etc/a:b", KeyWord::Other),
         ] {
             assert_eq!(KeyType::parse(word.as_bytes()), expected, "{word}");
         }
-        assert_eq!(KeyType::parse(KeyType::EcdsaP521.to_string().as_bytes()), Word::Type(KeyType::EcdsaP521));
+        assert_eq!(
+            KeyType::parse(KeyType::EcdsaP521.to_string().as_bytes()),
+            KeyWord::Type(KeyType::EcdsaP521)
+        );
     }
 }

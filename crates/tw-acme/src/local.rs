@@ -1,6 +1,6 @@
 //! Local authority: issues certificates for this machine and private networks, which no public authority can.
 //!
-//! Its certificate is limited to such names and addresses (name constraints, RFC 5280, section 4.2.1.10): whoever gets hold of
+//! Its certificate is limited to such names and addresses (name constraints, RFC 5280, section 4.2.1.10): a thief of
 //! its key cannot pretend to be a site of the internet, not even to systems that trust it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,9 +18,9 @@ use tw_tls::certificate::Facts;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::generate::{made, params, read};
 use crate::identifier::Identifier;
 use crate::key_type::KeyType;
-use crate::made::{made, params, read};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Time for which the authority is valid: a developer trusts it once for each machine.

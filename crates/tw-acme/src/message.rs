@@ -53,22 +53,22 @@ pub(crate) struct Order {
     pub(crate) authorizations: Vec<String>,
     pub(crate) finalize: String,
     pub(crate) certificate: Option<String>,
-    pub(crate) error: Option<Problem>,
+    pub(crate) error: Option<ProblemDocument>,
 }
 
 /// Section 7.1.4.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Authorization {
     pub(crate) status: Status,
-    pub(crate) identifier: Identifier,
+    pub(crate) identifier: IdentifierObject,
     #[serde(default)]
-    pub(crate) challenges: Vec<Challenge>,
+    pub(crate) challenges: Vec<ChallengeObject>,
     #[serde(default)]
     pub(crate) wildcard: bool,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Identifier {
+pub(crate) struct IdentifierObject {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) value: String,
@@ -76,27 +76,27 @@ pub(crate) struct Identifier {
 
 /// Section 7.1.5.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Challenge {
+pub(crate) struct ChallengeObject {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     #[serde(default)]
     pub(crate) url: String,
     #[serde(default)]
     pub(crate) token: String,
-    pub(crate) error: Option<Problem>,
+    pub(crate) error: Option<ProblemDocument>,
 }
 
 /// RFC 7807, with the problems of each name (section 6.7.1).
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Problem {
+pub(crate) struct ProblemDocument {
     #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
     pub(crate) detail: Option<String>,
     #[serde(default)]
-    pub(crate) subproblems: Vec<Problem>,
+    pub(crate) subproblems: Vec<ProblemDocument>,
 }
 
-impl Problem {
+impl ProblemDocument {
     /// For people: what it says, and what it says of the first name that is the reason.
     pub(crate) fn text(&self) -> Option<String> {
         let first = self.subproblems.first().and_then(|problem| problem.detail.as_deref());
@@ -132,13 +132,13 @@ impl Window {
     }
 }
 
-/// Describes bytes, read as any of these messages, as they would be logged and planned by. For tests with arbitrary
+/// Describes bytes, parsed as each of these messages, as logs and schedules would show them. For tests with arbitrary
 /// input: see `fuzz/checks/acme.rs`.
-pub fn said(bytes: &[u8]) -> Vec<String> {
+pub fn describe(bytes: &[u8]) -> Vec<String> {
     fn read<T: DeserializeOwned>(bytes: &[u8], said: impl Fn(T) -> String) -> Option<String> {
         serde_json::from_slice(bytes).ok().map(said)
     }
-    let problem = |problem: &Problem| {
+    let problem = |problem: &ProblemDocument| {
         error::Problem::new(problem.kind.as_deref(), problem.text().as_deref(), None).to_string()
     };
     let url = |text: &str| Url::parse(text).map_or_else(|why| why.to_string(), |url| url.to_string());
@@ -156,7 +156,7 @@ pub fn said(bytes: &[u8]) -> Vec<String> {
             let errors = authorization.challenges.iter().filter_map(|challenge| challenge.error.as_ref());
             format!("{:?} {}", authorization.status, errors.map(problem).collect::<String>())
         }),
-        read(bytes, |said: Problem| problem(&said)),
+        read(bytes, |said: ProblemDocument| problem(&said)),
         read(bytes, |info: RenewalInfo| format!("{:?}", info.suggested_window.seconds())),
     ];
     all.into_iter().flatten().collect()

@@ -17,16 +17,16 @@ use tw_tls::certificate::Facts;
 use tw_tls::chain;
 use zeroize::Zeroizing;
 
-use crate::answers::{Answers, Posted};
-use crate::carrier::{Reply, is_base64url};
+use crate::challenge_responses::{ChallengeResponses, PostedResponse};
 use crate::client::{Client, problem};
 use crate::command::Record;
+use crate::config::{CertificateConfig, Challenge, Issuer, Profile};
 use crate::error::{Error, in_one_line};
+use crate::generate;
+use crate::http_client::{Reply, is_base64url};
 use crate::identifier::Identifier;
 use crate::issued::Issued;
-use crate::job::{Challenge, Issuer, Profile, Wanted};
 use crate::jws::base64url;
-use crate::made;
 use crate::message::{self, Authorization, Order, Status};
 
 /// For all of it. Authorities may take minutes to look at a name.
@@ -64,7 +64,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// An answer to a challenge, as long as it is given.
 enum Given {
-    Posted(#[expect(dead_code, reason = "it is given as long as this is held")] Posted),
+    PostedResponse(#[expect(dead_code, reason = "it is given as long as this is held")] PostedResponse),
     Record(#[expect(dead_code, reason = "it is there as long as this is held")] Record),
 }
 
@@ -72,8 +72,8 @@ enum Given {
 pub(crate) async fn obtain(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &Wanted,
-    answers: &Arc<Answers>,
+    wanted: &CertificateConfig,
+    answers: &Arc<ChallengeResponses>,
     replaces: Option<&str>,
     now: fn() -> u64,
 ) -> Result<Issued, Error> {
@@ -98,7 +98,7 @@ pub(crate) async fn obtain(
 async fn begin(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &Wanted,
+    wanted: &CertificateConfig,
     replaces: Option<&str>,
 ) -> Result<(String, Order), Error> {
     let identifiers: Vec<_> =
@@ -130,8 +130,8 @@ async fn begin(
 async fn authorize(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &Wanted,
-    answers: &Arc<Answers>,
+    wanted: &CertificateConfig,
+    answers: &Arc<ChallengeResponses>,
     urls: &[String],
 ) -> Result<(), Error> {
     let mut open = Vec::new();
@@ -176,7 +176,7 @@ fn identifier_of<'w>(
     authorization: &Authorization,
     wanted: &'w [Identifier],
 ) -> Result<&'w Identifier, Error> {
-    let message::Identifier { kind, value } = &authorization.identifier;
+    let message::IdentifierObject { kind, value } = &authorization.identifier;
     let is_meant = |id: &&Identifier| {
         let name = id.to_string();
         let name = if authorization.wildcard { name.strip_prefix("*.").unwrap_or_default() } else { &name };
@@ -201,7 +201,7 @@ async fn give(
     identifier: &Identifier,
     token: &str,
     answer: String,
-    answers: &Arc<Answers>,
+    answers: &Arc<ChallengeResponses>,
 ) -> Result<Given, Error> {
     let hash = || {
         let mut hash = [0; 32];
@@ -209,10 +209,10 @@ async fn give(
         hash
     };
     match challenge {
-        Challenge::Http01 => Ok(Given::Posted(answers.post_http(token, answer))),
+        Challenge::Http01 => Ok(Given::PostedResponse(answers.post_http(token, answer))),
         Challenge::TlsAlpn01 => {
-            let config = made::for_challenge(identifier, &hash())?;
-            Ok(Given::Posted(answers.post_tls(&identifier.name_in_hello(), config)))
+            let config = generate::for_challenge(identifier, &hash())?;
+            Ok(Given::PostedResponse(answers.post_tls(&identifier.name_in_hello(), config)))
         }
         Challenge::Dns01(program) => {
             let name = identifier.to_string();
@@ -248,12 +248,12 @@ async fn wait(client: &mut Client<'_>, at: &str, mut order: Order, until: Status
 async fn fetch(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &Wanted,
+    wanted: &CertificateConfig,
     at: &str,
     order: Order,
 ) -> Result<(String, Zeroizing<String>), Error> {
     let key = wanted.key.generate()?;
-    let request = made::request(&wanted.identifiers, issuer.common_name, &key)?;
+    let request = generate::request(&wanted.identifiers, issuer.common_name, &key)?;
     let request = json!({ "csr": base64url(&request) });
     let (order, _): (Order, _) = client.post(&order.finalize, Some(&request)).await?;
     let order = wait(client, at, order, Status::Valid).await?;
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_were_asked_for_are_answered_for() {
+    fn only_ordered_names_are_authorized() {
         let mut wanted = Vec::new();
         for word in ["example.com", "*.example.com", "192.0.2.1"] {
             Identifier::add(word, &mut wanted).unwrap();

@@ -59,8 +59,8 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Returns the pause after so many failures in a row, the first one being 1. `luck` is from 0 to 1: not everybody comes back in
-/// the same second.
+/// Returns the pause after so many failures in a row, the first one being 1. `luck` is random, from 0 to 1, so that servers do not
+/// retry in the same second.
 pub(crate) fn pause(failures: u32, outlook: Outlook, luck: f64) -> Duration {
     let doubled = RETRY_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let pause = match outlook {
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_are_over_at_once_are_no_storm() {
+    fn expired_certificates_do_not_cause_a_storm_of_orders() {
         assert_eq!([0, 20, 40, 1_000_000].map(rest_after), [5, 5, 10, 3600]);
     }
 
     #[test]
-    fn how_often_is_asked_is_bounded() {
+    fn renewal_info_requests_are_limited() {
         let hours = |said: Option<u64>| ask_after(said.map(Duration::from_secs)).as_secs() / 3600;
         assert_eq!([hours(None), hours(Some(0)), hours(Some(7200)), hours(Some(u64::MAX))], [6, 1, 2, 24]);
     }

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_found_again_and_nobody_elses() {
+    fn stored_certificate_is_found_again_and_no_other() {
         let dir = TempDir::new("acme-state").unwrap();
         let state = State::new(&dir.join("issuer"));
         assert_eq!(state.account().unwrap(), None);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_keeps_what_it_has() {
+    fn full_disk_keeps_stored_files() {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         let state = State::new(&disk.join("issuer"));
         let _lock = state.lock().unwrap().unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_and_leaves_the_old_one() {
+    fn failed_write_is_reported_and_keeps_the_old_file() {
         let dir = TempDir::new("acme-state").unwrap();
         let state = State::new(&dir.join("no/such"));
         let said = state.lock().unwrap_err().to_string();

@@ -20,13 +20,13 @@ use tw_log::Level;
 use zeroize::Zeroizing;
 
 use crate::account::AccountKey;
-use crate::agent::Say;
-use crate::answers::Answers;
-use crate::carrier::Carrier;
+use crate::agent::LogFn;
+use crate::challenge_responses::ChallengeResponses;
 use crate::client::Client;
+use crate::config::{CertificateConfig, Issuer, IssuerConfig, KeySource};
 use crate::error::{Error, Outlook};
+use crate::http_client::HttpClient;
 use crate::issued::Issued;
-use crate::job::{Issuer, KeySource, Wanted, Work};
 use crate::order;
 use crate::renewal::{ask_after, by_lifetime, by_window, pause, rest_after};
 use crate::state::{Locked, State};
@@ -44,16 +44,16 @@ pub(crate) type Accounts = Rc<RefCell<HashMap<Box<str>, Zeroizing<String>>>>;
 
 /// Task of one issuer.
 pub(crate) struct Task {
-    pub(crate) work: Work,
-    pub(crate) answers: Arc<Answers>,
+    pub(crate) work: IssuerConfig,
+    pub(crate) answers: Arc<ChallengeResponses>,
     pub(crate) accounts: Accounts,
-    pub(crate) say: Rc<RefCell<Say>>,
+    pub(crate) say: Rc<RefCell<LogFn>>,
     /// Told when the configuration was loaded anew: what failed is tried at once.
     pub(crate) nudge: Rc<Notify>,
 }
 
 /// Puts what the state directory has into the slots.
-pub(crate) fn load(work: &Work, say: &Say) {
+pub(crate) fn load(work: &IssuerConfig, say: &LogFn) {
     let Some(path) = &work.issuer.state else { return };
     let state = State::new(path);
     for wanted in &work.wanted {
@@ -78,7 +78,7 @@ pub(crate) fn load(work: &Work, say: &Say) {
 
 /// A certificate, and when something is to be done about it; times are in seconds since 1970.
 struct Plan {
-    wanted: Wanted,
+    wanted: CertificateConfig,
     renew: u64,
     /// Time to ask the authority for its renewal window; `None` if it has none.
     ask: Option<u64>,
@@ -92,7 +92,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(wanted: Wanted) -> Self {
+    fn new(wanted: CertificateConfig) -> Self {
         let mut plan = Self { wanted, renew: 0, ask: None, failures: 0, again: 0, earliest: 0, keep: None };
         plan.follow();
         plan
@@ -137,7 +137,7 @@ impl Task {
         (self.say.borrow())(level, what);
     }
 
-    /// Waits until no other process orders. Without a directory nobody can know.
+    /// Waits until no other process orders. Without a state directory this is unknown.
     async fn lock(&self) -> Option<Locked> {
         let state = State::new(self.work.issuer.state.as_deref()?);
         let (mut wait, mut failures) = (LOOK_FIRST, 0);
@@ -145,7 +145,7 @@ impl Task {
             match state.lock() {
                 Ok(Some(lock)) => return Some(lock),
                 // What cannot be used was said at the start.
-                Ok(None) => load(&self.work, &(Arc::new(|_, _: fmt::Arguments<'_>| {}) as Say)),
+                Ok(None) => load(&self.work, &(Arc::new(|_, _: fmt::Arguments<'_>| {}) as LogFn)),
                 Err(error) => {
                     failures += 1;
                     wait = pause(failures, Outlook::Soon, luck());
@@ -192,9 +192,9 @@ impl Task {
     }
 
     async fn work_on(&self, plan: &mut Plan) -> Result<(), Error> {
-        let Work { issuer, tls, resolver, resolver_timeout, .. } = &self.work;
+        let IssuerConfig { issuer, tls, resolver, resolver_timeout, .. } = &self.work;
         let carrier =
-            Carrier { tls: tls.clone(), resolver: resolver.clone(), resolver_timeout: *resolver_timeout };
+            HttpClient { tls: tls.clone(), resolver: resolver.clone(), resolver_timeout: *resolver_timeout };
         let key = self.account_key()?;
         let mut client = Client::open(&carrier, &issuer.uri, &key).await?;
         let issued = plan.wanted.slot.issued();

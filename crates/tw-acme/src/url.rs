@@ -1,4 +1,4 @@
-//! URLs of an authority. Only `https`: what it says decides who can speak for our names.
+//! URLs of an authority. Only `https`: its responses decide about certificates for our names.
 
 use std::fmt;
 

@@ -10,6 +10,6 @@ const MUTATIONS: Mutations<'_> =
     Mutations { count: 50_000, alphabet: b"{}[]\":,\\\r\n \t-+.0129eTZ:/?#@*%_a\x00\x7f\x80\xff" };
 
 #[test]
-fn what_an_authority_says() {
+fn arbitrary_responses_are_described() {
     MUTATIONS.run("acme", acme::check);
 }

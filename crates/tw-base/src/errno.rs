@@ -59,7 +59,7 @@ fn text(number: i32) -> Option<&'static str> {
     TEXTS.get(index).copied().filter(|text| !text.is_empty())
 }
 
-/// Linux error numbers from 1; an empty text is a number nobody uses.
+/// Linux error numbers from 1; an empty text is an unused number.
 const TEXTS: [&str; 133] = [
     "Operation not permitted",
     "No such file or directory",

@@ -1,16 +1,16 @@
-//! Words without I/O that every crate shares: counters, histograms, limits, texts of system errors, one lock, one cell and nothing else.
-//! A type comes here only when two crates that must not know each other need it.
+//! Basic types without I/O: counters, histograms, limits, texts of system errors, a mutex and a cell.
+//! A type is added here only if two crates need it that must not depend on each other.
 
 pub mod count;
 mod errno;
+mod fatal_cell;
+pub mod fatal_mutex;
 pub mod hist;
 pub mod limit;
-pub mod whole;
-mod whole_cell;
 
 pub use count::Counter;
 pub use errno::Errno;
+pub use fatal_cell::{FatalCell, FatalRefMut};
+pub use fatal_mutex::{FatalMutex, FatalMutexGuard};
 pub use hist::Histogram;
 pub use limit::Limit;
-pub use whole::{Whole, WholeGuard};
-pub use whole_cell::{WholeCell, WholeRefMut};

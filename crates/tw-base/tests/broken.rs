@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tw_base::{Whole, WholeGuard, whole};
+use tw_base::{FatalMutex, FatalMutexGuard, fatal_mutex};
 
-fn panic_with<T>(lock: &Whole<T>) {
+fn panic_with<T>(lock: &FatalMutex<T>) {
     let panic = AssertUnwindSafe(|| {
         let _held = lock.lock();
         panic!("expected");
@@ -19,7 +19,7 @@ fn panic_with<T>(lock: &Whole<T>) {
 }
 
 /// Locks while its thread panics, as a count that is given back does.
-struct GiveBack<'a>(&'a Whole<u32>);
+struct GiveBack<'a>(&'a FatalMutex<u32>);
 
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
@@ -28,19 +28,19 @@ impl Drop for GiveBack<'_> {
 }
 
 #[test]
-fn a_panic_that_holds_a_lock_breaks_the_process() {
+fn panic_that_holds_a_lock_poisons_the_process() {
     // Without anybody to end the process: who comes next panics.
-    let left: Whole<u8> = Whole::new(1);
+    let left: FatalMutex<u8> = FatalMutex::new(1);
     panic_with(&left);
     assert!(catch_unwind(AssertUnwindSafe(|| *left.lock())).is_err());
-    assert!(left.try_lock_if_whole().is_none() && left.lock_if_whole().is_none());
+    assert!(left.try_lock_if_unpoisoned().is_none() && left.lock_if_unpoisoned().is_none());
 
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
-    whole::when_broken(move |what| tell.lock().unwrap().send(what).unwrap());
+    fatal_mutex::on_poison(move |what| tell.lock().unwrap().send(what).unwrap());
 
     // A panic elsewhere may lock on its way out.
-    let count = Whole::new(2);
+    let count = FatalMutex::new(2);
     let panic = AssertUnwindSafe(|| {
         let _one = GiveBack(&count);
         panic!("expected");
@@ -50,7 +50,7 @@ fn a_panic_that_holds_a_lock_breaks_the_process() {
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
 
     // One that waits for a notice, and one that comes later.
-    let (kept, changed) = (Arc::new(Whole::new(0_u32)), Arc::new(Condvar::new()));
+    let (kept, changed) = (Arc::new(FatalMutex::new(0_u32)), Arc::new(Condvar::new()));
     let passed = Arc::new(AtomicBool::new(false));
     let (waits, is_waiting) = mpsc::channel();
     let waiter = {
@@ -59,19 +59,19 @@ fn a_panic_that_holds_a_lock_breaks_the_process() {
             let mut value = kept.lock();
             waits.send(()).unwrap();
             while *value == 0 {
-                value = WholeGuard::wait(value, &changed);
+                value = FatalMutexGuard::wait(value, &changed);
             }
             passed.store(true, SeqCst);
         })
     };
     is_waiting.recv().unwrap();
-    panic_with(&Whole::new(String::new()));
+    panic_with(&FatalMutex::new(String::new()));
     assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok("alloc::string::String"));
     // Told once.
-    panic_with_whole(&Whole::new(0_u8));
+    panic_with_whole(&FatalMutex::new(0_u8));
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
 
-    *kept.lock_if_whole().unwrap() = 1;
+    *kept.lock_if_unpoisoned().unwrap() = 1;
     changed.notify_all();
     let later = {
         let (kept, passed) = (kept.clone(), passed.clone());
@@ -82,16 +82,16 @@ fn a_panic_that_holds_a_lock_breaks_the_process() {
     };
     // Nothing shows that a thread will never go on. What can be seen is that both have let go of the lock.
     for _ in 0..1000 {
-        assert_eq!(*kept.lock_if_whole().unwrap(), 1);
+        assert_eq!(*kept.lock_if_unpoisoned().unwrap(), 1);
         thread::yield_now();
     }
     assert!(!waiter.is_finished() && !later.is_finished() && !passed.load(SeqCst));
-    assert!(kept.try_lock_if_whole().is_some(), "the last words of a broken process pass");
+    assert!(kept.try_lock_if_unpoisoned().is_some(), "the last words of a broken process pass");
 }
 
-fn panic_with_whole<T>(lock: &Whole<T>) {
+fn panic_with_whole<T>(lock: &FatalMutex<T>) {
     let panic = AssertUnwindSafe(|| {
-        let _held = lock.lock_if_whole().unwrap();
+        let _held = lock.lock_if_unpoisoned().unwrap();
         panic!("expected");
     });
     assert!(catch_unwind(panic).is_err());

@@ -4,7 +4,7 @@
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
 //! every millisecond. What is freed goes back to the system at once, and what others have freed every two seconds: no loop has
 //! the time for that, and the allocator leaves it to this thread. As often it reads how much memory is available
-//! ([`available_memory`]), for those who may take less of it when there is little.
+//! ([`available_memory`]), for users that take less of it when it is short.
 
 use std::cell::Cell;
 use std::io;
@@ -16,51 +16,51 @@ use std::time::{Duration, Instant};
 
 use tw_rt::available_memory;
 
-/// Loading goes down a few calls for each nested block: as much as the main thread has.
+/// Stack size: loading recurses a few calls for each nested block, so the thread has as much as the main thread.
 const STACK_SIZE: usize = 8 << 20;
 
-/// How long it keeps a processor that others want. The kernel alone would take it away at the next tick of its timer: a
-/// loop would have to wait for 4 ms.
+/// Time for which the thread keeps a processor that others want. Without yielding, the kernel would take it away only
+/// at the next timer tick: a loop would have to wait for 4 ms.
 const STINT: Duration = Duration::from_millis(1);
 
-/// How often memory that others have freed goes back to the system. Without any this costs microseconds.
+/// Interval at which freed memory is returned to the system. A pass without any costs microseconds.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(2);
 
 /// Interval of giving back while memory is short. What is taken in the meantime is bounded by what was read before.
 const GIVE_BACK_EVERY_SHORT: Duration = Duration::from_millis(200);
 
 thread_local! {
-    /// On this thread only: since when it has its processor.
+    /// On this thread only: time at which it got its processor.
     static STINT_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// A handle of the thread, which ends with the last handle and the last configuration.
+/// Handle of the thread. The thread ends with the last handle and the last configuration.
 #[derive(Clone)]
 pub struct ConfigThread(Sender<Job>);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What takes long to free.
-pub trait Free: Send + Sync + 'static {
-    /// Frees it part by part, and [steps back](step_back) between them.
+/// Value that takes long to free.
+pub trait FreeInSteps: Send + Sync + 'static {
+    /// Frees the value part by part, with [`yield_if_due`] between the parts.
     fn free(self);
 }
 
-/// A generation that somebody uses. When nobody does any more, it is freed on the thread it was published by, whichever
-/// thread lets go of it last. There is no other way to share one.
-pub struct Live<G: Free>(Option<Arc<Published<G>>>);
+/// Reference to a generation in use. The last reference to be dropped has the generation freed on the thread that
+/// published it, whichever thread that happens on. There is no other way to share a generation.
+pub struct GenerationRef<G: FreeInSteps>(Option<Arc<Published<G>>>);
 
 struct Published<G> {
     generation: G,
-    home: ConfigThread,
+    thread: ConfigThread,
 }
 
 impl ConfigThread {
-    /// Starts the thread; it calls `give_back` when it has freed much memory, and every `GIVE_BACK_EVERY`: the loops and
-    /// pools let go of memory, and none of them may take the time that the system needs to have it back.
+    /// Starts the thread. It calls `give_back` after it has freed much memory, and every `GIVE_BACK_EVERY`: loops and
+    /// pools free memory, and none of them has the time to return it to the system.
     ///
     /// # Errors
-    /// What starting a thread says.
+    /// Failure to start a thread.
     pub fn start(give_back: fn()) -> io::Result<Self> {
         let (jobs, received) = mpsc::channel();
         available_memory::refresh();
@@ -68,12 +68,13 @@ impl ConfigThread {
         Ok(Self(jobs))
     }
 
-    /// Runs `work` there and waits for its end. If it panics, so does this.
+    /// Runs `work` on the thread and waits for its end. A panic in `work` continues in the caller.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.run_while(work, Duration::MAX, || {})
     }
 
-    /// Does the same, and calls `meanwhile` as often as `every` until `work` has ended.
+    /// Runs `work` as [`run`](Self::run) does, and calls `meanwhile` at every interval `every` until `work` has
+    /// ended.
     pub fn run_while<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -97,31 +98,31 @@ impl ConfigThread {
         }
     }
 
-    /// Makes a generation one that loops can use.
-    pub fn publish<G: Free>(&self, generation: G) -> Live<G> {
-        Live(Some(Arc::new(Published { generation, home: self.clone() })))
+    /// Publishes a generation for use by loops.
+    pub fn publish<G: FreeInSteps>(&self, generation: G) -> GenerationRef<G> {
+        GenerationRef(Some(Arc::new(Published { generation, thread: self.clone() })))
     }
 
-    /// Takes no lock that is held for long, and waits for nothing.
+    /// Sends a job to the thread. Takes no lock that is held for long, and waits for nothing.
     fn send(&self, job: Job) {
         // It cannot fail: the thread ends after the last handle.
         let _ = self.0.send(job);
     }
 }
 
-impl<G: Free> Live<G> {
+impl<G: FreeInSteps> GenerationRef<G> {
     fn published(&self) -> &Published<G> {
         self.0.as_ref().expect("it is there until the drop")
     }
 }
 
-impl<G: Free> Clone for Live<G> {
+impl<G: FreeInSteps> Clone for GenerationRef<G> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<G: Free> std::ops::Deref for Live<G> {
+impl<G: FreeInSteps> std::ops::Deref for GenerationRef<G> {
     type Target = G;
 
     fn deref(&self) -> &G {
@@ -129,21 +130,21 @@ impl<G: Free> std::ops::Deref for Live<G> {
     }
 }
 
-impl<G: Free> Drop for Live<G> {
+impl<G: FreeInSteps> Drop for GenerationRef<G> {
     fn drop(&mut self) {
         // Of several that let go at the same time, exactly one gets it.
-        if let Some(Published { generation, home }) = self.0.take().and_then(Arc::into_inner) {
-            home.send(Box::new(move || generation.free()));
+        if let Some(Published { generation, thread }) = self.0.take().and_then(Arc::into_inner) {
+            thread.send(Box::new(move || generation.free()));
         }
     }
 }
 
-/// Runs `work`, which loads a configuration, on a thread that ends with it: for a process that may not have threads yet, or
-/// that does not keep configurations. If it panics, so does this.
+/// Runs `work`, which loads a configuration, on a thread that ends with it: for a process that may not have threads
+/// yet, or that does not keep configurations. A panic in `work` continues in the caller.
 ///
 /// # Errors
-/// What starting a thread says.
-pub fn alone<T: Send>(give_back: fn(), work: impl FnOnce() -> T + Send) -> io::Result<T> {
+/// Failure to start a thread.
+pub fn run_on_own_thread<T: Send>(give_back: fn(), work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let done = thread::scope(|scope| {
         let begin = || {
             STINT_BEGAN.set(Some(Instant::now()));
@@ -159,9 +160,9 @@ fn named() -> thread::Builder {
     thread::Builder::new().name("config".into()).stack_size(STACK_SIZE)
 }
 
-/// Lets others have the processor if this thread had it for long. For long work that may be done there, between two of its
-/// parts; costs a look at the clock there, and nothing elsewhere.
-pub fn step_back() {
+/// Yields the processor if this thread has had it for long. Called between the parts of long work that may run on the
+/// thread; costs a look at the clock there, and nothing elsewhere.
+pub fn yield_if_due() {
     if let Some(began) = STINT_BEGAN.get()
         && began.elapsed() >= STINT
     {
@@ -194,7 +195,7 @@ mod tests {
     /// Tells on which thread it is dropped.
     struct Witness(Sender<Option<String>>);
 
-    impl Free for Witness {
+    impl FreeInSteps for Witness {
         fn free(self) {}
     }
 
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_freed_on_its_thread_when_the_last_user_lets_go() {
+    fn generation_is_freed_on_its_thread_after_the_last_drop() {
         let (dropped, freed) = mpsc::channel();
         let config = ConfigThread::start(|| {}).unwrap();
         let first = config.publish(Witness(dropped));
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_outlives_its_handle_as_long_as_a_generation_is_used() {
+    fn thread_lives_while_a_generation_is_used() {
         let (dropped, freed) = mpsc::channel();
         let live = ConfigThread::start(|| {}).unwrap().publish(Witness(dropped));
         drop(live);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_done_there_and_its_panics_come_back() {
+    fn work_runs_on_the_thread_and_panics_reach_the_caller() {
         let config = ConfigThread::start(|| {}).unwrap();
         let name = || thread::current().name().map(str::to_owned);
         assert_eq!(config.run(name).as_deref(), Some("config"));

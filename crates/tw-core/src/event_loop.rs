@@ -1,4 +1,4 @@
-//! What one loop has: its generation, its connections, its files and the memory it uses again and again.
+//! State of one event loop: its generation, connections, files and reusable buffers.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,47 +12,47 @@ use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
-use tw_rt::{Inbox, Rest, Socket, TaskGroup, TaskSet};
+use tw_rt::{Inbox, MemoryRelease, Socket, TaskGroup, TaskSet};
 
-use crate::config_thread::Live;
+use crate::config_thread::GenerationRef;
 use crate::generation::{Configuration, Generation, LoopGeneration};
 
 mod accept;
 mod balance;
 mod budget;
 mod buffers;
+mod bulk_queue;
+mod connection_list;
 mod counts;
-mod line;
-mod roll;
-mod room;
+mod idle_eviction;
 mod tally;
 
 use self::accept::Accepting;
 use self::balance::Balance;
-use self::counts::{CONNECTION, KnowsClients};
+use self::counts::{CONNECTION, ClientLookup};
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
 pub use buffers::{Buffers, SCRATCH_SIZE};
-pub use counts::{Birth, Counts, PastStall, Stalls};
-pub use line::{BodySize, BulkPlace};
-pub use roll::Place;
-pub use room::{ConnectionPermit, Connections, ConnectionsExhausted, Expendable, Room};
-pub use tally::{Number, OwnTally, Tally};
+pub use bulk_queue::{BodySize, BulkTurn};
+pub use connection_list::ConnectionSlot;
+pub use counts::{Counts, PastStall, Stalls, StartTime};
+pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
+pub use tally::{LoopCounter, OwnTally, Tally};
 
-/// Panics whose stacks wait to be told.
+/// Largest number of panics whose stacks have not been written yet.
 pub const PANICS_WAITING_MAX: usize = 16;
-/// Stacks whose names are remembered: one fault may happen with every request.
+/// Largest number of remembered stacks: one fault may happen with every request.
 pub const STACKS_KNOWN_MAX: usize = 16;
 
-/// What bounds loops.
+/// Limits of event loops.
 pub const LIMITS: &[Limit] = &[
     Limit::directive(
         "worker_connections",
         "Connections open on one loop, to clients and to upstream servers",
         "idle connections to upstream servers are closed, the oldest first, then connections that wait for a request, or linger; with none, a new client is refused, and a request that needs a connection gets 500",
     ),
-    room::LIMIT,
+    idle_eviction::LIMIT,
     accept::AT_ONCE_LIMIT,
     budget::LIMITS[0],
     budget::LIMITS[1],
@@ -73,38 +73,39 @@ pub const LIMITS: &[Limit] = &[
     counts::LIMIT,
 ];
 
-/// What runs on the loops of a process: its protocols, and what they keep on each loop.
+/// Application that runs on the loops of a process: its protocols and their state on each loop.
 pub trait Application: Sized + 'static {
-    /// A configuration with what the protocols made of it.
+    /// Configuration with the parts that the protocols made of it.
     type Config: Configuration;
     /// A client, from accept to close.
-    type Client: Connected;
+    type Client: ClientInfo;
 
-    /// What the protocols keep on a loop that begins with `generation`.
+    /// Creates the protocols' state of a loop that starts with `generation`.
     fn new(generation: &Generation<Self::Config>) -> Self;
 
     /// Serves a connection until it is closed. Called once for each.
-    fn serve(newcomer: Newcomer, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+    fn serve(connection: AcceptedConnection, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
-    /// What the loop does besides for its generation, as long as that is the one new requests are served by: another
-    /// generation's takes its place at once, and there is none on a loop that is told to leave. Does not end by itself.
-    fn accompany(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+    /// Runs the background tasks of the loop's current generation (health checks, name resolution …). It does not end
+    /// by itself: the loop drops it when requests get another generation, and starts that one's; a loop that is
+    /// draining has none.
+    fn run_background_tasks(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
-    /// Gives back what nobody has used for long enough, a part at a time; when to call it again.
+    /// Frees one part of what has been unused for long enough. Returns the time until the next call.
     fn sweep(&self, generation: &Generation<Self::Config>) -> Duration;
 
-    /// Closes every file that is open only for the next client: at a reload, and when it is asked for.
+    /// Closes every file that is kept open only for later requests: at a reload, and on command.
     fn close_files(&self, generation: &Generation<Self::Config>);
 
     /// Closes the oldest idle connection to an upstream server, if there is one.
-    fn close_idle_upstream(&self) -> Room;
+    fn close_idle_upstream(&self) -> Eviction;
 
-    /// Closes a file that nobody reads, if there is one, for want of a descriptor.
-    fn free_descriptor(&self) -> Room;
+    /// Closes a cached file without readers, if there is one, to free a descriptor.
+    fn free_descriptor(&self) -> Eviction;
 }
 
-/// What a loop asks about a client.
-pub trait Connected {
+/// Facts that a loop needs about a client.
+pub trait ClientInfo {
     /// Number of its connection: `*id` in log lines.
     fn id(&self) -> u64;
 
@@ -112,45 +113,45 @@ pub trait Connected {
     fn address(&self) -> &str;
 }
 
-/// A connection that was just accepted.
-pub struct Newcomer {
+/// Accepted connection, before its task starts.
+pub struct AcceptedConnection {
     /// Its number: `*id` in log lines.
     pub id: u64,
     /// The socket.
     pub socket: Socket,
-    /// Who connected.
+    /// Address of the peer.
     pub peer: Addr,
-    /// The listening address it came by.
+    /// Listening address on which it was accepted.
     pub listen: Rc<Addr>,
 }
 
-/// Orders to a loop.
-pub enum Order<C: Configuration> {
-    /// Begin to accept connections. The first one: until then nobody is served.
-    Begin,
-    /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
-    Generation(Live<Generation<C>>, Vec<ListenSocket>),
-    /// Close every file that is open only for the next client.
+/// Commands to a loop.
+pub enum LoopCommand<C: Configuration> {
+    /// Start to accept connections. The first command: no client is served before it.
+    Start,
+    /// Serve new requests with this configuration, accepting on these sockets instead of the old ones.
+    Generation(GenerationRef<Generation<C>>, Vec<ListenSocket>),
+    /// Close every file that is kept open only for later requests.
     CloseFiles,
-    /// Stop accepting, finish what is going on, then end.
+    /// Stop accepting, finish the requests in progress, then end.
     Quit,
 }
 
-/// One loop's state.
+/// State of one loop.
 pub struct Loop<A: Application> {
     /// Number of the loop.
     pub index: usize,
     /// Counters of the process.
     pub counts: Arc<Counts>,
-    /// What this loop counts.
+    /// Counters of this loop.
     pub tally: OwnTally,
     /// Its connections.
     pub connections: Connections<A::Client>,
-    /// Memory that is used in turn.
+    /// Reusable buffers.
     pub buffers: Buffers,
-    /// What a turn may copy.
+    /// Bytes that one turn may copy.
     pub budget: CopyBudget,
-    /// What the protocols keep.
+    /// State of the protocols.
     pub app: A,
     generation: RefCell<Rc<LoopGeneration<A::Config>>>,
     accepting: Accepting,
@@ -158,8 +159,12 @@ pub struct Loop<A: Application> {
 }
 
 impl<A: Application> Loop<A> {
-    /// A loop on the thread it is made on, which serves nobody yet.
-    pub fn new(index: usize, counts: Arc<Counts>, generation: Live<Generation<A::Config>>) -> Rc<Self> {
+    /// Creates the loop of the current thread. It does not accept yet.
+    pub fn new(
+        index: usize,
+        counts: Arc<Counts>,
+        generation: GenerationRef<Generation<A::Config>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             index,
             tally: counts.tallies.claim(),
@@ -174,17 +179,17 @@ impl<A: Application> Loop<A> {
         })
     }
 
-    /// The configuration new requests are served by.
+    /// Returns the configuration that serves new requests.
     pub fn generation(&self) -> Rc<LoopGeneration<A::Config>> {
         self.generation.borrow().clone()
     }
 
-    /// Begins what is done for the generation, which ends with the value.
-    fn company(self: &Rc<Self>) -> TaskSet<(), ()> {
-        let mut company = TaskSet::default();
+    /// Starts the background tasks of the current generation. Dropping the result ends them.
+    fn start_background_tasks(self: &Rc<Self>) -> TaskSet<(), ()> {
+        let mut background_tasks = TaskSet::default();
         let subject = Subject { kind: "generation", id: self.generation().id };
-        company.spawn((), subject, A::accompany(self.clone()));
-        company
+        background_tasks.spawn((), subject, A::run_background_tasks(self.clone()));
+        background_tasks
     }
 
     /// `worker_connections`
@@ -192,17 +197,17 @@ impl<A: Application> Loop<A> {
         self.generation.borrow().main.worker_connections
     }
 
-    /// Takes a new connection in.
+    /// Starts the task of a new connection.
     fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
-        if let Err(exhausted) = self.ensure_room() {
+        if let Err(exhausted) = self.ensure_connection_available() {
             self.tally.refused.add(1);
             let generation = self.generation();
             tw_log::alert!(generation.error_log, "{exhausted}");
             return;
         }
         let id = self.counts.next_connection();
-        let serving = A::serve(Newcomer { id, socket, peer, listen: listen.clone() }, self.clone());
+        let serving = A::serve(AcceptedConnection { id, socket, peer, listen: listen.clone() }, self.clone());
         let open = Open::new(self.clone());
         self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
@@ -211,24 +216,24 @@ impl<A: Application> Loop<A> {
     }
 }
 
-impl<A: Application> KnowsClients for Loop<A> {
+impl<A: Application> ClientLookup for Loop<A> {
     fn address_of(&self, id: u64) -> Option<Box<str>> {
         self.connections.client(id).map(|client| client.address().into())
     }
 }
 
-/// Counts one more while it lives.
-pub struct OneMore<'c>(&'c Number);
+/// Keeps a level one higher while it lives.
+pub struct LevelGuard<'c>(&'c LoopCounter);
 
-impl<'c> OneMore<'c> {
-    /// One more from now on.
-    pub fn in_level(level: &'c Number) -> Self {
+impl<'c> LevelGuard<'c> {
+    /// Raises `level` by one.
+    pub fn new(level: &'c LoopCounter) -> Self {
         level.add(1);
         Self(level)
     }
 }
 
-impl Drop for OneMore<'_> {
+impl Drop for LevelGuard<'_> {
     fn drop(&mut self) {
         self.0.sub(1);
     }
@@ -250,7 +255,7 @@ impl<A: Application> Drop for Open<A> {
     }
 }
 
-/// A loop that others know of, however its life ends.
+/// Removes the loop from those that its siblings see, however it ends.
 struct Present<A: Application>(Rc<Loop<A>>);
 
 impl<A: Application> Drop for Present<A> {
@@ -260,97 +265,97 @@ impl<A: Application> Drop for Present<A> {
     }
 }
 
-/// The life of a loop: serves `generation` until told otherwise. Dropping it closes every connection.
+/// Runs a loop: serves `generation` until a command replaces it. Dropping the future closes every connection.
 ///
 /// Called on the loop's thread before the loop guard is on; the future does the rest.
 pub fn run<A: Application>(
     index: usize,
     counts: Arc<Counts>,
-    generation: Live<Generation<A::Config>>,
+    generation: GenerationRef<Generation<A::Config>>,
     sockets: Vec<ListenSocket>,
-    orders: Inbox<Order<A::Config>>,
+    commands: Inbox<LoopCommand<A::Config>>,
 ) -> impl Future<Output = ()> {
     Accepting::prepare(&sockets);
-    serve(Loop::<A>::new(index, counts, generation), sockets, orders)
+    serve(Loop::<A>::new(index, counts, generation), sockets, commands)
 }
 
 async fn serve<A: Application>(
     home: Rc<Loop<A>>,
     sockets: Vec<ListenSocket>,
-    mut orders: Inbox<Order<A::Config>>,
+    mut commands: Inbox<LoopCommand<A::Config>>,
 ) {
-    let Some(Order::Begin) = orders.recv().await else { return };
-    let here: Rc<dyn KnowsClients> = home.clone();
-    counts::live_here(Rc::downgrade(&here));
+    let Some(LoopCommand::Start) = commands.recv().await else { return };
+    let here: Rc<dyn ClientLookup> = home.clone();
+    counts::set_current_loop(Rc::downgrade(&here));
     drop(here);
     let _present = Present(home.clone());
     home.tally.generation.set(home.generation().id);
     home.listen(sockets);
     // Who knows of it finds it at work: what accepts has had its turn.
     tw_rt::yield_now().await;
-    home.join_siblings(orders.stats());
+    home.join_siblings(commands.stats());
     let taking_over = Subject { kind: "accept", id: 0 };
     let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
     let sweeper = home.clone();
     let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
-        let mut rest = Rest::default();
+        let mut release = MemoryRelease::default();
         loop {
             let next = sweeper.app.sweep(&sweeper.generation());
-            rest.if_due();
+            release.run_if_due();
             tokio::time::sleep(next).await;
         }
     });
-    let mut company = home.company();
+    let mut background_tasks = home.start_background_tasks();
     loop {
         let has_ended = |cx: &mut Context<'_>| {
             is_over(&mut sweeping, cx)
                 || is_over(&mut taking_over, cx)
-                || company.poll_ended(cx).is_ready()
+                || background_tasks.poll_ended(cx).is_ready()
                 || home.has_stopped_accepting(cx)
         };
-        let Some(order) = next(&mut orders, has_ended).await else { return };
-        match order {
+        let Some(command) = next(&mut commands, has_ended).await else { return };
+        match command {
             // It has.
-            Order::Begin => {}
-            Order::Generation(generation, sockets) => {
+            LoopCommand::Start => {}
+            LoopCommand::Generation(generation, sockets) => {
                 home.tally.generation.set(generation.id);
                 *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
-                company = home.company();
+                background_tasks = home.start_background_tasks();
                 home.app.close_files(&home.generation());
                 home.listen(sockets);
             }
-            Order::CloseFiles => home.app.close_files(&home.generation()),
-            Order::Quit => {
-                drop(company);
+            LoopCommand::CloseFiles => home.app.close_files(&home.generation()),
+            LoopCommand::Quit => {
+                drop(background_tasks);
                 home.connections.tasks.stop();
-                home.listen_no_more().await;
+                home.stop_listening().await;
                 home.leave_siblings();
                 home.clone().take_over_rest().await;
-                drained(&home.connections.tasks, &mut orders).await;
+                drained(&home.connections.tasks, &mut commands).await;
                 return;
             }
         }
     }
 }
 
-/// The next order; `None` when there will be none, or when a task that does not end by itself has panicked. Without it the
-/// loop would seem to serve: it ends, and another one takes its place.
+/// Next command; `None` when there will be none, or when a task that must not end has panicked. The loop then ends
+/// instead of serving nothing, and another one takes its place.
 async fn next<O: Send + 'static>(
-    orders: &mut Inbox<O>,
+    commands: &mut Inbox<O>,
     mut has_ended: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Option<O> {
-    let mut order = pin!(orders.recv());
-    poll_fn(|cx| if has_ended(cx) { Poll::Ready(None) } else { order.as_mut().poll(cx) }).await
+    let mut command = pin!(commands.recv());
+    poll_fn(|cx| if has_ended(cx) { Poll::Ready(None) } else { command.as_mut().poll(cx) }).await
 }
 
 fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
     Pin::new(task).poll(cx).is_ready()
 }
 
-/// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
-async fn drained<O: Send + 'static>(connections: &TaskGroup, orders: &mut Inbox<O>) {
+/// Waits until no connection is left, or the sender of commands is gone: then the loop ends at once.
+async fn drained<O: Send + 'static>(connections: &TaskGroup, commands: &mut Inbox<O>) {
     let mut drained = pin!(connections.drained());
-    let mut abandoned = pin!(async { while orders.recv().await.is_some() {} });
+    let mut abandoned = pin!(async { while commands.recv().await.is_some() {} });
     poll_fn(|cx| match drained.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => abandoned.as_mut().poll(cx),
@@ -364,10 +369,11 @@ mod tests {
     use crate::testing::Bare;
 
     #[test]
-    fn a_loop_without_one_of_its_own_tasks_ends() {
+    fn loop_ends_when_one_of_its_own_tasks_panics() {
         let (tell, told) = std::sync::mpsc::channel();
-        let home =
-            tw_rt::LoopThread::<Order<Bare>>::start(tw_rt::LoopOptions::new(0), |mut orders| async move {
+        let home = tw_rt::LoopThread::<LoopCommand<Bare>>::start(
+            tw_rt::LoopOptions::new(0),
+            |mut commands| async move {
                 let spawn = |panics: bool| {
                     tw_rt::spawn_local(Subject { kind: "test", id: 0 }, async move {
                         assert!(!panics, "expected");
@@ -376,18 +382,19 @@ mod tests {
                 };
                 let mut tasks = [spawn(false), spawn(false)];
                 tell.send(matches!(
-                    next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
-                    Some(Order::Quit)
+                    next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
+                    Some(LoopCommand::Quit)
                 ))
                 .unwrap();
                 let mut tasks = [spawn(false), spawn(true)];
                 tell.send(
-                    next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none(),
+                    next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none(),
                 )
                 .unwrap();
-            })
-            .unwrap();
-        assert!(home.send(Order::Quit).is_ok());
+            },
+        )
+        .unwrap();
+        assert!(home.send(LoopCommand::Quit).is_ok());
         assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)]);
         home.join().unwrap();
     }

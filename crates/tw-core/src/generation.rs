@@ -6,14 +6,14 @@ use std::ops::Deref;
 
 use tw_net::{Addr, ListenOptions};
 
-use crate::config_thread::{Free, Live};
-use crate::kept::Kept;
+use crate::config_thread::{FreeInSteps, GenerationRef};
 use crate::log::{Logs, SharedErrorLog};
-use crate::pools::{Disks, Ring};
+use crate::pools::{Disks, UringUse};
 use crate::process::MainSettings;
 use crate::reach::Reach;
+use crate::shared_objects::SharedObjects;
 
-/// What every loaded configuration has, whatever protocols it is for. Nothing in it is open or running.
+/// Parts of a loaded configuration that do not depend on protocols. Nothing in it is open or running.
 pub struct Config {
     /// Settings of the process.
     pub main: MainSettings,
@@ -23,25 +23,25 @@ pub struct Config {
     pub logs: Logs,
     /// `error_log` of `main`.
     pub error_log: SharedErrorLog,
-    /// Whether some log takes debug lines.
+    /// Possibility of debug lines in some log.
     pub debug_lines: DebugLines,
-    /// Whether files are read by io_uring somewhere.
-    pub ring: Ring,
-    /// What clients make the process open, change and connect to.
+    /// Use of io_uring for reading files.
+    pub ring: UringUse,
+    /// Files and connections that requests need, for the sandbox.
     pub reach: Reach,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
-    /// What modules keep for the process.
-    pub kept: Kept,
+    /// Objects of modules that outlive this configuration.
+    pub shared_objects: SharedObjects,
 }
 
-/// Whether steps are worth a look at the logs.
+/// Possibility of debug lines: tells if each step has to look at the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugLines {
     /// No log takes them.
     Never,
     /// Some log does, or those of some clients.
-    Perhaps,
+    Possible,
 }
 
 /// A listening address.
@@ -50,25 +50,25 @@ pub struct ListenAddress {
     pub address: Addr,
     /// Socket options.
     pub options: ListenOptions,
-    /// Whose socket its connections come by.
-    pub socket: SocketOf,
+    /// Socket that accepts its connections.
+    pub socket: SocketSharing,
 }
 
 /// Sockets of addresses with the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketOf {
-    /// It has a socket, for itself alone.
-    Itself,
-    /// It has a socket, which takes the connections to other addresses, too: `*:80` beside `127.0.0.1:80`.
-    Several,
-    /// It has none: another one's takes its connections.
-    Another,
+pub enum SocketSharing {
+    /// A socket of its own.
+    Own,
+    /// A socket of its own, which also accepts for other addresses: `*:80` beside `127.0.0.1:80`.
+    Shared,
+    /// None: the socket of another address accepts its connections.
+    Other,
 }
 
 /// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
 /// socket serves both.
 pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
-    /// What is open on one port of one family.
+    /// Listening addresses of one port and family.
     #[derive(Default, Clone, Copy)]
     struct Port {
         count: usize,
@@ -85,9 +85,9 @@ pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
         let Some(own) = listen.address.inet() else { continue };
         let port = ports.get(&key(own)).copied().unwrap_or_default();
         listen.socket = match own.ip().is_unspecified() {
-            true if port.count > 1 => SocketOf::Several,
-            false if port.on_every_address => SocketOf::Another,
-            _ => SocketOf::Itself,
+            true if port.count > 1 => SocketSharing::Shared,
+            false if port.on_every_address => SocketSharing::Other,
+            _ => SocketSharing::Own,
         };
     }
 }
@@ -102,7 +102,7 @@ pub trait Configuration: Deref<Target = Config> + Send + Sync + Sized + 'static 
 pub struct Generation<C> {
     /// Number of this generation, from 1.
     pub id: u64,
-    /// What was loaded.
+    /// Loaded configuration.
     pub config: C,
     /// Thread pools.
     pub disks: Disks,
@@ -116,14 +116,14 @@ impl<C> Deref for Generation<C> {
     }
 }
 
-impl<C: Configuration> Free for Generation<C> {
+impl<C: Configuration> FreeInSteps for Generation<C> {
     fn free(self) {
         self.config.free();
     }
 }
 
 /// A generation as one loop holds it: counting references costs no atomic operation.
-pub struct LoopGeneration<C: Configuration>(pub Live<Generation<C>>);
+pub struct LoopGeneration<C: Configuration>(pub GenerationRef<Generation<C>>);
 
 impl<C: Configuration> Deref for LoopGeneration<C> {
     type Target = Generation<C>;

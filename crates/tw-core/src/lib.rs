@@ -3,21 +3,21 @@
 //! Nothing here knows a protocol. What decides about clients is written against a [`Session`](session::Session); what serves
 //! them on the loops is an [`Application`](event_loop::Application).
 
+pub mod access_check;
 pub mod config_thread;
 pub mod event_loop;
 pub mod generation;
-pub mod judge;
-pub mod kept;
+pub mod host_names;
 pub mod load;
 pub mod log;
 pub mod metrics;
 pub mod module;
-pub mod names;
 pub mod pools;
 pub mod process;
 pub mod reach;
 pub mod regex;
 pub mod session;
+pub mod shared_objects;
 #[cfg(test)]
 mod testing;
 pub mod vars;

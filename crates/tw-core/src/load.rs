@@ -4,12 +4,12 @@
 //! tree ─ walk ─→ settings as written, per block ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config
 //! ```
 //! Nothing is opened, created or started here: `-t` runs exactly this. The block of a protocol reads and resolves itself
-//! ([`Blocks`]); the [`Loader`] has the rest.
+//! ([`ProtocolBlocks`]); the [`Loader`] has the rest.
 
-mod known;
+mod config_builder;
+mod known_directives;
 mod loader;
 mod mistakes;
-mod process;
 mod table;
 
 use std::ffi::CString;
@@ -20,39 +20,39 @@ use std::sync::Arc;
 use tw_conf::{ConfError, ConfFiles, Diagnostics, Span, Word};
 use tw_log::{Batch, Target};
 
-use crate::kept::Kept;
-use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
+use crate::log::{BatchConflict, LogTarget, Logs, SharedErrorLog, SinkRef};
 use crate::module::Protocol;
 use crate::pools::PoolSettings;
 use crate::regex::{Caseless, Regex, Regexes};
+use crate::shared_objects::SharedObjects;
 use crate::vars::{SlotKind, Template, VarTable};
 
-pub use known::block;
-pub use loader::{Blocks, Loader, TakenIf, load, structure};
+pub use config_builder::{ConfigBuilder, ProtocolParts};
+pub use known_directives::block;
+pub use loader::{IfBlock, Loader, ProtocolBlocks, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
-pub use process::{Made, Process};
-pub use table::{Raws, Record, Table};
+pub use table::{RawSettings, Record, Table};
 
-/// Where relative names of a configuration begin.
+/// Directories and names that relative names of a configuration depend on.
 #[derive(Debug, Clone)]
 pub struct Prefixes {
     /// `-p`: logs, roots, temporary files.
     pub prefix: Vec<u8>,
     /// Directory of the main configuration file.
     pub conf: Vec<u8>,
-    /// Where errors go if the configuration does not say: a file, or `stderr`.
+    /// Target of errors if the configuration names none: a file, or `stderr`.
     pub error_log: Vec<u8>,
     /// Name of this host, for `$hostname`.
     pub hostname: Vec<u8>,
 }
 
-/// What the blocks of all protocols share while they are resolved.
-pub struct Shared<'a> {
+/// Parts of loading that the blocks of all protocols share while they are resolved.
+pub struct ResolveContext<'a> {
     /// Name of this host.
     pub hostname: &'a [u8],
-    /// Where relative names begin.
+    /// Directory for relative names (`-p`).
     pub prefix: &'a [u8],
-    /// Where those of files that belong to the configuration begin.
+    /// Directory for relative names of files that belong to the configuration.
     pub conf_prefix: &'a [u8],
     /// The files of the configuration.
     pub files: &'a dyn ConfFiles,
@@ -62,17 +62,17 @@ pub struct Shared<'a> {
     pub main_error_log: SharedErrorLog,
     /// All logs.
     pub logs: &'a mut Logs,
-    /// Where warnings go.
+    /// Receiver of warnings.
     pub diagnostics: &'a mut Diagnostics,
     /// All regular expressions.
     pub regexes: &'a mut Regexes,
-    /// What modules keep from here on.
-    pub kept: &'a mut Kept,
-    /// What modules kept from the configuration before.
-    pub previous: &'a Kept,
+    /// Shared objects of the new configuration.
+    pub shared_objects: &'a mut SharedObjects,
+    /// Shared objects of the configuration before.
+    pub previous: &'a SharedObjects,
 }
 
-/// What modules may use while their settings are resolved.
+/// Context in which modules resolve their settings.
 pub struct Resolve<'a, P: Protocol> {
     /// All variables.
     pub vars: &'a mut VarTable<P::Session>,
@@ -82,12 +82,12 @@ pub struct Resolve<'a, P: Protocol> {
     pub block: P::Block,
     /// Mistakes that do not end loading.
     pub mistakes: Mistakes,
-    shared: Shared<'a>,
+    shared: ResolveContext<'a>,
 }
 
 impl<'a, P: Protocol> Resolve<'a, P> {
     /// Begins with `block`.
-    pub fn new(vars: &'a mut VarTable<P::Session>, shared: Shared<'a>, block: P::Block) -> Self {
+    pub fn new(vars: &'a mut VarTable<P::Session>, shared: ResolveContext<'a>, block: P::Block) -> Self {
         Self { vars, hostname: shared.hostname, block, mistakes: Mistakes::default(), shared }
     }
 }
@@ -112,18 +112,18 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.regexes.compile(pattern, caseless)
     }
 
-    /// What a module keeps under `name` for the whole process: it outlives the configuration, and the next one gets the
-    /// same object if it `fits` (same size, same key). One type has its own names.
+    /// Shared object of a module under `name`. It outlives the configuration: the next one gets the same object if it
+    /// `fits` (same size, same key). Each type has its own names.
     pub fn keep<T: Send + Sync + 'static>(
         &mut self,
         name: &[u8],
         fits: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        self.shared.kept.keep(self.shared.previous, name, fits, make)
+        self.shared.shared_objects.keep(self.shared.previous, name, fits, make)
     }
 
-    /// What the configuration before keeps under `name`, and this one may go on from.
+    /// Shared object under `name` in the configuration before, to continue from.
     pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
         self.shared.previous.find(name)
     }
@@ -153,11 +153,11 @@ impl<P: Protocol> Resolve<'_, P> {
         CString::new(self.full_path(name)).unwrap_or_default()
     }
 
-    /// The bytes of a file that belongs to the configuration, such as a certificate: who loads the configuration for somebody
-    /// else reads it for both. Its name is relative to the main configuration file.
+    /// Reads a file that belongs to the configuration, such as a certificate. The master reads it also for the worker process.
+    /// Its name is relative to the main configuration file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn read_file(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         self.shared.files.read(&self.conf_path(name))
     }
@@ -182,14 +182,14 @@ impl<P: Protocol> Resolve<'_, P> {
         self.sink_of(&Target::File(path.to_owned()))
     }
 
-    /// The same for what is not one file.
+    /// Sink of any target, see [`sink`](Self::sink).
     pub fn sink_of(&mut self, target: &Target) -> SinkRef {
         self.shared.logs.sink(target)
     }
 
-    /// The same, written in batches. The error: the file was named before with another buffer.
-    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
-        self.shared.logs.batched(path, batch)
+    /// Sink of a log file that is written in batches. Fails if the file was named before with another buffer.
+    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, BatchConflict> {
+        self.shared.logs.batched_sink(path, batch)
     }
 
     /// The index of a thread pool.

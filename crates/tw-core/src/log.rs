@@ -1,6 +1,6 @@
 //! Logs as the configuration names them: bound at load, opened only when the configuration goes live.
 
-mod over;
+mod session_log;
 mod syslog;
 
 use std::path::Path;
@@ -12,17 +12,17 @@ use tw_log::{
     RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
 };
 
-pub use over::{Logged, Recorded, Recorder};
+pub use session_log::{LogPlan, LoggedSession, SessionLogger};
 pub use syslog::Syslog;
 
 /// One `error_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTarget {
-    /// Where lines go.
+    /// Target of the lines.
     pub target: Target,
     /// Lines at this level and worse are written.
     pub level: Level,
-    /// What stands before each message, if they go to a syslog server.
+    /// Header of each message, if the target is a syslog server.
     pub syslog: Option<SyslogHead>,
 }
 
@@ -58,7 +58,7 @@ impl LogTarget {
         Self { target, level, syslog: None }
     }
 
-    /// Whether it is a file or standard error, as opposed to what may lose everything.
+    /// Returns true for a file or standard error, as opposed to targets that may lose all lines.
     pub fn is_stream(&self) -> bool {
         matches!(self.target, Target::Stderr | Target::File(_))
     }
@@ -105,7 +105,7 @@ pub const OPENER: Opener = Opener(|path, links| {
     };
     tw_disk::open_log(path, links).map_err(|errno| NotOpened {
         errno: errno.into(),
-        addition: tw_disk::denial(tw_disk::Op::Create, errno, path),
+        addition: tw_disk::sandbox_denial(tw_disk::Op::Create, errno, path),
     })
 });
 
@@ -122,10 +122,10 @@ struct Pending {
 
 /// A file was named before with another buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OtherBatch;
+pub struct BatchConflict;
 
 impl SinkRef {
-    /// What it writes to.
+    /// Target of the sink.
     pub fn target(&self) -> &Target {
         &self.0.target
     }
@@ -183,10 +183,10 @@ impl Logs {
         sink
     }
 
-    /// The sink for a path whose lines are written in batches, whoever else names it.
-    pub fn batched(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
+    /// Returns the sink for a path whose lines are written in batches, shared by all logs that name it.
+    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, BatchConflict> {
         let sink = self.sink(&Target::File(path.to_owned()));
-        if *sink.0.batch.get_or_init(|| batch) == batch { Ok(sink) } else { Err(OtherBatch) }
+        if *sink.0.batch.get_or_init(|| batch) == batch { Ok(sink) } else { Err(BatchConflict) }
     }
 
     /// An error log with these targets.
@@ -197,7 +197,7 @@ impl Logs {
         log
     }
 
-    /// Whether some error log takes debug lines.
+    /// Returns true if some error log takes debug lines.
     pub fn has_debug(&self) -> bool {
         let targets = self.error_logs.iter().flat_map(|log| &log.0.targets);
         targets.into_iter().any(|(_, target)| target.level == Level::Debug)
@@ -208,7 +208,7 @@ impl Logs {
         self.sinks.iter().filter_map(SinkRef::sink)
     }
 
-    /// What all logs write to, each once.
+    /// Targets of all logs, each once.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.sinks.iter().map(|sink| &sink.0.target)
     }

@@ -5,21 +5,21 @@
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-//! use tw_core::metrics::{Kind, Metric};
+//! use tw_core::metrics::{MetricKind, Metric};
 //!
-//! /// What the module keeps for the process (`Resolve::keep`).
+//! /// Shared object of the module (`Resolve::keep`).
 //! struct Zone {
 //!     delayed: AtomicU64,
 //! }
 //!
 //! const METRICS: &[Metric] = &[Metric {
 //!     name: "limit_req_delayed_total",
-//!     kind: Kind::Counter,
+//!     kind: MetricKind::Counter,
 //!     labels: &["zone"],
 //!     doc: "Requests that limit_req delayed.",
 //!     // One sample per zone of the configuration.
 //!     read: |scrape, out| {
-//!         for (name, zone) in scrape.config().kept.of_type::<Zone>() {
+//!         for (name, zone) in scrape.config().shared_objects.of_type::<Zone>() {
 //!             out.value(&[&String::from_utf8_lossy(name)], zone.delayed.load(Relaxed));
 //!         }
 //!     },
@@ -31,9 +31,9 @@ mod disk;
 mod history;
 mod logs;
 mod loops;
-mod pieces;
 mod process;
 mod text;
+mod writer;
 
 use std::borrow::Borrow;
 use std::cell::OnceCell;
@@ -50,14 +50,14 @@ use crate::pools::Disks;
 
 pub use history::{History, KEPT_EVERY};
 pub use loops::each_loop;
-pub use pieces::{Pieces, Progress};
 pub use text::{CONTENT_TYPE, json_string};
+pub use writer::{MetricsWriter, WriteProgress};
 
 /// Begins the name of every metric.
 pub const PREFIX: &str = "tailwater_";
 
 /// Limits of what is written and kept.
-pub const LIMITS: &[Limit] = &[pieces::LIMIT, history::LIMITS[0], history::LIMITS[1]];
+pub const LIMITS: &[Limit] = &[writer::LIMIT, history::LIMITS[0], history::LIMITS[1]];
 
 /// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
 pub static CORE: [(&str, &[Metric]); 5] = [
@@ -77,19 +77,19 @@ pub fn core() -> impl Iterator<Item = &'static Metric> {
 pub struct Metric {
     /// Its name without [`PREFIX`]; a counter's ends in `_total`, a time's in `_seconds`.
     pub name: &'static str,
-    /// How samples of different times relate.
-    pub kind: Kind,
+    /// Kind of the metric.
+    pub kind: MetricKind,
     /// Names of the labels every sample has.
     pub labels: &'static [&'static str],
-    /// What it tells, in one sentence.
+    /// Description, one sentence.
     pub doc: &'static str,
     /// Writes the samples. Runs on a loop: it copies numbers and never waits.
     pub read: fn(&Scrape<'_>, &mut Samples<'_>),
 }
 
-/// What kind of numbers a metric has.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -98,7 +98,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// Its name in Prometheus text.
     pub const fn word(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ pub const BOUNDS_NS: [u64; 17] = [
     30_000_000_000,
 ];
 
-/// How metrics are written.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text, version 0.0.4.
@@ -170,7 +170,7 @@ impl<'a> Scrape<'a> {
         }
     }
 
-    /// What loops count for the process.
+    /// Counters of the process.
     pub fn counts(&self) -> &'a Counts {
         self.counts
     }
@@ -180,9 +180,9 @@ impl<'a> Scrape<'a> {
         self.config
     }
 
-    /// What modules keep of one type for the process, in the order of the names.
-    pub fn kept<T: Send + Sync + 'static>(&self) -> impl Iterator<Item = &'a T> {
-        self.config.kept.of_type::<T>().into_iter().map(|(_, object)| object)
+    /// Shared objects of one type, in the order of their names.
+    pub fn shared_objects<T: Send + Sync + 'static>(&self) -> impl Iterator<Item = &'a T> {
+        self.config.shared_objects.of_type::<T>().into_iter().map(|(_, object)| object)
     }
 
     /// Every thread pool.
@@ -196,10 +196,10 @@ impl<'a> Scrape<'a> {
     }
 
     /// Appends `metrics` to `out`: lines, or the members of a JSON object without its braces.
-    /// For a few: of many a loop writes [`Pieces`].
+    /// For a few: of many a loop writes [`MetricsWriter`].
     pub fn write<'m>(&self, format: Format, metrics: impl IntoIterator<Item = &'m Metric>, out: &mut String) {
-        let mut pieces = Pieces::new(format, metrics.into_iter());
-        while pieces.write(self, out) == Progress::More {}
+        let mut pieces = MetricsWriter::new(format, metrics.into_iter());
+        while pieces.write(self, out) == WriteProgress::More {}
     }
 }
 
@@ -278,7 +278,12 @@ mod tests {
         let mut seen = HashSet::new();
         for metric in core() {
             assert!(seen.insert(metric.name), "{} stands twice", metric.name);
-            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            assert_eq!(
+                metric.name.ends_with("_total"),
+                metric.kind == MetricKind::Counter,
+                "{}",
+                metric.name
+            );
             assert!(metric.doc.ends_with('.'), "{}", metric.name);
             let is_plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
             assert!(is_plain(metric.name) && metric.labels.iter().all(|label| is_plain(label)));

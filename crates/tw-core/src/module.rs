@@ -29,11 +29,11 @@ pub trait Protocol: Sized + 'static {
     const CONTEXTS: Contexts;
     /// A client being served.
     type Session: Session;
-    /// What a block is compiled to; modules add handlers to it.
+    /// Compiled form of a block; modules add handlers to it.
     type Plan;
     /// The protocol's own settings at a block.
     type Core;
-    /// Where in the configuration the block stands that is being resolved.
+    /// Position in the configuration of the block that is being resolved.
     type Block;
 }
 
@@ -60,8 +60,8 @@ pub trait Settings<P: Protocol>: Sized + Send + Sync + 'static {
     /// After this no setting is unset.
     fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError>;
 
-    /// Whether a block in this one, in which nothing of the module is written, would resolve to the same. It then shares
-    /// these settings: a large configuration has many such blocks.
+    /// Returns true if a nested block without directives of this module would resolve to the same settings. It then
+    /// shares these: a large configuration has many such blocks.
     fn are_shared(&self) -> bool {
         false
     }
@@ -118,7 +118,7 @@ impl<P: Protocol> Module<P> {
         self.erased.set(index, raw, node, cx)
     }
 
-    /// Whether it has something to do with `if` blocks.
+    /// Returns true if the module takes part in `if` blocks.
     pub fn takes_ifs(&self) -> bool {
         self.erased.takes_ifs()
     }
@@ -179,7 +179,7 @@ struct Of<S>(PhantomData<fn() -> S>);
 /// Why a downcast in this file cannot fail.
 const SAME_TYPE: &str = "a scope keeps the settings of one module at that module's index";
 
-/// What is written so far.
+/// Settings as written so far.
 fn written<P: Protocol, S: Settings<P>>(raw: &mut Raw) -> &mut S::Raw {
     raw.get_or_insert_with(|| Box::new(S::Raw::default())).downcast_mut().expect(SAME_TYPE)
 }

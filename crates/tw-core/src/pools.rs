@@ -14,14 +14,14 @@ pub struct PoolSettings {
     pub name: Box<str>,
     /// Threads, queue, and what one device gets of them.
     pub size: PoolSize,
-    /// Where it is written; `None` for the pool that exists without being named.
+    /// Position in the configuration; `None` for the pool that exists without being named.
     pub span: Option<tw_conf::Span>,
 }
 
 /// Index of the pool `default`.
 pub const DEFAULT: usize = 0;
 
-/// What bounds pools.
+/// Limits of pools.
 pub const LIMITS: &[Limit] = &[
     Limit::parameter("thread_pool", "threads=", "32", "Jobs at work in one pool", "further jobs wait"),
     Limit::parameter(
@@ -99,9 +99,9 @@ impl PoolSettings {
     }
 }
 
-/// How work that may wait is done (`aio`).
+/// Way of doing file operations that would wait for the disk (`aio`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum DiskMode {
     /// The loop itself waits.
     Off,
     /// A thread of a pool does.
@@ -110,9 +110,9 @@ pub enum Mode {
     Uring,
 }
 
-/// Whether files are read by io_uring somewhere (`aio on`).
+/// Use of io_uring for reading files (`aio on`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Ring {
+pub enum UringUse {
     /// Nowhere: none is started.
     #[default]
     Unused,
@@ -128,35 +128,35 @@ pub struct Disks {
 
 impl Disks {
     /// Handles for the pools, in the order of the configuration.
-    pub fn new(pools: impl IntoIterator<Item = Pool>, ring: Ring) -> Self {
+    pub fn new(pools: impl IntoIterator<Item = Pool>, ring: UringUse) -> Self {
         let mut disks = Self { pools: Vec::new(), names: HashMap::new() };
         for pool in pools {
             let index = disks.pools.len();
             disks.names.insert(pool.name().into(), index);
             let disk = |aio| Disk::new(pool.clone(), aio);
-            let ring = if ring == Ring::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
+            let ring = if ring == UringUse::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
             disks.pools.push([disk(Aio::Off), disk(Aio::Threads), disk(ring)]);
         }
         disks
     }
 
     /// The index of the pool of this name.
-    pub fn named(&self, name: &[u8]) -> Option<usize> {
+    pub fn pool_index(&self, name: &[u8]) -> Option<usize> {
         self.names.get(std::str::from_utf8(name).ok()?).copied()
     }
 
     /// A pool, used in this way.
-    pub fn get(&self, pool: usize, mode: Mode) -> Option<&Disk> {
+    pub fn get(&self, pool: usize, mode: DiskMode) -> Option<&Disk> {
         self.pools.get(pool)?.get(mode as usize)
     }
 
     /// The disk of the pool `default` with threads, for work that belongs to no location.
     pub fn default_disk(&self) -> &Disk {
-        &self.pools[DEFAULT][Mode::Threads as usize]
+        &self.pools[DEFAULT][DiskMode::Threads as usize]
     }
 
     /// Every pool once.
     pub fn pools(&self) -> impl Iterator<Item = &Disk> {
-        self.pools.iter().map(|modes| &modes[Mode::Threads as usize])
+        self.pools.iter().map(|modes| &modes[DiskMode::Threads as usize])
     }
 }

@@ -20,7 +20,7 @@ use crate::pools::PoolSettings;
 /// `pid` unless the configuration has one, relative to the prefix.
 pub const DEFAULT_PID: &str = "logs/nginx.pid";
 
-/// What is used for the whole process.
+/// Settings of the whole process.
 #[derive(Debug, Clone)]
 pub struct MainSettings {
     /// `worker_processes`: number of loops, counted when the configuration is loaded.
@@ -97,7 +97,7 @@ pub enum LoopGuard {
     Enforce,
 }
 
-/// `sandbox`: what the process gives up before it serves anybody.
+/// `sandbox`: rights that the process gives up before it serves clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
     /// Nothing but what `user` says.
@@ -136,13 +136,13 @@ impl MemoryLock {
 pub struct LoopWatchdog {
     /// A loop that has not turned for so long hangs.
     pub after: Duration,
-    /// What is done then.
-    pub then: WhenHanging,
+    /// Reaction to a loop that hangs.
+    pub then: HangAction,
 }
 
-/// What is done about a loop that hangs.
+/// Reaction to a loop that hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenHanging {
+pub enum HangAction {
     /// The error log gets the stacks of all threads.
     Report,
     /// And then the process ends, to be started again.
@@ -150,19 +150,19 @@ pub enum WhenHanging {
 }
 
 impl LoopWatchdog {
-    /// What holds when nothing is said.
-    pub const DEFAULT: Self = Self { after: Duration::from_secs(10), then: WhenHanging::Report };
+    /// Default of the directive.
+    pub const DEFAULT: Self = Self { after: Duration::from_secs(10), then: HangAction::Report };
 
     /// Reads `time | off [restart]`.
     fn parse(node: &Node) -> Result<Option<Self>, ConfError> {
         let then = match node.args.get(1) {
-            None => WhenHanging::Report,
-            Some(word) if word.is("restart") => WhenHanging::Restart,
+            None => HangAction::Report,
+            Some(word) if word.is("restart") => HangAction::Restart,
             Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\"")).at(word.span)),
         };
         let word = node.arg(0)?;
         match word.is("off") {
-            true if then == WhenHanging::Restart => {
+            true if then == HangAction::Restart => {
                 Err(node.fail("\"restart\" needs a time after which an event loop hangs"))
             }
             true => Ok(None),
@@ -186,7 +186,7 @@ pub enum ConnectionBalance {
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
 
-/// What bounds the process.
+/// Limits of the process.
 pub const LIMITS: &[Limit] = &[
     Limit::count(
         "WORKERS_MAX",
@@ -208,7 +208,7 @@ pub const LIMITS: &[Limit] = &[
 
 /// Settings of the process as written.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawMainSettings {
     worker_processes: Setting<Workers>,
     worker_connections: Setting<u64>,
     worker_cpu_affinity: Setting<Vec<Word>>,
@@ -238,7 +238,7 @@ pub struct Raw {
 }
 
 /// The records of `main` and `events`.
-pub const DIRECTIVES: &[Directive<Raw>] = &[
+pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
     record::new("worker_processes", "number | auto", MAIN, Args::exact(1))
     .default("1")
     .doc("Number of event loops. All run as threads of one process.").set(|raw, node, _| {
@@ -397,7 +397,11 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     warned_of("debug_points", "abort | stop", "There are no such points here."),
 ];
 
-const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32) -> Directive<Raw> {
+const fn without_effect(
+    name: &'static str,
+    syntax: &'static str,
+    contexts: u32,
+) -> Directive<RawMainSettings> {
     record::new(name, syntax, contexts, Args::exact(1))
         .doc("Accepted and without effect: nothing here works that way.")
         .set(|raw, node, _| raw.without_effect.set_once(node))
@@ -405,7 +409,11 @@ const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32)
 
 // DIFF(nginx): what asks for a part of OpenSSL or nginx that is not here is no reason not to start.
 /// A directive that is accepted with a warning; `reason` says why it has no effect.
-const fn warned_of(name: &'static str, syntax: &'static str, reason: &'static str) -> Directive<Raw> {
+const fn warned_of(
+    name: &'static str,
+    syntax: &'static str,
+    reason: &'static str,
+) -> Directive<RawMainSettings> {
     record::new(name, syntax, MAIN, Args::exact(1)).doc(reason).set(|raw, node, cx| {
         let is_flag = node.name.is("ssl_object_cache_inheritable");
         if is_flag {
@@ -430,7 +438,7 @@ fn time_zone(env: &[(Box<str>, Option<Box<str>>)]) -> Option<Box<str>> {
 
 impl MainSettings {
     /// Turns what was written into what is used. `error_log` is where errors go if nothing was written.
-    pub fn resolve(raw: Raw, error_log: &[u8], cx: &Cx<'_>) -> Result<Self, ConfError> {
+    pub fn resolve(raw: RawMainSettings, error_log: &[u8], cx: &Cx<'_>) -> Result<Self, ConfError> {
         let mut pools = raw.thread_pool.take().unwrap_or_default();
         match pools.iter().position(|pool| &*pool.name == "default") {
             Some(at) => pools.swap(0, at),

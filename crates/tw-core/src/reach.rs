@@ -1,7 +1,7 @@
-//! What clients make the process open, change and connect to: the raw material of its sandbox.
+//! Files and connections that requests make the process open: the input of its sandbox.
 //!
-//! Modules say it in `Settings::reach`, one call for each place. Nothing is looked up
-//! here: a place is a path as it is written. Of a path with variables the directory before the first one counts.
+//! Modules declare them in `Settings::reach`, one call for each path. Nothing is looked up here: a path is kept as
+//! written. Of a path with variables the directory before the first variable counts.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use tw_conf::{ConfError, Diagnostics, Span};
 use crate::process::Sandbox;
 use crate::vars::Template;
 
-/// Places that clients reach, each once.
+/// Paths and connections that requests need, each once.
 #[derive(Debug, Default)]
 pub struct Reach {
-    places: Vec<Place>,
+    places: Vec<PathAccess>,
     known: HashSet<(Access, Box<[u8]>)>,
     /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
@@ -21,7 +21,7 @@ pub struct Reach {
     binds: Option<BindsTo>,
 }
 
-/// Where connections to other servers come from that the configuration says.
+/// Local addresses of connections to other servers, if the configuration names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BindsTo {
     /// Addresses of this machine.
@@ -30,16 +30,16 @@ pub enum BindsTo {
     Any,
 }
 
-/// A directory, and what is done below it. A file stands for itself.
+/// Directory with the access that is needed below it, or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PathAccess {
     /// The path, relative to nothing.
     pub path: Box<[u8]>,
-    /// What is done.
+    /// Access that is needed.
     pub access: Access,
 }
 
-/// What is done below a directory.
+/// Kind of access below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Files are read, and directories listed.
@@ -87,27 +87,27 @@ impl Reach {
         self.binds = self.binds.max(Some(to));
     }
 
-    /// The places, in the order they were said.
-    pub fn places(&self) -> &[Place] {
+    /// Paths in the order of declaration.
+    pub fn places(&self) -> &[PathAccess] {
         &self.places
     }
 
-    /// Whether connections to other servers are opened.
+    /// Returns true if connections to other servers are opened.
     pub fn does_connect(&self) -> bool {
         self.connects
     }
 
-    /// Where such connections come from that the configuration says; `None` if it says nothing.
+    /// Local addresses of such connections; `None` if the configuration names none.
     pub fn does_bind(&self) -> Option<BindsTo> {
         self.binds
     }
 
-    /// Whether some path that is changed or written to may lead anywhere.
+    /// Returns true if some path that is written to may lead anywhere.
     pub fn changes_anything(&self) -> bool {
         self.unknown.iter().any(|(access, _)| *access != Access::Read)
     }
 
-    /// Refuses what `sandbox` cannot confine, or warns of it.
+    /// Refuses access that `sandbox` cannot confine, or warns of it.
     pub fn check(&self, sandbox: Sandbox, diagnostics: &mut Diagnostics) -> Result<(), ConfError> {
         let at = |error: ConfError, span: &Option<Span>| match span {
             Some(span) => error.at(*span),
@@ -160,7 +160,7 @@ impl Reach {
             return;
         }
         if self.known.insert((access, path.into())) {
-            self.places.push(Place { path: path.into(), access });
+            self.places.push(PathAccess { path: path.into(), access });
         }
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     use crate::vars::VarTable;
 
     #[test]
-    fn variables_end_what_is_known() {
+    fn variables_end_the_known_path() {
         let shown = |text: &str, say: fn(&mut Reach, &Template<Plain>, Option<Span>)| {
             let mut reach = Reach::default();
             let path = Template::compile(text.as_bytes(), None, &mut VarTable::default()).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_known_is_refused_or_said() {
+    fn unknown_paths_are_refused_or_reported() {
         let checked = |access, sandbox| {
             let mut reach = Reach::default();
             reach.add_directory(access, b"", None);

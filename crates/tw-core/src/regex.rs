@@ -15,7 +15,7 @@ use tw_base::Limit;
 /// Steps a backtracking match may take before it is given up (about 10 ms of one core).
 pub const BACKTRACK_LIMIT: usize = 500_000;
 
-/// What bounds a match.
+/// Limits of a match.
 pub const LIMITS: &[Limit] = &[Limit::count(
     "BACKTRACK_LIMIT",
     BACKTRACK_LIMIT as u64,
@@ -45,7 +45,7 @@ enum End {
     Exact(Box<fancy_regex::Regex>),
 }
 
-/// How long a match may take.
+/// Cost of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effort {
     /// Linear in the length of the subject.
@@ -67,16 +67,16 @@ impl Effort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacktrackLimit;
 
-/// Whether a pattern matched.
+/// Result of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// It matched, and the captures are set.
+    /// The pattern matched, and the captures are set.
     Yes,
-    /// It did not; earlier captures are kept.
+    /// The pattern did not match; earlier captures are kept.
     No,
 }
 
-/// What the last successful match captured: `$0` to `$9` and names.
+/// Captures of the last successful match: `$0` to `$9` and names.
 #[derive(Debug, Default, Clone)]
 pub struct Captures {
     subject: Vec<u8>,
@@ -133,7 +133,7 @@ impl Regex {
         &self.pattern
     }
 
-    /// How many groups it has.
+    /// Number of its groups.
     pub fn group_count(&self) -> usize {
         self.inner.capture_names().count().saturating_sub(1)
     }
@@ -143,7 +143,7 @@ impl Regex {
         &self.names
     }
 
-    /// Whether the pattern matches anywhere in `subject`. Linear in its length, or bounded by [`BACKTRACK_LIMIT`].
+    /// Matches the pattern anywhere in `subject`. Linear in its length, or bounded by [`BACKTRACK_LIMIT`].
     pub fn is_match(&self, subject: &[u8]) -> Result<Match, BacktrackLimit> {
         let is_match =
             |regex: &fancy_regex::Regex, subject: &[u8]| Ok(regex.is_match(subject)?.then_some(()));
@@ -209,7 +209,7 @@ impl Regexes {
     }
 }
 
-/// Whether letter case matters (`~` or `~*`).
+/// Case sensitivity (`~` or `~*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Caseless {
     /// `~*`

@@ -1,7 +1,7 @@
-//! What decisions about a client ask, whatever protocol it speaks: the client's address, text with variables, a log.
+//! Interface of a session to protocol-independent modules: the client's address, text with variables, a log.
 //!
-//! `map`, `geo`, limits and access rules decide by this trait alone. A protocol says what is its own, and has the values of
-//! variables and regular expressions for nothing.
+//! `map`, `geo`, limits and access rules are written against this trait alone. A protocol implements the required
+//! methods, and gets variables and regular expressions for free.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,38 +16,38 @@ use crate::vars::{Bindings, Computed, Slots, Value, bindings};
 
 /// A client being served.
 pub trait Session: Sized + 'static {
-    /// Whether proxies can say in it whom they speak for, as in `X-Forwarded-For`.
+    /// True if proxies can name in it the client that they speak for, as in `X-Forwarded-For`.
     const TELLS_FORWARDED: bool = false;
 
     /// The client's address, as trusted proxies tell it.
     fn client_addr(&self) -> &Addr;
 
-    /// What proxies say whom they speak for, each line a list of addresses; the nearest proxy last.
+    /// Addresses that proxies name as their clients, each line a list; the nearest proxy last.
     fn forwarded(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         iter::empty()
     }
 
-    /// Writes a line into the error log, with who asked for what.
+    /// Writes a line into the error log, with the client and the request.
     fn log(&self, level: Level, message: fmt::Arguments<'_>);
 
     /// The slots of the configuration it is served by.
     fn slots(&self) -> &Slots<Self>;
 
-    /// What its variables are bound to.
+    /// Values of its variables.
     fn bindings(&self) -> &Bindings;
 
-    /// Room for a short text: taken, and put back before the session is left.
+    /// Buffer for a short text: taken, and put back before the session is left.
     fn scratch(&self) -> &Cell<Vec<u8>>;
 
-    /// Holds a value until the session is over, in the place of one of its type.
+    /// Holds a value until the session is over. It replaces the value of the same type.
     fn hold<T: 'static>(&mut self, value: Rc<T>);
 
-    /// How a slot is computed where the session is now, if there is a way of its own.
-    fn computed_here(&self, _slot: u16) -> Option<&Computed<Self>> {
+    /// Block-specific computation of a slot at the current position of the session, if there is one.
+    fn block_computation(&self, _slot: u16) -> Option<&Computed<Self>> {
         None
     }
 
-    /// Whether a variable that is used before `set` has given it a value is worth a warning.
+    /// Returns true if the use of a variable before `set` has given it a value is worth a warning.
     fn warns_of_uninitialized(&self) -> bool {
         true
     }
@@ -57,7 +57,7 @@ pub trait Session: Sized + 'static {
         bindings::slot(self, slot, out)
     }
 
-    /// Appends the value that a slot has by now; `None` if it has none.
+    /// Appends the current value of a slot; `None` if it has none.
     fn stored(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
         self.bindings().read(slot, out)
     }

@@ -1,4 +1,4 @@
-//! A session and a configuration for unit tests: of no protocol, served by nobody.
+//! Session and configuration for unit tests, without a protocol.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -12,12 +12,12 @@ use tw_log::Level;
 use tw_net::Addr;
 
 use crate::generation::{Config, Configuration, DebugLines, Generation};
-use crate::kept::Kept;
 use crate::log::Logs;
-use crate::pools::{Disks, Ring};
-use crate::process::{MainSettings, Raw};
+use crate::pools::{Disks, UringUse};
+use crate::process::{MainSettings, RawMainSettings};
 use crate::reach::Reach;
 use crate::session::Session;
+use crate::shared_objects::SharedObjects;
 use crate::vars::{Bindings, Preparations, Slots, Value, VarDef, VarTable};
 
 /// A session that has variables, and remembers what it would write into a log.
@@ -115,7 +115,7 @@ pub(crate) fn generation() -> Generation<Bare> {
         conf_prefix: b"/prefix/",
         context: tw_conf::MAIN,
     };
-    let main = MainSettings::resolve(Raw::default(), b"stderr", &cx).unwrap();
+    let main = MainSettings::resolve(RawMainSettings::default(), b"stderr", &cx).unwrap();
     let mut logs = Logs::default();
     let error_log = logs.error_log(&main.error_log);
     let config = Config {
@@ -124,11 +124,11 @@ pub(crate) fn generation() -> Generation<Bare> {
         logs,
         error_log,
         debug_lines: DebugLines::Never,
-        ring: Ring::Unused,
+        ring: UringUse::Unused,
         reach: Reach::default(),
         hostname: (*b"host.example").into(),
-        kept: Kept::default(),
+        shared_objects: SharedObjects::default(),
     };
-    let disks = Disks::new([Pool::with_defaults().unwrap()], Ring::Unused);
+    let disks = Disks::new([Pool::with_defaults().unwrap()], UringUse::Unused);
     Generation { id: 1, config: Bare(config), disks }
 }

@@ -15,14 +15,14 @@ use tw_base::Limit;
 
 use crate::session::Session;
 
-pub use bindings::{Bindings, Health};
+pub use bindings::{Bindings, EvalStatus};
 pub use table::VarTable;
 pub use template::{Template, names_in};
 
-/// What bounds the values of one session.
+/// Limits of the values of one session.
 pub const LIMITS: &[Limit] = values::LIMITS;
 
-/// Whether a variable has a value for this session. A missing one is written as nothing, or `-` in an access log.
+/// Presence of a value. A missing one is written as nothing, or `-` in an access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     /// The value was appended.
@@ -42,91 +42,92 @@ pub type Assign<S> = fn(s: &mut S, value: Vec<u8>);
 pub struct VarDef<S> {
     /// Name without `$`; for a family the prefix, ending in `_`.
     pub name: &'static str,
-    /// What computes it.
-    pub get: Get<S>,
-    /// What takes a new value; `None` if nothing may change the variable.
+    /// Way of computing it.
+    pub get: VarKind<S>,
+    /// Setter; `None` if the variable cannot be changed.
     pub assign: Option<Assign<S>>,
-    /// When its value can be known.
-    pub when: When,
+    /// Time from which its value is known.
+    pub when: Availability,
     /// One line for `docs/variables.md`.
     pub doc: &'static str,
 }
 
-/// When the value of a variable can be known.
+/// Time from which the value of a variable is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum Availability {
     /// Whenever it is asked for.
     Always,
     /// Once what it needs has been seen to where a block uses it.
     Prepared(Preparations),
 }
 
-/// What is seen to only where a block uses a variable that needs it: bits to which the protocol gives a meaning.
+/// Preparations that run only where a block uses a variable that needs them: bits with a meaning that the protocol
+/// defines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preparations(pub u8);
 
 impl Preparations {
-    /// Whether all of `others` are among them.
+    /// Returns true if all of `others` are among them.
     pub fn has(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 }
 
-/// How a declared variable is computed.
-pub enum Get<S> {
+/// Way of computing a declared variable.
+pub enum VarKind<S> {
     /// One name.
     One(Eval<S>),
     /// All names that begin with the prefix.
     Family(EvalFamily<S>),
     /// One name; the value is kept in the session. A block may say how it is computed there, see
-    /// [`Session::computed_here`].
-    Kept(Eval<S>),
-    /// The same, and the value is computed each time.
-    Here(Eval<S>),
-    /// The module stores its value in the session, in the slot that it is told at load.
+    /// [`Session::block_computation`].
+    Cached(Eval<S>),
+    /// One name; the value is computed each time. A block may say how it is computed there.
+    Volatile(Eval<S>),
+    /// The module stores its value in the session, in the slot that it gets at load.
     Stored,
 }
 
 impl<S> VarDef<S> {
     /// A variable with one name.
     pub const fn one(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
-        Self::new(name, Get::One(eval), doc)
+        Self::new(name, VarKind::One(eval), doc)
     }
 
     /// A variable whose value is kept in the session, and which `set` and its like may replace. A block may say how it is
     /// computed there.
-    pub const fn kept(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
-        Self::new(name, Get::Kept(eval), doc)
+    pub const fn cached(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, VarKind::Cached(eval), doc)
     }
 
     /// A variable that is computed each time. A block may say how it is computed there.
-    pub const fn here(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
-        Self::new(name, Get::Here(eval), doc)
+    pub const fn volatile(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, VarKind::Volatile(eval), doc)
     }
 
     /// A family of variables.
     pub const fn family(prefix: &'static str, eval: EvalFamily<S>, doc: &'static str) -> Self {
-        Self::new(prefix, Get::Family(eval), doc)
+        Self::new(prefix, VarKind::Family(eval), doc)
     }
 
     /// A variable whose value the module stores when it knows it; missing until then.
     pub const fn stored(name: &'static str, doc: &'static str) -> Self {
-        Self::new(name, Get::Stored, doc)
+        Self::new(name, VarKind::Stored, doc)
     }
 
-    const fn new(name: &'static str, get: Get<S>, doc: &'static str) -> Self {
-        Self { name, get, assign: None, when: When::Always, doc }
+    const fn new(name: &'static str, get: VarKind<S>, doc: &'static str) -> Self {
+        Self { name, get, assign: None, when: Availability::Always, doc }
     }
 
-    /// The same variable, which may be changed.
+    /// Makes the variable assignable.
     pub const fn assigned_by(mut self, assign: Assign<S>) -> Self {
         self.assign = Some(assign);
         self
     }
 
-    /// The same variable with one name, whose value must be [prepared](When::Prepared).
+    /// Marks the variable as one whose value must be [prepared](Availability::Prepared).
     pub const fn prepared(mut self, by: Preparations) -> Self {
-        self.when = When::Prepared(by);
+        self.when = Availability::Prepared(by);
         self
     }
 }
@@ -160,25 +161,25 @@ impl<S: Session> Var<S> {
 /// A computed variable that a module defines at load (`map`, `geo` …).
 pub type Computed<S> = Arc<dyn Fn(&S, &mut Vec<u8>) -> Value + Send + Sync>;
 
-/// What fills a slot.
+/// Source of the value in a slot.
 pub enum SlotKind<S> {
     /// A handler stores a value in the session (named captures).
     Stored,
     /// `set` stores a value in the session; using it before is worth a warning.
     Set,
-    /// It is computed when it is first used and kept in the session; a value that is stored comes before it.
+    /// Computed on first use and kept in the session; a stored value takes precedence.
     Computed(Computed<S>),
-    /// It is computed on each use, unless a value was stored.
+    /// Computed on each use, unless a value is stored.
     Volatile(Computed<S>),
-    /// It is one of a family, unless a value was stored.
+    /// Member of a family, unless a value is stored.
     Family(EvalFamily<S>, Box<[u8]>),
 }
 
 /// The slots of a configuration.
 pub struct Slots<S> {
-    /// What fills each.
+    /// Source of each slot's value.
     pub kinds: Box<[SlotKind<S>]>,
-    /// Which one has which name.
+    /// Slots by name.
     pub names: HashMap<Box<str>, u16>,
     one: HashMap<&'static str, Eval<S>>,
     families: Vec<(&'static str, EvalFamily<S>)>,
@@ -215,15 +216,15 @@ fn family<S>(families: &[(&'static str, EvalFamily<S>)], name: &str) -> Option<(
     Some((*eval, name.as_bytes()[prefix.len()..].into()))
 }
 
-/// Where a new value of a variable goes (`set` and its like).
-pub enum Place<S> {
+/// Target of a new value (`set` and the like).
+pub enum VarTarget<S> {
     /// A slot of the session.
     Slot(u16),
     /// The variable takes it itself.
     Assign(Assign<S>),
 }
 
-impl<S: Session> Place<S> {
+impl<S: Session> VarTarget<S> {
     /// Stores `value`.
     pub fn store(self, s: &mut S, value: Vec<u8>) {
         match self {
@@ -235,21 +236,21 @@ impl<S: Session> Place<S> {
 
 // What derives would write, but for any kind of session: none of these holds one.
 
-impl<S> Clone for Get<S> {
+impl<S> Clone for VarKind<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Get<S> {}
+impl<S> Copy for VarKind<S> {}
 
-impl<S> Clone for Place<S> {
+impl<S> Clone for VarTarget<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Place<S> {}
+impl<S> Copy for VarTarget<S> {}
 
 impl<S> Clone for Var<S> {
     fn clone(&self) -> Self {

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::hint::black_box;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Instant;
-use tw_disk::{Aio, Disk, Now, Open, Pool};
+use tw_disk::{Aio, Disk, Now, OpenOptions, Pool};
 
 /// Runs `work` in five batches and prints the best batch: the others were disturbed.
 fn time(what: &str, rounds: u32, mut work: impl FnMut()) {
@@ -35,12 +35,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut buf = vec![0; 1024];
 
     // The first opens and reads warm the names and let a job learn about the device.
-    let mut by = tw_disk::Account::hit(tw_disk::Source::NONE);
+    let mut by = tw_disk::Account::hit(tw_disk::JobSource::NONE);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let file = runtime.block_on(async {
-        let file = disk.open(&mut by, &path, &Open::READ).await?;
+        let file = disk.open(&mut by, &path, &OpenOptions::READ).await?;
         disk.read(&mut by, &file, 0, vec![0; 1024]).await?;
-        disk.open(&mut by, &path, &Open::READ).await
+        disk.open(&mut by, &path, &OpenOptions::READ).await
     })?;
 
     let cached = ResolveFlags::CACHED;
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         black_box(matches!(disk.probe_now(&path), Now::Ready(Ok(_))));
     });
     time("Disk::open_now and close", rounds, || {
-        black_box(matches!(disk.open_now(&path, &Open::READ), Now::Ready(Ok(_))));
+        black_box(matches!(disk.open_now(&path, &OpenOptions::READ), Now::Ready(Ok(_))));
     });
     time("Disk::stat_now", rounds, || {
         black_box(matches!(disk.stat_now(&file), Now::Ready(Ok(_))));

@@ -11,7 +11,7 @@ use std::ffi::CString;
 use std::io::IoSliceMut;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
-use tw_disk::{Account, Aio, Disk, File, Now, Open, Pool, Source};
+use tw_disk::{Account, Aio, Disk, File, JobSource, Now, OpenOptions, Pool};
 
 const CHUNK_SIZE: usize = 32 * 1024;
 const RUN: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl Bench {
         while Instant::now() < end {
             at = at.wrapping_mul(25_214_903_917).wrapping_add(11);
             let file = &files[(at >> 16) % files.len()];
-            let mut by = Account::hit(Source::new(file.meta().ino));
+            let mut by = Account::hit(JobSource::new(file.meta().ino));
             let offset = (at >> 8) as u64 % file.meta().size.max(1);
             self.read(&mut by, file, offset).await?;
             self.seen.cold.set(self.seen.cold.get() + 1);
@@ -72,7 +72,7 @@ impl Bench {
 
     async fn hot(&self, file: &File) -> Result<(), tw_disk::DiskError> {
         let end = Instant::now() + RUN;
-        let mut by = Account::hit(Source::new(1));
+        let mut by = Account::hit(JobSource::new(1));
         while Instant::now() < end {
             self.read(&mut by, file, 0).await?;
             self.seen.hot.set(self.seen.hot.get() + 1);
@@ -99,14 +99,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let path = entry?.path();
             if path.is_file() {
                 let path = CString::new(path.as_os_str().as_bytes())?;
-                let file = bench.disk.open(&mut Account::hit(Source::NONE), &path, &Open::READ).await?;
+                let file =
+                    bench.disk.open(&mut Account::hit(JobSource::NONE), &path, &OpenOptions::READ).await?;
                 file.fd().map(|fd| fadvise(fd, 0, None, Advice::DontNeed)).transpose()?;
                 files.push(file);
             }
         }
         let hot = files.pop().ok_or("no files")?;
         let files: &'static [File] = Vec::leak(files);
-        bench.read(&mut Account::hit(Source::NONE), &hot, 0).await?;
+        bench.read(&mut Account::hit(JobSource::NONE), &hot, 0).await?;
         bench.seen.longest.take();
         let mut tasks: Vec<_> =
             (0..200).map(|i| tokio::task::spawn_local(bench.cold(files, i * 7919))).collect();

@@ -25,7 +25,7 @@ const SETTLED_S: i64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Updates {
-    /// Nobody has asked: by a job.
+    /// Unknown yet: read by a job.
     Unknown = 0,
     /// Nothing: the file is open with `O_NOATIME`, or its mount has `noatime` or is read-only.
     Never = 1,
@@ -173,10 +173,10 @@ impl AccessTime {
     }
 }
 
-/// Whose files we may open with `O_NOATIME`.
+/// User whose files may be opened with `O_NOATIME`.
 static USER: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Notes who this process is, and forgets what mounts said: an operator may have changed either.
+/// Records the user of this process, and forgets mount options: an operator may have changed either.
 pub(crate) fn settle() {
     USER.store(rustix::process::geteuid().as_raw(), Relaxed);
     MOUNTS.iter().for_each(|mount| mount.store(0, Relaxed));
@@ -227,7 +227,7 @@ mod tests {
     use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
     #[test]
-    fn what_is_due_is_what_the_kernel_updates() {
+    fn due_access_times_match_the_kernel() {
         use Updates::{Always, Never, Relative, Unknown};
         let now = 10 * DAY_S;
         let times = |accessed, modified, changed| Times { accessed, modified, changed };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_say_it_by_their_flags() {
+    fn mount_flags_decide_access_time_updates() {
         use StatVfsMountFlags as Flags;
         for (flags, expected) in [
             (Flags::empty(), Updates::Always),

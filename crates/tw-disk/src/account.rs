@@ -1,11 +1,11 @@
-//! On whose account an operation runs: its class, its source, and what it cost.
+//! Account of the operations of one request: their class, their source, and their cost.
 
 use std::time::Duration;
 
 /// Purpose of a job; a pool takes classes in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Class {
+pub enum JobClass {
     /// A client waits for bytes that are on this disk.
     Hit,
     /// Storing what came from elsewhere: cache fills, request bodies, logs.
@@ -16,11 +16,11 @@ pub enum Class {
     Scan,
 }
 
-impl Class {
+impl JobClass {
     /// Every class, first served first.
-    pub const ALL: [Class; 4] = [Class::Hit, Class::Fill, Class::Evict, Class::Scan];
+    pub const ALL: [JobClass; 4] = [JobClass::Hit, JobClass::Fill, JobClass::Evict, JobClass::Scan];
 
-    /// Position in [`Class::ALL`].
+    /// Position in [`JobClass::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -28,13 +28,13 @@ impl Class {
 
 /// Cause of a job: a file, a client, a location. Jobs of one source share what a pool gives to one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Source(u64);
+pub struct JobSource(u64);
 
-impl Source {
-    /// Nobody in particular. Jobs without a source take turns as one source, but may fill an otherwise idle pool.
-    pub const NONE: Source = Source(0);
+impl JobSource {
+    /// No source. Jobs without a source take turns as one source, but may fill an otherwise idle pool.
+    pub const NONE: JobSource = JobSource(0);
 
-    /// The source with this number; 0 is [`Source::NONE`].
+    /// The source with this number; 0 is [`JobSource::NONE`].
     pub const fn new(key: u64) -> Self {
         Self(key)
     }
@@ -62,9 +62,9 @@ impl Source {
 #[derive(Clone, Debug)]
 pub struct Account {
     /// Class of the jobs to come.
-    pub class: Class,
+    pub class: JobClass,
     /// Source of the jobs to come.
-    pub source: Source,
+    pub source: JobSource,
     jobs: u32,
     queue_ns: u64,
     wait_ns: u64,
@@ -72,13 +72,13 @@ pub struct Account {
 
 impl Account {
     /// An account without costs.
-    pub const fn new(class: Class, source: Source) -> Self {
+    pub const fn new(class: JobClass, source: JobSource) -> Self {
         Self { class, source, jobs: 0, queue_ns: 0, wait_ns: 0 }
     }
 
-    /// An account of class [`Class::Hit`].
-    pub const fn hit(source: Source) -> Self {
-        Self::new(Class::Hit, source)
+    /// An account of class [`JobClass::Hit`].
+    pub const fn hit(source: JobSource) -> Self {
+        Self::new(JobClass::Hit, source)
     }
 
     /// Time spent in jobs, from being queued to being done (`$disk_wait_time`).
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn sums_costs() {
-        let mut by = Account::hit(Source::of(b"/a"));
+        let mut by = Account::hit(JobSource::of(b"/a"));
         assert!(by.is_inline());
         by.charge(3, 4);
         by.charge(10, 20);
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn sources_differ_and_are_never_none() {
-        let keys: Vec<_> = [&b""[..], b"a", b"b", b"ab", b"ba", b"/x/1", b"/x/2"].map(Source::of).to_vec();
+        let keys: Vec<_> = [&b""[..], b"a", b"b", b"ab", b"ba", b"/x/1", b"/x/2"].map(JobSource::of).to_vec();
         for (i, a) in keys.iter().enumerate() {
-            assert_ne!(*a, Source::NONE);
+            assert_ne!(*a, JobSource::NONE);
             assert!(keys[i + 1..].iter().all(|b| a != b));
         }
     }

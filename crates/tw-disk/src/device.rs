@@ -187,7 +187,7 @@ impl Device {
         self.place.load(Relaxed) == PLACE_LOCAL
     }
 
-    /// Notes that the running job works here, and asks the device what it can do if nobody has. May wait: jobs only.
+    /// Notes that the running job works here, and determines the abilities of the device on first use. May wait: jobs only.
     pub(crate) fn touch(&'static self, fd: BorrowedFd<'_>) {
         self.note();
         if self.reads() == Reads::Unknown {

@@ -1,10 +1,10 @@
 //! The handle: a pool, a mode, and the answers that do not wait.
 
-use crate::driver::{Driver, Kind};
+use crate::driver::{Driver, DriverKind};
 use crate::file::{File, Handle, Now};
-use crate::how::Open;
-use crate::meta::Meta;
+use crate::meta::FileMeta;
 use crate::op::Op;
+use crate::open_options::OpenOptions;
 use crate::pool::Pool;
 use crate::sim::Sim;
 use crate::{access_time, mounts, os};
@@ -40,7 +40,7 @@ pub struct Disk {
 impl Disk {
     /// A door to the real file system. Reads the mount table, and may start a ring: not for a loop.
     ///
-    /// Where io_uring is missing, [`Aio::Uring`] reads by threads, and the pool's listener hears why (see
+    /// Without io_uring in the kernel, [`Aio::Uring`] reads by threads, and the pool's listener hears why (see
     /// [`Pool::on_notice`]).
     pub fn new(pool: Pool, aio: Aio) -> Self {
         mounts::refresh();
@@ -49,15 +49,15 @@ impl Disk {
         if aio == Aio::Uring {
             pool.start_lane();
         }
-        Self::over(pool, aio, Kind::Os)
+        Self::over(pool, aio, DriverKind::Os)
     }
 
     /// A door to a simulated file system; jobs run on the threads of `pool` all the same.
     pub fn simulated(pool: Pool, aio: Aio, sim: Arc<Sim>) -> Self {
-        Self::over(pool, aio, Kind::Sim(sim))
+        Self::over(pool, aio, DriverKind::Sim(sim))
     }
 
-    fn over(pool: Pool, aio: Aio, kind: Kind) -> Self {
+    fn over(pool: Pool, aio: Aio, kind: DriverKind) -> Self {
         let closer = (aio != Aio::Off).then(|| pool.shared().clone());
         Self { pool, aio, driver: Driver { kind, closer } }
     }
@@ -75,23 +75,23 @@ impl Disk {
     /// Opens a file whose path is in memory. Only for reading or [`Access::Path`](crate::Access::Path): other access is always [`Now::Cold`].
     ///
     /// Two or three system calls; allocates the handle.
-    pub fn open_now(&self, path: &CStr, how: &Open) -> Now<File> {
+    pub fn open_now(&self, path: &CStr, options: &OpenOptions) -> Now<File> {
         let opened = if self.aio == Aio::Off {
-            Some(self.driver.open(path, how).map_err(|error| error.errno().unwrap_or(Errno::IO)))
+            Some(self.driver.open(path, options).map_err(|error| error.errno().unwrap_or(Errno::IO)))
         } else {
             match &self.driver.kind {
-                Kind::Os => os::open_now(path, how)
-                    .map(|opened| opened.map(|(fd, meta)| self.opened(Handle::Os(fd), meta, how))),
-                Kind::Sim(sim) => sim
-                    .open_now(path, how)
-                    .map(|opened| opened.map(|(node, meta)| self.opened(Handle::Sim(node), meta, how))),
+                DriverKind::Os => os::open_now(path, options)
+                    .map(|opened| opened.map(|(fd, meta)| self.opened(Handle::Os(fd), meta, options))),
+                DriverKind::Sim(sim) => sim
+                    .open_now(path, options)
+                    .map(|opened| opened.map(|(node, meta)| self.opened(Handle::Sim(node), meta, options))),
             }
         };
         self.answer(Op::Open, opened)
     }
 
-    fn opened(&self, handle: Handle, meta: Meta, how: &Open) -> File {
-        let file = File::new(handle, meta, how, self.driver.closer.clone());
+    fn opened(&self, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
+        let file = File::new(handle, meta, options, self.driver.closer.clone());
         file.inner().device.count_inline();
         file
     }
@@ -102,13 +102,13 @@ impl Disk {
     /// waits for the directory when the name is not in memory, and after an `unlink` it is not, even while the file is open.
     /// A loop that has the file open saves most of this with [`Disk::stat_now`] (0.3 µs), and needs a probe only now and
     /// then, for changes of the directories and links above.
-    pub fn probe_now(&self, path: &CStr) -> Now<Meta> {
+    pub fn probe_now(&self, path: &CStr) -> Now<FileMeta> {
         let found = if self.aio == Aio::Off {
             Some(self.driver.stat(path, true).map_err(|error| error.errno().unwrap_or(Errno::IO)))
         } else {
             match &self.driver.kind {
-                Kind::Os => os::probe_now(path),
-                Kind::Sim(sim) => sim.probe_now(path),
+                DriverKind::Os => os::probe_now(path),
+                DriverKind::Sim(sim) => sim.probe_now(path),
             }
         };
         self.answer(Op::Stat, found)
@@ -120,8 +120,8 @@ impl Disk {
     /// `statx(AT_STATX_DONT_SYNC)` costs half of `openat2(O_PATH | RESOLVE_CACHED)`, `fstat` and `close` (0.88 against
     /// 1.71 µs measured). What it does not promise: the one look-up after a pinned name was removed may ask the
     /// directory, whose block was written a moment ago and so is in memory.
-    pub fn recheck_now(&self, path: &CStr, file: &File) -> Now<Meta> {
-        let is_pinned = matches!(self.driver.kind, Kind::Os) && file.inner().device.is_local();
+    pub fn recheck_now(&self, path: &CStr, file: &File) -> Now<FileMeta> {
+        let is_pinned = matches!(self.driver.kind, DriverKind::Os) && file.inner().device.is_local();
         if self.aio == Aio::Off || !is_pinned {
             return self.probe_now(path);
         }
@@ -132,11 +132,11 @@ impl Disk {
     ///
     /// Shows every change of the file, and that its name was taken from it: a file that was renamed over or unlinked has
     /// another `nlink` and change time. Does not show that a directory or link above it leads elsewhere now.
-    pub fn stat_now(&self, file: &File) -> Now<Meta> {
+    pub fn stat_now(&self, file: &File) -> Now<FileMeta> {
         let inner = file.inner();
         let found = match (&inner.handle, &self.driver.kind) {
             (Handle::Os(fd), _) if self.aio == Aio::Off || inner.device.is_local() => Some(os::fstat_now(fd)),
-            (Handle::Sim(node), Kind::Sim(sim)) => Some(sim.fstat_now(node)),
+            (Handle::Sim(node), DriverKind::Sim(sim)) => Some(sim.fstat_now(node)),
             _ => None,
         };
         self.answer(Op::Fstat, found)
@@ -167,7 +167,7 @@ impl Disk {
                 (len > 0 || buf.is_empty()).then(|| inner.read_cached(fd, offset, &mut buf[..len]))
             }
             (Handle::Os(fd), _) if inner.is_memory() => Some(os::read_memory(fd, offset, buf)),
-            (Handle::Sim(node), Kind::Sim(sim)) => sim.read_now(node, offset, buf),
+            (Handle::Sim(node), DriverKind::Sim(sim)) => sim.read_now(node, offset, buf),
             (Handle::Os(_), _) => None,
             _ => Some(Err(Errno::BADF)),
         };

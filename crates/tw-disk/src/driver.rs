@@ -1,15 +1,15 @@
 //! The operations over either file system, the real one or the simulated twin. All may wait: they run in jobs, or inline
 //! with `aio off`.
 
-use crate::denial::Denier;
 use crate::device::Device;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::how::{Access, Create, Existing, Links, Open, WriteBack};
-use crate::meta::{Listing, Meta, Space};
+use crate::meta::{FileMeta, Listing, Space};
 use crate::mounts::{self, Way};
 use crate::op::Op;
+use crate::open_options::{Access, CreateOptions, Existing, Links, OpenOptions, WriteBack};
 use crate::pool::Shared;
+use crate::sandbox_denial::DenialSource;
 use crate::sim::Sim;
 use crate::{device, direct, os};
 use rustix::io::Errno;
@@ -26,13 +26,13 @@ const PARTS_MAX: usize = 64;
 /// File system of a disk, and the pool that closes its files.
 #[derive(Clone)]
 pub(crate) struct Driver {
-    pub(crate) kind: Kind,
+    pub(crate) kind: DriverKind,
     pub(crate) closer: Option<Arc<Shared>>,
 }
 
-/// A closed enum: the simulated twin costs the real disk one branch.
+/// Real or simulated file system. A closed enum: the simulation costs the real one a branch.
 #[derive(Clone)]
-pub(crate) enum Kind {
+pub(crate) enum DriverKind {
     Os,
     Sim(Arc<Sim>),
 }
@@ -42,11 +42,11 @@ pub(crate) enum Kind {
 pub struct Sent {
     /// Bytes the socket took.
     pub bytes: usize,
-    /// Why it stopped.
+    /// Reason for the end.
     pub end: SentEnd,
 }
 
-/// Why a transfer to a socket stopped.
+/// Reason for the end of a transfer to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentEnd {
     /// Everything asked for was sent.
@@ -61,17 +61,17 @@ fn closed(op: Op) -> DiskError {
     op.failed(Errno::BADF)
 }
 
-/// The failure of `op` on `path`, with who denied it: here waiting does no harm.
+/// Error of `op` on `path`, with the source of a denial. May wait.
 fn failed(op: Op, errno: Errno, path: &CStr) -> DiskError {
-    DiskError::Os { op, errno, denier: Denier::find(op, errno, path) }
+    DiskError::Os { op, errno, source: DenialSource::find(op, errno, path) }
 }
 
 /// Calls the real or the simulated form of an operation on a path.
 macro_rules! by_path {
     ($self:ident, $op:expr, $name:ident($path:expr $(, $arg:expr)*)) => {
         match $self.step() {
-            Kind::Os => os::$name($path $(, $arg)*),
-            Kind::Sim(sim) => sim.$name($path $(, $arg)*),
+            DriverKind::Os => os::$name($path $(, $arg)*),
+            DriverKind::Sim(sim) => sim.$name($path $(, $arg)*),
         }
         .map_err(|errno| failed($op, errno, $path))
     };
@@ -85,7 +85,7 @@ macro_rules! by_file {
                 $file.device.touch(fd.as_fd());
                 os::$name(fd, $($arg),*).map_err(|errno| $op.failed(errno))
             }
-            (Kind::Sim(sim), Handle::Sim(node)) => {
+            (DriverKind::Sim(sim), Handle::Sim(node)) => {
                 sim.$name(node, $($arg),*).map_err(|errno| $op.failed(errno))
             }
             _ => Err(closed($op)),
@@ -95,7 +95,7 @@ macro_rules! by_file {
 
 impl Driver {
     /// Notes that a job gets on, for those of many steps.
-    fn step(&self) -> &Kind {
+    fn step(&self) -> &DriverKind {
         device::step();
         &self.kind
     }
@@ -103,8 +103,8 @@ impl Driver {
     /// The device that jobs at `path` count for. Never waits.
     pub(crate) fn device_at(&self, path: &CStr) -> Option<&'static Device> {
         match &self.kind {
-            Kind::Os => mounts::device_of(path),
-            Kind::Sim(sim) => sim.device(),
+            DriverKind::Os => mounts::device_of(path),
+            DriverKind::Sim(sim) => sim.device(),
         }
     }
 
@@ -115,21 +115,21 @@ impl Driver {
             Op::StatLink | Op::Unlink | Op::Rmdir | Op::Mkdir | Op::Rename | Op::Link | Op::Readlink
         );
         match &self.kind {
-            Kind::Os => way.leads_elsewhere(path, !is_of_name),
-            Kind::Sim(_) => None,
+            DriverKind::Os => way.leads_elsewhere(path, !is_of_name),
+            DriverKind::Sim(_) => None,
         }
     }
 
     /// The device that jobs on an open file count for.
     pub(crate) fn device_under(&self, file: &File) -> Option<&'static Device> {
         match &self.kind {
-            Kind::Os => Some(file.inner().device.home()),
-            Kind::Sim(sim) => sim.device(),
+            DriverKind::Os => Some(file.inner().device.home()),
+            DriverKind::Sim(sim) => sim.device(),
         }
     }
 
-    fn file(&self, handle: Handle, meta: Meta, how: &Open) -> File {
-        let file = File::new(handle, meta, how, self.closer.clone());
+    fn file(&self, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
+        let file = File::new(handle, meta, options, self.closer.clone());
         let inner = file.inner();
         if let Handle::Os(fd) = &inner.handle {
             inner.device.touch(fd.as_fd());
@@ -140,57 +140,59 @@ impl Driver {
         file
     }
 
-    pub(crate) fn open(&self, path: &CStr, how: &Open) -> Result<File, DiskError> {
+    pub(crate) fn open(&self, path: &CStr, options: &OpenOptions) -> Result<File, DiskError> {
         let (handle, meta) = match &self.kind {
-            Kind::Os => os::open(path, how).map(|(fd, meta)| (Handle::Os(fd), meta)),
-            Kind::Sim(sim) => sim.open(path, how).map(|(node, meta)| (Handle::Sim(node), meta)),
+            DriverKind::Os => os::open(path, options).map(|(fd, meta)| (Handle::Os(fd), meta)),
+            DriverKind::Sim(sim) => sim.open(path, options).map(|(node, meta)| (Handle::Sim(node), meta)),
         }
         .map_err(|errno| failed(Op::Open, errno, path))?;
-        Ok(self.file(handle, meta, how))
+        Ok(self.file(handle, meta, options))
     }
 
-    pub(crate) fn create(&self, path: &CStr, how: &Create) -> Result<File, DiskError> {
-        let first = self.create_once(path, how);
-        match (first, how.parents_below) {
+    pub(crate) fn create(&self, path: &CStr, options: &CreateOptions) -> Result<File, DiskError> {
+        let first = self.create_once(path, options);
+        match (first, options.parents_below) {
             (Err(Errno::NOENT), Some(below)) => {
-                self.make_parents(path, below, how.parents_mode)?;
-                self.create_once(path, how)
+                self.make_parents(path, below, options.parents_mode)?;
+                self.create_once(path, options)
             }
             (first, _) => first,
         }
         .map_err(|errno| failed(Op::Create, errno, path))
     }
 
-    fn create_once(&self, path: &CStr, how: &Create) -> Result<File, Errno> {
+    fn create_once(&self, path: &CStr, options: &CreateOptions) -> Result<File, Errno> {
         let (handle, meta) = match &self.kind {
-            Kind::Os => os::create(path, how.access, how.existing, how.mode)
+            DriverKind::Os => os::create(path, options.access, options.existing, options.mode)
                 .map(|(fd, meta)| (Handle::Os(fd), meta))?,
-            Kind::Sim(sim) => sim
-                .create(path, how.access, how.existing, how.mode)
+            DriverKind::Sim(sim) => sim
+                .create(path, options.access, options.existing, options.mode)
                 .map(|(node, meta)| (Handle::Sim(node), meta))?,
         };
-        let access = if how.access == Access::Append { Access::Append } else { Access::ReadWrite };
-        Ok(self.file(handle, meta, &Open { access, ..Open::READ }))
+        let access = if options.access == Access::Append { Access::Append } else { Access::ReadWrite };
+        Ok(self.file(handle, meta, &OpenOptions { access, ..OpenOptions::READ }))
     }
 
     pub(crate) fn create_nameless(&self, dir: &CStr, mode: u32) -> Result<File, Errno> {
         let (handle, meta) = match &self.kind {
-            Kind::Os => os::create_nameless(dir, mode).map(|(fd, meta)| (Handle::Os(fd), meta))?,
-            Kind::Sim(sim) => sim.create_nameless(dir, mode).map(|(node, meta)| (Handle::Sim(node), meta))?,
+            DriverKind::Os => os::create_nameless(dir, mode).map(|(fd, meta)| (Handle::Os(fd), meta))?,
+            DriverKind::Sim(sim) => {
+                sim.create_nameless(dir, mode).map(|(node, meta)| (Handle::Sim(node), meta))?
+            }
         };
-        Ok(self.file(handle, meta, &Open::READ_WRITE))
+        Ok(self.file(handle, meta, &OpenOptions::READ_WRITE))
     }
 
-    pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<Meta, DiskError> {
+    pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<FileMeta, DiskError> {
         let op = if follow { Op::Stat } else { Op::StatLink };
-        let found: Result<Meta, DiskError> = by_path!(self, op, stat(path, follow));
-        if let (Ok(meta), Kind::Os) = (&found, &self.kind) {
+        let found: Result<FileMeta, DiskError> = by_path!(self, op, stat(path, follow));
+        if let (Ok(meta), DriverKind::Os) = (&found, &self.kind) {
             Device::of(meta.dev).note();
         }
         found
     }
 
-    pub(crate) fn fstat(&self, file: &Inner) -> Result<Meta, DiskError> {
+    pub(crate) fn fstat(&self, file: &Inner) -> Result<FileMeta, DiskError> {
         by_file!(self, Op::Fstat, file, fstat_now())
     }
 
@@ -244,7 +246,7 @@ impl Driver {
 
     /// Reads a whole file of at most `max` bytes; `EFBIG` if it is longer.
     pub(crate) fn read_whole(&self, path: &CStr, max: usize) -> Result<Vec<u8>, DiskError> {
-        let file = self.open(path, &Open::READ)?;
+        let file = self.open(path, &OpenOptions::READ)?;
         let size = usize::try_from(file.meta().size).unwrap_or(usize::MAX);
         if size > max {
             return Err(Op::Read.failed(Errno::FBIG));
@@ -358,8 +360,8 @@ impl Driver {
         by_file!(self, Op::Fsync, file, fsync(data_only))
     }
 
-    pub(crate) fn write_back(&self, file: &Inner, how: &WriteBack) -> Result<(), DiskError> {
-        by_file!(self, Op::WriteBack, file, write_back(how))
+    pub(crate) fn write_back(&self, file: &Inner, options: &WriteBack) -> Result<(), DiskError> {
+        by_file!(self, Op::WriteBack, file, write_back(options))
     }
 
     pub(crate) fn sync_dir(&self, path: &CStr) -> Result<(), DiskError> {
@@ -391,9 +393,15 @@ impl Driver {
     }
 
     /// Copies a file to a new name; the copy is removed again if it cannot be completed.
-    pub(crate) fn copy(&self, from: &CStr, links: Links, to: &CStr, how: &Create) -> Result<File, DiskError> {
-        let source = self.open(from, &Open { links, ..Open::READ })?;
-        let copy = self.create(to, how)?;
+    pub(crate) fn copy(
+        &self,
+        from: &CStr,
+        links: Links,
+        to: &CStr,
+        options: &CreateOptions,
+    ) -> Result<File, DiskError> {
+        let source = self.open(from, &OpenOptions { links, ..OpenOptions::READ })?;
+        let copy = self.create(to, options)?;
         let result = self.copy_content(source.inner(), copy.inner());
         if result.is_err() {
             // The first failure is the one to report.
@@ -407,8 +415,8 @@ impl Driver {
         // Another process may do the same. What a crash left of such a file is written over.
         let beside = [path.to_bytes(), format!(".{}", std::process::id()).as_bytes()].concat();
         let beside = CString::new(beside).unwrap_or_default();
-        let how = Create { mode, existing: Existing::Truncate, ..Create::NEW };
-        let file = self.create(&beside, &how)?;
+        let options = CreateOptions { mode, existing: Existing::Truncate, ..CreateOptions::NEW };
+        let file = self.create(&beside, &options)?;
         let done = self
             .write(file.inner(), Some(0), data)
             .and_then(|()| self.fsync(file.inner(), true))
@@ -452,7 +460,9 @@ impl Driver {
                     file.device.touch(fd.as_fd());
                     os::sendfile(socket.as_fd(), fd.as_fd(), at, len - bytes)
                 }
-                (Kind::Sim(sim), Handle::Sim(node)) => sim.sendfile(socket.as_fd(), node, at, len - bytes),
+                (DriverKind::Sim(sim), Handle::Sim(node)) => {
+                    sim.sendfile(socket.as_fd(), node, at, len - bytes)
+                }
                 _ => Err(Errno::BADF),
             };
             match moved {

@@ -1,7 +1,7 @@
 //! Errors of disk operations, in the shape in which nginx's log reports them.
 
-use crate::denial::Denier;
 use crate::op::Op;
+use crate::sandbox_denial::DenialSource;
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum DiskError {
         /// Why it failed.
         errno: Errno,
         /// Source of the denial.
-        denier: Denier,
+        source: DenialSource,
     },
     /// The pool's queue is full; nothing was tried. Degrade: go to the origin, or answer 503.
     QueueFull {
@@ -77,7 +77,7 @@ impl DiskError {
 impl Op {
     /// The failure of this operation with `errno`.
     pub fn failed(self, errno: Errno) -> DiskError {
-        DiskError::Os { op: self, errno, denier: Denier::Unknown }
+        DiskError::Os { op: self, errno, source: DenialSource::Unknown }
     }
 }
 
@@ -108,12 +108,12 @@ impl fmt::Display for OnPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = Shown(self.path);
         match self.error {
-            DiskError::Os { op, errno, denier } => {
+            DiskError::Os { op, errno, source } => {
                 write!(f, "{} \"{path}\" failed ({})", op.call(), tw_base::Errno::from(*errno))?;
-                match denier {
+                match source {
                     // Remembered by a loop, which does not wait.
-                    Denier::Unknown => Denier::find_now(*op, *errno, self.path),
-                    denier => *denier,
+                    DenialSource::Unknown => DenialSource::find_now(*op, *errno, self.path),
+                    source => *source,
                 }
                 .addition()
                 .fmt(f)

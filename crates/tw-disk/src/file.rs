@@ -1,11 +1,11 @@
 //! Open files: shared handles that close themselves where closing may wait.
 
 use crate::access_time::AccessTime;
-use crate::account::{Account, Class, Source};
+use crate::account::{Account, JobClass, JobSource};
 use crate::device::{Device, Reads};
-use crate::how::{Access, Open};
-use crate::meta::{Kind, Meta};
+use crate::meta::{FileKind, FileMeta};
 use crate::op::Op;
+use crate::open_options::{Access, OpenOptions};
 use crate::pool::{Shared, is_pool_thread};
 use crate::{hot, os, sim};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub struct File(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) handle: Handle,
-    meta: Meta,
+    meta: FileMeta,
     pub(crate) device: &'static Device,
     pub(crate) hot: hot::Key,
     pub(crate) access_time: AccessTime,
@@ -61,11 +61,17 @@ pub(crate) struct Inner {
 
 impl File {
     /// `pool` closes the file; `None` closes it wherever the last clone is dropped.
-    pub(crate) fn new(handle: Handle, meta: Meta, how: &Open, pool: Option<Arc<Shared>>) -> Self {
-        let direct = if meta.size >= how.direct_from { Direct::Wanted } else { Direct::No };
+    pub(crate) fn new(
+        handle: Handle,
+        meta: FileMeta,
+        options: &OpenOptions,
+        pool: Option<Arc<Shared>>,
+    ) -> Self {
+        let direct = if meta.size >= options.direct_from { Direct::Wanted } else { Direct::No };
         let access_time = match &handle {
             Handle::Os(fd)
-                if matches!(how.access, Access::Read | Access::ReadWrite) && meta.kind == Kind::File =>
+                if matches!(options.access, Access::Read | Access::ReadWrite)
+                    && meta.kind == FileKind::File =>
             {
                 AccessTime::of_opened(fd, meta.uid)
             }
@@ -78,16 +84,16 @@ impl File {
             hot: hot::Key::new(meta.dev, meta.ino, (meta.mtime_sec, meta.mtime_nsec)),
             access_time,
             pool,
-            is_writable: matches!(how.access, Access::ReadWrite | Access::Append),
+            is_writable: matches!(options.access, Access::ReadWrite | Access::Append),
             direct: AtomicU8::new(direct as u8),
-            direct_align: how.direct_align.max(512).next_power_of_two(),
-            read_ahead: how.read_ahead,
+            direct_align: options.direct_align.max(512).next_power_of_two(),
+            read_ahead: options.read_ahead,
             refuses_nowait: false.into(),
         }))
     }
 
     /// Metadata as it was when the file was opened.
-    pub fn meta(&self) -> &Meta {
+    pub fn meta(&self) -> &FileMeta {
         &self.0.meta
     }
 
@@ -167,7 +173,7 @@ impl Drop for Inner {
             return;
         }
         // Not behind evictions: descriptors are scarce, and every close makes up for a create of the same class.
-        let by = Account::new(Class::Fill, Source::NONE);
+        let by = Account::new(JobClass::Fill, JobSource::NONE);
         let device = self.device;
         let close = move || {
             // A chance to learn about the device for those who only open and close.
@@ -188,11 +194,11 @@ impl std::fmt::Debug for File {
     }
 }
 
-/// An answer that did not wait.
+/// Result of an operation that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Now<T> {
-    /// The answer.
+    /// Result of the operation.
     Ready(Result<T, Errno>),
     /// Data that is not in memory: the caller submits a job.
     Cold,

@@ -4,7 +4,7 @@
 //! device has as many as it takes: on a loop device with 64 requests and 400 reads per second, a miss took up to 100 ms
 //! (a cold 32 KiB read of 200 files in turn, ext4, Linux 6.18). The kernel has no flag to look without starting
 //! (`cachestat` and `mincore` answer only for files one may write). So while many jobs read from a device, a loop tries only
-//! what this table remembers, and everything else goes to the pool, where waiting stops nobody; what the pool finds in
+//! what this table remembers, and everything else goes to the pool, where waiting blocks no loop; what the pool finds in
 //! memory is remembered.
 //!
 //! The table is one array without locks. A lost or mixed-up entry costs one needless job or one needless try, never a

@@ -2,24 +2,23 @@
 //!
 //! An event loop must never wait for a file. So every file operation goes through a [`Disk`]: it first tries to finish in
 //! memory (`openat2(RESOLVE_CACHED)`, `preadv2(RWF_NOWAIT)`), and otherwise becomes a job of a named [`Pool`] of threads,
-//! with owned buffers and paths, a [`Class`] and a [`Source`]. The crate needs no particular runtime: its futures wake
+//! with owned buffers and paths, a [`JobClass`] and a [`JobSource`]. The crate needs no particular runtime: its futures wake
 //! whoever polls them.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), tw_disk::DiskError> {
-//! use tw_disk::{Account, Aio, Disk, Open, Pool, Source};
+//! use tw_disk::{Account, Aio, Disk, JobSource, OpenOptions, Pool};
 //!
 //! let pool = Pool::with_defaults().expect("threads can be started");
 //! let disk = Disk::new(pool, Aio::Threads);
-//! let mut by = Account::hit(Source::of(b"/srv/a"));
-//! let file = disk.open(&mut by, c"/srv/a", &Open::READ).await?;
+//! let mut by = Account::hit(JobSource::of(b"/srv/a"));
+//! let file = disk.open(&mut by, c"/srv/a", &OpenOptions::READ).await?;
 //! let first = disk.read(&mut by, &file, 0, vec![0; 4096]).await?;
 //! # let _ = first; Ok(()) }
 //! ```
 
 mod access_time;
 mod account;
-mod denial;
 mod device;
 mod direct;
 mod disk;
@@ -27,17 +26,18 @@ mod driver;
 mod error;
 mod file;
 mod hot;
-mod how;
 mod links;
 mod lock;
 mod meta;
 mod mounts;
 mod op;
+mod open_options;
 mod ops;
 mod os;
 mod pool;
 mod queue;
 mod ring;
+mod sandbox_denial;
 pub mod sim;
 mod stats;
 mod task;
@@ -48,23 +48,23 @@ mod watch;
 pub const LIMITS: &[&[tw_base::Limit]] =
     &[device::LIMITS, mounts::LIMITS, pool::LIMITS, watch::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
 
-pub use account::{Account, Class, Source};
-pub use denial::{Allowed, Denier, confined, denial};
+pub use account::{Account, JobClass, JobSource};
 pub use device::{DEVICES_MAX, DeviceStats, Reads, devices};
 pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};
 pub use error::DiskError;
 pub use file::{File, Now};
-pub use how::{Access, Create, Existing, Links, Open, Temp, WriteBack};
 pub use links::open_log;
 pub use lock::{LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Look, Refusal, Sending};
-pub use meta::{Entry, Kind, Listing, Meta, Space};
+pub use meta::{Entry, FileKind, FileMeta, Listing, Space};
 pub use op::Op;
+pub use open_options::{Access, CreateOptions, Existing, Links, OpenOptions, TempOptions, WriteBack};
 pub use ops::{Durable, LIST_MAX};
 pub use pool::{
     DEFAULT_DEVICE_TIMEOUT, DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Notice, Pool, PoolSize,
 };
 pub use ring::RING_PLACES;
 pub use rustix::io::Errno;
+pub use sandbox_denial::{AllowedPaths, DenialSource, sandbox_denial, set_allowed_paths};
 pub use stats::{HungDevice, OpStats, PoolStats};
 pub use temp::TempFile;

@@ -1,6 +1,6 @@
 //! `disable_symlinks`: opening without following links, or only links of the same owner.
 
-use crate::how::Links;
+use crate::open_options::Links;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat, unlinkat,
@@ -78,8 +78,8 @@ pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
     // A pipe that nobody reads is an error and does not wait for a reader.
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
-    type Open = fn(&CStr, u32, OFlags) -> Result<OwnedFd, Errno>;
-    let (open, from): (Open, u32) = match links {
+    type OpenFn = fn(&CStr, u32, OFlags) -> Result<OwnedFd, Errno>;
+    let (open, from): (OpenFn, u32) = match links {
         Links::Follow => return openat(CWD, path, flags | OFlags::CREATE, mode),
         Links::Refuse { from } => (open_refusing, from),
         Links::SameOwner { from } => (open_same_owner, from),

@@ -1,7 +1,7 @@
 //! Files that are locked in memory: what a loop may send with `sendfile`, which waits for a page that is not there.
 //!
 //! A job maps a whole file and locks it (`mlock`), if all of it is in memory already: a page that is locked cannot leave. The
-//! table is the one of the process, and holds at most [`Locks::max`] bytes. A file stays locked as long as somebody has its
+//! table is the one of the process, and holds at most [`Locks::max`] bytes. A file stays locked as long as there is its
 //! [`LockedFile`], unless it has to make room: one that was not sent for [`IDLE_S`] seconds goes, in the order of a clock.
 //!
 //! ```text
@@ -9,19 +9,19 @@
 //!                      └─ refused ────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What takes pages away although they are locked are changes of the file: truncation, a hole, a write past the page cache.
-//! All of them change its times or its size first, so whoever sends looks at those ([`Disk::look_now`]) in the same turn.
+//! Locked pages are still lost when the file changes: by truncation, a hole, a write past the page cache.
+//! All of them change its times or its size first, so a sender checks those ([`Disk::look_now`]) in the same turn.
 //!
-//! Only file systems are suited whose `sendfile` takes pages from the page cache and asks nobody: those that read without
-//! waiting (`RWF_NOWAIT`), and those that are memory. FUSE drops pages when anybody opens the file, NFS asks its server.
+//! Suited are only file systems whose `sendfile` takes pages from the page cache without other requests: those that read
+//! without waiting (`RWF_NOWAIT`), and those in memory. FUSE drops pages when the file is opened, NFS asks its server.
 
 mod job;
 mod sending;
 
 use crate::access_time::now_s;
-use crate::account::{Account, Class, Source};
+use crate::account::{Account, JobClass, JobSource};
 use crate::file::File;
-use crate::meta::Meta;
+use crate::meta::FileMeta;
 use crate::op::Op;
 use crate::pool::{Shared as Pool, is_pool_thread};
 use crate::stats::Sharded;
@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use tw_base::count::Counter;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_sys::memory::MappedFile;
 
 pub use sending::{Look, Sending};
@@ -104,7 +104,7 @@ pub struct Locks {
     bytes: AtomicU64,
     files: AtomicU64,
     jobs: AtomicU32,
-    state: Whole<State>,
+    state: FatalMutex<State>,
     sent: Sharded<1>,
     evictions: Counter,
     refusals: [Counter; Refusal::ALL.len()],
@@ -143,12 +143,12 @@ pub struct LockedFile(Arc<Shared>);
 struct Shared {
     locks: Arc<Locks>,
     key: Key,
-    meta: Meta,
+    meta: FileMeta,
     pages: OnceLock<Weak<Pages>>,
     life: Arc<Life>,
 }
 
-/// Room in the table, and what is locked there. Unlocked by a thread of the pool, whoever drops it.
+/// Entry of the table, with its locked pages. A thread of the pool unlocks them, on whichever thread it is dropped.
 struct Pages {
     locks: Arc<Locks>,
     bytes: u64,
@@ -163,7 +163,7 @@ impl Default for Locks {
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             jobs: AtomicU32::new(0),
-            state: Whole::default(),
+            state: FatalMutex::default(),
             sent: Sharded::new(),
             evictions: Counter::default(),
             refusals: Default::default(),
@@ -252,7 +252,7 @@ impl Locks {
     }
 }
 
-fn key_of(meta: &Meta) -> Key {
+fn key_of(meta: &FileMeta) -> Key {
     (meta.dev, meta.ino)
 }
 
@@ -276,7 +276,7 @@ impl State {
         self.files.get(at).filter(|entry| std::ptr::eq(entry.file.as_ptr(), file)).map(|_| at)
     }
 
-    /// Takes out what is at a place; whoever sends it sends no more of it.
+    /// Removes an entry; transfers in progress stop.
     fn remove(&mut self, at: usize) -> Entry {
         let entry = self.files.swap_remove(at);
         entry.life.is_over.store(true, Relaxed);
@@ -334,7 +334,7 @@ impl LockedFile {
         !self.is_over() && self.0.pages.get().is_some()
     }
 
-    /// Unlocks it for all who have it: it was changed.
+    /// Unlocks the file for all handles, because it was changed.
     pub fn give_up(&self) {
         drop(self.0.take());
     }
@@ -355,7 +355,7 @@ impl Drop for Pages {
             return;
         }
         // Like a close: not behind evictions.
-        let by = Account::new(Class::Fill, Source::NONE);
+        let by = Account::new(JobClass::Fill, JobSource::NONE);
         if let Some(left) = self.pool.detach_or_leave(&by, Op::Close, None, unlock) {
             left.run(&|| ());
         }

@@ -5,7 +5,7 @@ use std::ffi::CString;
 
 /// Type of a directory entry's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -18,7 +18,7 @@ pub enum Kind {
 
 /// Metadata of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta {
+pub struct FileMeta {
     /// Device number.
     pub dev: u64,
     /// Inode number.
@@ -36,7 +36,7 @@ pub struct Meta {
     /// Permission bits (12 bits).
     pub mode: u32,
     /// Type of the file.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Names it has; 0 after it was unlinked.
     pub nlink: u32,
     /// Owner.
@@ -47,9 +47,9 @@ pub struct Meta {
     pub blocks: u64,
 }
 
-impl Meta {
+impl FileMeta {
     /// Returns true if `other` is the same file with the same content, as far as metadata can tell.
-    pub fn is_same_version(&self, other: &Meta) -> bool {
+    pub fn is_same_version(&self, other: &FileMeta) -> bool {
         self.ino == other.ino
             && self.dev == other.dev
             && self.size == other.size
@@ -66,7 +66,7 @@ pub struct Entry {
     /// The name, without a path.
     pub name: CString,
     /// Metadata of what it leads to; of the link itself when the link leads nowhere.
-    pub meta: Meta,
+    pub meta: FileMeta,
 }
 
 /// A directory as read by one job.

@@ -4,7 +4,7 @@
 //! `openat2(RESOLVE_CACHED)` promises that the *path walk* does not wait. The file system's own `open` still may: FUSE asks
 //! its daemon, NFS its server. Paths below such mounts always become jobs.
 //!
-//! A job has to count for a device before anybody has touched it. The longest mount point above its path tells; where a
+//! A job has to count for a device before the device is used. The longest mount point above its path tells; where a
 //! symbolic link leads to another device, jobs find that out before they go there ([`walk`]).
 
 mod walk;

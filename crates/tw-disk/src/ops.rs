@@ -9,11 +9,11 @@ use crate::disk::{Aio, Disk, SocketFd};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
-use crate::how::{Create, Links, Open, Temp, WriteBack};
-use crate::meta::{Listing, Meta, Space};
+use crate::meta::{FileMeta, Listing, Space};
 use crate::mounts::{self, Way};
 use crate::op::Op;
-use crate::ring::{Lane, ReadJob, Refused};
+use crate::open_options::{CreateOptions, Links, OpenOptions, TempOptions, WriteBack};
+use crate::ring::{Lane, ReadJob, ReadRefusal};
 use crate::temp::TempFile;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -63,30 +63,50 @@ impl Disk {
     /// Opens an existing file.
     ///
     /// # Errors
-    /// Those of `openat2`; `ELOOP` at a link that [`Open::links`] refuses. As all operations: see [`DiskError`].
-    pub async fn open(&self, by: &mut Account, path: &CStr, how: &Open) -> Result<File, DiskError> {
-        match self.open_now(path, how) {
+    /// Errors of `openat2`; `ELOOP` at a link that [`OpenOptions::links`] refuses. As all operations: see [`DiskError`].
+    pub async fn open(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        options: &OpenOptions,
+    ) -> Result<File, DiskError> {
+        match self.open_now(path, options) {
             Now::Ready(opened) => opened.map_err(|errno| Op::Open.failed(errno)),
-            Now::Cold => self.open_cold(by, path, how).await,
+            Now::Cold => self.open_cold(by, path, options).await,
         }
     }
 
-    /// [`Disk::open`] for those who have just seen [`Now::Cold`].
-    pub async fn open_cold(&self, by: &mut Account, path: &CStr, how: &Open) -> Result<File, DiskError> {
-        let how = *how;
-        self.job_at(by, Op::Open, path, move |driver, path| driver.open(path, &how)).await
+    /// Opens like [`Disk::open`], after [`Now::Cold`].
+    pub async fn open_cold(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        options: &OpenOptions,
+    ) -> Result<File, DiskError> {
+        let options = *options;
+        self.job_at(by, Op::Open, path, move |driver, path| driver.open(path, &options)).await
     }
 
-    /// Creates a file, and the directories of its path if `how` says so.
-    pub async fn create(&self, by: &mut Account, path: &CStr, how: &Create) -> Result<File, DiskError> {
-        let how = *how;
-        self.job_at(by, Op::Create, path, move |driver, path| driver.create(path, &how)).await
+    /// Creates a file, and the directories of its path if `options` says so.
+    pub async fn create(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        options: &CreateOptions,
+    ) -> Result<File, DiskError> {
+        let options = *options;
+        self.job_at(by, Op::Create, path, move |driver, path| driver.create(path, &options)).await
     }
 
     /// Creates a temporary file in `dir`, which goes when it is dropped.
-    pub async fn create_temp(&self, by: &mut Account, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
-        let how = *how;
-        self.job_at(by, Op::Create, dir, move |driver, dir| driver.create_temp(dir, &how)).await
+    pub async fn create_temp(
+        &self,
+        by: &mut Account,
+        dir: &CStr,
+        options: &TempOptions,
+    ) -> Result<TempFile, DiskError> {
+        let options = *options;
+        self.job_at(by, Op::Create, dir, move |driver, dir| driver.create_temp(dir, &options)).await
     }
 
     /// [`Disk::create_temp`] and the first write to the file, as one job; nothing is left if either fails.
@@ -94,15 +114,15 @@ impl Disk {
         &self,
         by: &mut Account,
         dir: &CStr,
-        how: &Temp,
+        options: &TempOptions,
         parts: Vec<B>,
     ) -> Result<TempFile, DiskError>
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let how = *how;
+        let options = *options;
         self.job_at(by, Op::Create, dir, move |driver, dir| {
-            let temp = driver.create_temp(dir, &how)?;
+            let temp = driver.create_temp(dir, &options)?;
             driver.write_parts(temp.file().inner(), 0, &mut slices(&parts))?;
             Ok(temp)
         })
@@ -110,7 +130,7 @@ impl Disk {
     }
 
     /// Metadata of what a path leads to, through symbolic links.
-    pub async fn stat(&self, by: &mut Account, path: &CStr) -> Result<Meta, DiskError> {
+    pub async fn stat(&self, by: &mut Account, path: &CStr) -> Result<FileMeta, DiskError> {
         if let Now::Ready(found) = self.probe_now(path) {
             return found.map_err(|errno| Op::Stat.failed(errno));
         }
@@ -118,12 +138,12 @@ impl Disk {
     }
 
     /// Metadata of a path itself, be it a symbolic link.
-    pub async fn stat_link(&self, by: &mut Account, path: &CStr) -> Result<Meta, DiskError> {
+    pub async fn stat_link(&self, by: &mut Account, path: &CStr) -> Result<FileMeta, DiskError> {
         self.job_at(by, Op::StatLink, path, move |driver, path| driver.stat(path, false)).await
     }
 
     /// Metadata of an open file as it is now.
-    pub async fn stat_file(&self, by: &mut Account, file: &File) -> Result<Meta, DiskError> {
+    pub async fn stat_file(&self, by: &mut Account, file: &File) -> Result<FileMeta, DiskError> {
         if let Now::Ready(found) = self.stat_now(file) {
             return found.map_err(|errno| Op::Fstat.failed(errno));
         }
@@ -135,7 +155,7 @@ impl Disk {
         self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, None)).await
     }
 
-    /// [`Disk::list`] with the metadata of symbolic links themselves: for whoever walks a tree. A link behind the first
+    /// Lists like [`Disk::list`], with the metadata of symbolic links themselves: for walks of a tree. A link behind the first
     /// `from` bytes of `path` is `ELOOP`.
     pub async fn list_links(
         &self,
@@ -173,7 +193,7 @@ impl Disk {
         self.read_cold(by, file, offset, buf).await
     }
 
-    /// [`Disk::read`] for those who have just seen [`Now::Cold`].
+    /// Reads like [`Disk::read`], after [`Now::Cold`].
     pub async fn read_cold(
         &self,
         by: &mut Account,
@@ -187,16 +207,22 @@ impl Disk {
                 by.charge(done.queue_ns, done.service_ns);
                 return done.result;
             }
-            Err(Refused::Error(error)) => return Err(error),
-            Err(Refused::Unsuited(buf)) => buf,
+            Err(ReadRefusal::Error(error)) => return Err(error),
+            Err(ReadRefusal::Unsuited(buf)) => buf,
         };
         self.read_by_thread(by, file, offset, buf).await
     }
 
-    fn read_by_ring(&self, by: &Account, file: &File, offset: u64, buf: Vec<u8>) -> Result<ReadJob, Refused> {
+    fn read_by_ring(
+        &self,
+        by: &Account,
+        file: &File,
+        offset: u64,
+        buf: Vec<u8>,
+    ) -> Result<ReadJob, ReadRefusal> {
         let lane = match self.pool.lane() {
             Some(lane) if self.aio == Aio::Uring && file.inner().suits_ring() => lane,
-            _ => return Err(Refused::Unsuited(buf)),
+            _ => return Err(ReadRefusal::Unsuited(buf)),
         };
         Lane::submit(lane, by, file, offset, buf)
     }
@@ -252,7 +278,7 @@ impl Disk {
         .await
     }
 
-    /// Makes `parts`, one behind the other, a file at `path`, as one job: whoever reads it sees all of it or what was there
+    /// Makes `parts`, one behind the other, a file at `path`, as one job: readers see all of it or what was there
     /// before. Directories of the path behind its first `below` bytes are made where they are missing. Unlike
     /// [`Disk::replace`] it does not wait until the disk has it, so a crash may lose it.
     pub async fn put<B>(
@@ -288,12 +314,12 @@ impl Disk {
         &self,
         by: &mut Account,
         path: &CStr,
-        how: &Open,
+        options: &OpenOptions,
         max: usize,
     ) -> Result<(File, Vec<u8>), DiskError> {
         let room =
             move |file: &File| vec![0; max.min(usize::try_from(file.meta().size).unwrap_or(usize::MAX))];
-        if let Now::Ready(opened) = self.open_now(path, how) {
+        if let Now::Ready(opened) = self.open_now(path, options) {
             let file = opened.map_err(|errno| Op::Open.failed(errno))?;
             let mut buf = room(&file);
             return match self.read_now(&file, 0, &mut buf) {
@@ -305,9 +331,9 @@ impl Disk {
                 }
             };
         }
-        let how = *how;
+        let options = *options;
         self.job_at(by, Op::Open, path, move |driver, path| {
-            let file = driver.open(path, &how)?;
+            let file = driver.open(path, &options)?;
             let mut buf = room(&file);
             let n = driver.read(file.inner(), 0, &mut buf)?;
             buf.truncate(n);
@@ -317,7 +343,7 @@ impl Disk {
     }
 
     /// Makes `data` the whole of a file, as one job, and gives it back: it is written beside, reaches the disk, and then takes
-    /// the name, so that whoever reads the file sees all of it or what was there before. If it fails, nothing has changed.
+    /// the name, so that readers see all of it or the old content. If it fails, nothing has changed.
     /// One at a time for each path.
     pub async fn replace<B>(&self, by: &mut Account, path: &CStr, mode: u32, data: B) -> Result<B, DiskError>
     where
@@ -383,14 +409,20 @@ impl Disk {
     }
 
     /// Has the disk take what was written to a file, part by part: begins with one part, waits for another, and drops pages
-    /// from memory. What `how` wants finished is on the disk then, and not safe all the same: that is what [`Disk::fsync`] is
+    /// from memory. What `options` wants finished is on the disk then, and not safe all the same: that is what [`Disk::fsync`] is
     /// for.
     ///
     /// # Errors
     /// `EIO`, `ENOSPC` … if the disk has not taken something of the file. Whatever was not finished before may read as
     /// something else from now on.
-    pub async fn write_back(&self, by: &mut Account, file: &File, how: WriteBack) -> Result<(), DiskError> {
-        self.job_on(by, Op::WriteBack, file, move |driver, file| driver.write_back(file.inner(), &how)).await
+    pub async fn write_back(
+        &self,
+        by: &mut Account,
+        file: &File,
+        options: WriteBack,
+    ) -> Result<(), DiskError> {
+        self.job_on(by, Op::WriteBack, file, move |driver, file| driver.write_back(file.inner(), &options))
+            .await
     }
 
     /// Waits until the names in a directory are on the disk.
@@ -443,10 +475,10 @@ impl Disk {
         from: &CStr,
         links: Links,
         to: &CStr,
-        how: &Create,
+        options: &CreateOptions,
     ) -> Result<File, DiskError> {
-        let (to, how) = (to.to_owned(), *how);
-        self.job_at(by, Op::Copy, from, move |driver, from| driver.copy(from, links, &to, &how)).await
+        let (to, options) = (to.to_owned(), *options);
+        self.job_at(by, Op::Copy, from, move |driver, from| driver.copy(from, links, &to, &options)).await
     }
 
     /// Sends up to `len` bytes of a file to a non-blocking socket from inside the kernel, always by a job: `sendfile` waits

@@ -1,9 +1,9 @@
 //! The operations on the real file system, one system call or a few each. All of them may wait, except those whose
 //! name ends in `_now`.
 
-use crate::how::{Access, Existing, Links, Open, WriteBack};
-use crate::meta::{Entry, Kind, Listing, Meta, Space};
-use crate::{denial, device, links, mounts};
+use crate::meta::{Entry, FileKind, FileMeta, Listing, Space};
+use crate::open_options::{Access, Existing, Links, OpenOptions, WriteBack};
+use crate::{device, links, mounts, sandbox_denial};
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec,
     Timestamps, fstat, openat, openat2, statat, statx,
@@ -23,10 +23,10 @@ const DIRECTORY_BUFFER_SIZE: usize = 32 * 1024;
 /// Set when the kernel turns out not to know `RESOLVE_CACHED` (before Linux 5.12): every open is then a job.
 static LACKS_CACHED: AtomicBool = AtomicBool::new(false);
 
-impl From<&Stat> for Meta {
+impl From<&Stat> for FileMeta {
     #[allow(clippy::unnecessary_cast, reason = "the count of links is as wide as the architecture likes")]
     fn from(st: &Stat) -> Self {
-        Meta {
+        FileMeta {
             dev: st.st_dev,
             ino: st.st_ino,
             size: u64::try_from(st.st_size).unwrap_or(0),
@@ -44,9 +44,9 @@ impl From<&Stat> for Meta {
     }
 }
 
-impl From<&rustix::fs::Statx> for Meta {
+impl From<&rustix::fs::Statx> for FileMeta {
     fn from(st: &rustix::fs::Statx) -> Self {
-        Meta {
+        FileMeta {
             dev: rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor),
             ino: st.stx_ino,
             size: st.stx_size,
@@ -64,20 +64,20 @@ impl From<&rustix::fs::Statx> for Meta {
     }
 }
 
-fn kind_of(file_type: FileType) -> Kind {
+fn kind_of(file_type: FileType) -> FileKind {
     match file_type {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        _ => Kind::Other,
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        _ => FileKind::Other,
     }
 }
 
 /// Flags of every open: no descriptor survives `exec`, no pipe or device makes us wait, no terminal becomes ours.
 const BASE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-pub(crate) fn flags_of(how: &Open) -> OFlags {
-    match how.access {
+pub(crate) fn flags_of(options: &OpenOptions) -> OFlags {
+    match options.access {
         Access::Read => BASE | OFlags::RDONLY,
         Access::ReadWrite => BASE | OFlags::RDWR,
         Access::Append => BASE | OFlags::WRONLY | OFlags::APPEND,
@@ -86,29 +86,29 @@ pub(crate) fn flags_of(how: &Open) -> OFlags {
 }
 
 /// Opens a path whose walk and open end in memory; `None` where it would have to wait.
-pub(crate) fn open_now(path: &CStr, how: &Open) -> Option<Result<(OwnedFd, Meta), Errno>> {
+pub(crate) fn open_now(path: &CStr, options: &OpenOptions) -> Option<Result<(OwnedFd, FileMeta), Errno>> {
     // Opening for writing waits while the file system is frozen.
-    let is_reading = matches!(how.access, Access::Read | Access::Path);
+    let is_reading = matches!(options.access, Access::Read | Access::Path);
     if !is_reading || LACKS_CACHED.load(Relaxed) || mounts::may_wait(path.to_bytes()) {
         return None;
     }
-    let flags = flags_of(how);
-    let opened = match how.links {
+    let flags = flags_of(options);
+    let opened = match options.links {
         Links::Follow => openat2_now(path, flags),
         Links::Refuse { from } | Links::SameOwner { from } => links::open_now(path, from, flags),
     };
     match opened {
         Err(Errno::AGAIN | Errno::INTR) => None,
         // A link: whether its owner matches is looked up by a job.
-        Err(Errno::LOOP) if matches!(how.links, Links::SameOwner { .. }) => None,
+        Err(Errno::LOOP) if matches!(options.links, Links::SameOwner { .. }) => None,
         // Who denied it is found out by a job, which may look at what is not in memory.
-        Err(Errno::ACCESS) if denial::reading_is_restricted() => None,
+        Err(Errno::ACCESS) if sandbox_denial::reading_is_restricted() => None,
         Err(Errno::INVAL | Errno::NOSYS) => {
             LACKS_CACHED.store(true, Relaxed);
             None
         }
         Err(errno) => Some(Err(errno)),
-        Ok(fd) => Some(fstat(&fd).map(|st| (fd, Meta::from(&st)))),
+        Ok(fd) => Some(fstat(&fd).map(|st| (fd, FileMeta::from(&st)))),
     }
 }
 
@@ -116,9 +116,9 @@ fn openat2_now(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)
 }
 
-pub(crate) fn open(path: &CStr, how: &Open) -> Result<(OwnedFd, Meta), Errno> {
-    let flags = flags_of(how);
-    let fd = retry_on_intr(|| match how.links {
+pub(crate) fn open(path: &CStr, options: &OpenOptions) -> Result<(OwnedFd, FileMeta), Errno> {
+    let flags = flags_of(options);
+    let fd = retry_on_intr(|| match options.links {
         Links::Follow => openat(CWD, path, flags, Mode::empty()),
         Links::Refuse { from } => links::open_refusing(path, from, flags),
         Links::SameOwner { from } => links::open_same_owner(path, from, flags),
@@ -132,7 +132,7 @@ pub(crate) fn create(
     access: Access,
     existing: Existing,
     mode: u32,
-) -> Result<(OwnedFd, Meta), Errno> {
+) -> Result<(OwnedFd, FileMeta), Errno> {
     let mut flags = BASE | OFlags::CREATE;
     flags |= if access == Access::Append { OFlags::WRONLY | OFlags::APPEND } else { OFlags::RDWR };
     flags |= match existing {
@@ -146,7 +146,7 @@ pub(crate) fn create(
 }
 
 /// A file without a name in directory `dir`; `EOPNOTSUPP` or `EISDIR` where the file system has none.
-pub(crate) fn create_nameless(dir: &CStr, mode: u32) -> Result<(OwnedFd, Meta), Errno> {
+pub(crate) fn create_nameless(dir: &CStr, mode: u32) -> Result<(OwnedFd, FileMeta), Errno> {
     let flags = BASE | OFlags::TMPFILE | OFlags::RDWR;
     let fd = retry_on_intr(|| openat(CWD, dir, flags, Mode::from_raw_mode(mode)))?;
     let meta = fstat_now(&fd)?;
@@ -154,19 +154,19 @@ pub(crate) fn create_nameless(dir: &CStr, mode: u32) -> Result<(OwnedFd, Meta), 
 }
 
 /// Waits only on file systems that ask another process or machine.
-pub(crate) fn fstat_now(fd: &OwnedFd) -> Result<Meta, Errno> {
-    fstat(fd).map(|st| Meta::from(&st))
+pub(crate) fn fstat_now(fd: &OwnedFd) -> Result<FileMeta, Errno> {
+    fstat(fd).map(|st| FileMeta::from(&st))
 }
 
 /// Metadata of a path whose names are all in memory.
-pub(crate) fn stat_pinned(path: &CStr) -> Result<Meta, Errno> {
+pub(crate) fn stat_pinned(path: &CStr) -> Result<FileMeta, Errno> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    statx(CWD, path, flags, StatxFlags::BASIC_STATS).map(|st| Meta::from(&st))
+    statx(CWD, path, flags, StatxFlags::BASIC_STATS).map(|st| FileMeta::from(&st))
 }
 
-pub(crate) fn stat(path: &CStr, follow: bool) -> Result<Meta, Errno> {
+pub(crate) fn stat(path: &CStr, follow: bool) -> Result<FileMeta, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    statat(CWD, path, flags).map(|st| Meta::from(&st))
+    statat(CWD, path, flags).map(|st| FileMeta::from(&st))
 }
 
 /// Reads what is in memory; `EAGAIN` if the first byte is not.
@@ -222,7 +222,7 @@ pub(crate) fn list(path: &CStr, max: usize, links_from: Option<u32>) -> Result<L
             other => other,
         };
         match meta {
-            Ok(st) => listing.entries.push(Entry { name: name.to_owned(), meta: Meta::from(&st) }),
+            Ok(st) => listing.entries.push(Entry { name: name.to_owned(), meta: FileMeta::from(&st) }),
             // Removed meanwhile.
             Err(Errno::NOENT) => {}
             Err(errno @ Errno::ACCESS) => listing.hidden_by = Some(errno),
@@ -264,7 +264,7 @@ pub(crate) fn fsync(fd: &OwnedFd, data_only: bool) -> Result<(), Errno> {
     retry_on_intr(|| if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) })
 }
 
-pub(crate) fn write_back(fd: &OwnedFd, how: &WriteBack) -> Result<(), Errno> {
+pub(crate) fn write_back(fd: &OwnedFd, options: &WriteBack) -> Result<(), Errno> {
     use tw_sys::file::{self, WriteBack as What};
     let write_back = |range, what| {
         retry_on_intr(|| {
@@ -272,14 +272,15 @@ pub(crate) fn write_back(fd: &OwnedFd, how: &WriteBack) -> Result<(), Errno> {
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         })
     };
-    let done = write_back(&how.begin, What::Begin).and_then(|()| write_back(&how.finish, What::Finish));
+    let done =
+        write_back(&options.begin, What::Begin).and_then(|()| write_back(&options.finish, What::Finish));
     match done {
         Ok(()) => {}
         // Some kernels and file systems have no such thing: they write back when they like.
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => return Ok(()),
         Err(errno) => return Err(errno),
     }
-    if let Some(len) = NonZeroU64::new(how.needless_to) {
+    if let Some(len) = NonZeroU64::new(options.needless_to) {
         // From the beginning: pages that belong together leave together, when all of them are needless. A file system may refuse.
         let _ = rustix::fs::fadvise(fd, 0, Some(len), Advice::DontNeed);
     }
@@ -342,6 +343,6 @@ pub(crate) fn advise_will_need(fd: &OwnedFd, offset: u64, len: u64) {
 }
 
 /// Looks at a path that is in memory; `None` where it would have to wait.
-pub(crate) fn probe_now(path: &CStr) -> Option<Result<Meta, Errno>> {
-    open_now(path, &Open::PATH).map(|opened| opened.map(|(_, meta)| meta))
+pub(crate) fn probe_now(path: &CStr) -> Option<Result<FileMeta, Errno>> {
+    open_now(path, &OpenOptions::PATH).map(|opened| opened.map(|(_, meta)| meta))
 }

@@ -12,14 +12,14 @@ use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::ring::Lane;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
 use crate::task::{Cost, Desk, Job, Run, Task};
-use crate::watch::{self, HungDevices, Refused, Watched};
+use crate::watch::{self, HungDevices, RefusedJobs, Watched};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{Limit, Whole, WholeGuard};
+use tw_base::{FatalMutex, FatalMutexGuard, Limit};
 
 /// Name of the pool that exists without a directive.
 pub const DEFAULT_NAME: &str = "default";
@@ -83,7 +83,7 @@ pub(crate) fn is_pool_thread() -> bool {
 
 /// A handle to a pool; clones are the same pool.
 ///
-/// When the last handle (also inside a [`Disk`](crate::Disk)) is dropped, queued jobs are still done, then the threads
+/// Dropping the last handle (also inside a [`Disk`](crate::Disk)) lets queued jobs finish, then the threads
 /// end; [`Pool::shutdown`] waits for that.
 #[derive(Clone)]
 pub struct Pool(Arc<Handle>);
@@ -167,7 +167,7 @@ type Listener = Box<dyn Fn(Notice) + Send + Sync>;
 /// State that the threads share with the handles.
 pub(crate) struct Shared {
     name: Arc<str>,
-    state: Whole<State>,
+    state: FatalMutex<State>,
     wake: Condvar,
     listener: OnceLock<Listener>,
     pub(crate) counters: PoolCounters,
@@ -211,7 +211,7 @@ impl Pool {
     pub fn sized(name: &str, size: &PoolSize) -> Result<Self, Errno> {
         let shared = Arc::new(Shared {
             name: name.into(),
-            state: Whole::new(State {
+            state: FatalMutex::new(State {
                 queue: Queue::new(size.threads, size.max_queue, size.device_threads),
                 live: 0,
                 is_stopping: false,
@@ -263,7 +263,7 @@ impl Pool {
         result
     }
 
-    /// Sets who hears a [`Notice`]: once, before the first door with [`Aio::Uring`](crate::Aio::Uring). May be called from
+    /// Sets the listener of [`Notice`]s: once, before the first door with [`Aio::Uring`](crate::Aio::Uring). May be called from
     /// any thread; a second listener is ignored.
     pub fn on_notice(&self, listener: impl Fn(Notice) + Send + Sync + 'static) {
         let _ = self.0.shared.listener.set(Box::new(listener));
@@ -331,7 +331,7 @@ impl Pool {
             let mut state = shared.state.lock();
             let is_own = state.threads.iter().any(|thread| thread.handle.thread().id() == me);
             while state.live > state.queue.hung() + u32::from(is_own) {
-                state = WholeGuard::wait_for(state, &shared.wake, REST).0;
+                state = FatalMutexGuard::wait_for(state, &shared.wake, REST).0;
             }
             (std::mem::take(&mut state.threads), state.queue.hung_runners())
         };
@@ -357,7 +357,7 @@ impl Pool {
         self.0.lane.get()?.as_ref().ok()
     }
 
-    /// Starts the ring if nobody has; says once why there is none.
+    /// Starts the ring on first use; reports once if there is none.
     pub(crate) fn start_lane(&self) {
         let shared = &self.0.shared;
         let mut is_first = false;
@@ -612,15 +612,15 @@ impl Shared {
                 return None;
             }
             if !has_worked {
-                state = WholeGuard::wait(state, &self.wake);
+                state = FatalMutexGuard::wait(state, &self.wake);
                 continue;
             }
-            let (locked, waited) = WholeGuard::wait_for(state, &self.wake, REST);
+            let (locked, waited) = FatalMutexGuard::wait_for(state, &self.wake, REST);
             state = locked;
             if waited.timed_out() {
                 // What the jobs left behind was mostly freed by others, which nobody notices on a thread that rests.
                 drop(state);
-                tw_sys::heap::give_back();
+                tw_sys::heap::purge();
                 has_worked = false;
                 state = self.state.lock();
             }
@@ -635,7 +635,7 @@ impl Shared {
 
 impl Watched for Shared {
     fn tick(self: Arc<Self>) -> bool {
-        let mut refused = Refused::default();
+        let mut refused = RefusedJobs::default();
         let is_busy = {
             let mut state = self.state.lock();
             let State { queue, steps, timeout, .. } = &mut *state;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Order: by class, then round robin between the devices, then between the sources of a device, then first come, first
-//! served. Three kinds of caps keep slots free for those who come later: a source may hold half of the slots while another
+//! served. Three kinds of caps keep slots free for later jobs: a source may hold half of the slots while another
 //! source waits, and never all of them; classes below `Hit` may never hold all of them either; and a device never holds more
 //! than its share. So that no class starves, one start in [`BOTTOM_UP_EVERY`] looks at the classes in reverse.
 //!
@@ -21,7 +21,7 @@
 
 mod hang;
 
-use crate::account::{Class, Source};
+use crate::account::{JobClass, JobSource};
 use std::collections::HashMap;
 
 pub(crate) use hang::{Overdue, PROBE_TICKS, PROBES_MAX};
@@ -30,7 +30,7 @@ pub(crate) use hang::{Overdue, PROBE_TICKS, PROBES_MAX};
 const BOTTOM_UP_EVERY: u32 = 64;
 
 const NIL: u32 = u32::MAX;
-const CLASSES: usize = Class::ALL.len();
+const CLASSES: usize = JobClass::ALL.len();
 
 /// A job in the queue; meaningless once the job is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +60,13 @@ struct Slot<J> {
     job: Option<J>,
     turn: u32,
     place: Place,
-    class: Class,
+    class: JobClass,
     key: u32,
     prev: u32,
     next: u32,
-    /// Is done whatever happens: nobody waits for it, and it is never refused.
+    /// Mandatory: no task waits for it, and it is never refused.
     is_forced: bool,
-    /// Hangs, and nobody has replaced the thread it has.
+    /// Hangs, and its thread has no replacement.
     holds_slot: bool,
     /// Tick at which it was taken, or seen to make progress.
     since: u64,
@@ -110,7 +110,7 @@ impl List {
 }
 
 struct Key {
-    source: Source,
+    source: JobSource,
     device: u32,
     /// Jobs that hold a slot or hang.
     running: u32,
@@ -193,7 +193,7 @@ pub(crate) struct Queue<J> {
     free_slots: Vec<u32>,
     keys: Vec<Key>,
     free_keys: Vec<u32>,
-    by_source: HashMap<(u32, Source), u32>,
+    by_source: HashMap<(u32, JobSource), u32>,
     devices: Vec<DeviceQueue>,
     /// Devices with waiting jobs that may start more, per level of the source (ready, capped) and class.
     rings: [[List; CLASSES]; 2],
@@ -272,8 +272,8 @@ impl<J> Queue<J> {
     /// Adds a job on `device`; refuses it if it would have to wait and the queue of the device is full, unless `force`.
     pub(crate) fn push(
         &mut self,
-        class: Class,
-        source: Source,
+        class: JobClass,
+        source: JobSource,
         device: u32,
         job: J,
         force: bool,
@@ -322,7 +322,7 @@ impl<J> Queue<J> {
         Ok(Ticket { index, turn: self.slots[index as usize].turn })
     }
 
-    /// The next started job, for `runner`, who will run it.
+    /// Returns the next started job, for `runner` to run.
     pub(crate) fn take(&mut self, runner: Runner) -> Option<(Ticket, J)>
     where
         J: Clone,
@@ -365,7 +365,7 @@ impl<J> Queue<J> {
         self.start_all();
     }
 
-    /// Takes a job out that nobody has taken yet.
+    /// Removes a job that has not been taken yet.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<J> {
         match self.place_of(ticket) {
             Place::Free | Place::Taken | Place::Hung => None,
@@ -409,7 +409,7 @@ impl<J> Queue<J> {
         }
     }
 
-    fn would_start(&self, class: Class, source: Source, device: u32) -> bool {
+    fn would_start(&self, class: JobClass, source: JobSource, device: u32) -> bool {
         // Whoever may start has been started already, so a free slot means that nobody who waits may use it.
         let running = self.by_source.get(&(device, source)).map_or(0, |&key| self.keys[key as usize].running);
         self.devices[device as usize].is_open
@@ -418,10 +418,10 @@ impl<J> Queue<J> {
             && self.level_of(source, running) != Level::Blocked
     }
 
-    fn level_of(&self, source: Source, running: u32) -> Level {
+    fn level_of(&self, source: JobSource, running: u32) -> Level {
         if running < self.caps.share {
             Level::Ready
-        } else if running < self.caps.limit || source == Source::NONE {
+        } else if running < self.caps.limit || source == JobSource::NONE {
             Level::Capped
         } else {
             Level::Blocked
@@ -519,7 +519,7 @@ impl<J> Queue<J> {
         self.free_slots.push(index);
     }
 
-    fn key_of(&mut self, source: Source, device: u32) -> u32 {
+    fn key_of(&mut self, source: JobSource, device: u32) -> u32 {
         if let Some(&key) = self.by_source.get(&(device, source)) {
             return key;
         }

@@ -3,7 +3,7 @@
 //! The lane has its own queue with the same rules as the pool's; its slots are the places of the ring. What the ring cannot
 //! read (a file system that refuses, a kernel that takes io_uring away) is read by the threads of the pool.
 
-use crate::account::{Account, Class, Source};
+use crate::account::{Account, JobClass, JobSource};
 use crate::device::{self, Device, Visit};
 use crate::error::DiskError;
 use crate::file::{File, Handle};
@@ -13,13 +13,13 @@ use crate::pool::{Notice, Shared};
 use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::stats::HungDevice;
 use crate::task::{Begun, Cost, Desk, Job, Run, Task};
-use crate::watch::{self, HungDevices, Refused as Refusals, Watched};
+use crate::watch::{self, HungDevices, RefusedJobs, Watched};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_sys::uring::{Read, Ring, Waker};
 
 /// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
@@ -71,7 +71,7 @@ struct Flight {
 
 /// The queue in front of a ring.
 pub(crate) struct Lane {
-    state: Whole<State>,
+    state: FatalMutex<State>,
     waker: Waker,
     shared: Arc<Shared>,
 }
@@ -95,7 +95,7 @@ impl Lane {
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = Ring::new(RING_PLACES).map_err(errno)?;
         let lane = Arc::new(Self {
-            state: Whole::new(State {
+            state: FatalMutex::new(State {
                 queue: Queue::new(RING_PLACES, max_queue, None),
                 is_asleep: false,
                 is_stopping: false,
@@ -122,18 +122,21 @@ impl Lane {
         file: &File,
         offset: u64,
         buf: Vec<u8>,
-    ) -> Result<ReadJob, Refused> {
-        let Some(file) = RingFile::new(file) else { return Err(Refused::Unsuited(buf)) };
+    ) -> Result<ReadJob, ReadRefusal> {
+        let Some(file) = RingFile::new(file) else { return Err(ReadRefusal::Unsuited(buf)) };
         let mut state = lane.state.lock();
         if state.is_lost || state.is_stopping {
             drop(state);
-            return Err(Refused::Unsuited(buf));
+            return Err(ReadRefusal::Unsuited(buf));
         }
         let device = file.0.inner().device;
         let number = device::number_of(Some(device));
         if state.queue.is_vain(number) {
             lane.shared.counters.refusals.add(1);
-            return Err(Refused::Error(DiskError::Hung { op: Op::Read, mount: state.hung.mount(number) }));
+            return Err(ReadRefusal::Error(DiskError::Hung {
+                op: Op::Read,
+                mount: state.hung.mount(number),
+            }));
         }
         let visit = device.visit();
         let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf, visit }));
@@ -146,7 +149,7 @@ impl Lane {
         watch::wake(Some(device));
         match pushed {
             Ok(ticket) => Ok(Job::new(task, lane.clone(), ticket)),
-            Err(full) => Err(Refused::Error(lane.shared.overflow(full.waiting))),
+            Err(full) => Err(ReadRefusal::Error(lane.shared.overflow(full.waiting))),
         }
     }
 
@@ -278,7 +281,7 @@ impl Lane {
 
     /// Has a thread of the pool do what the ring could not.
     fn by_thread(&self, device: &'static Device, task: Arc<ReadTask>, read: impl FnOnce() + Send + 'static) {
-        let by = Account::new(Class::Hit, Source::NONE);
+        let by = Account::new(JobClass::Hit, JobSource::NONE);
         let work = move || {
             read();
             Ok(())
@@ -321,8 +324,8 @@ impl Lane {
     }
 }
 
-/// Why the lane did not take a read.
-pub(crate) enum Refused {
+/// Reason for which the ring does not take a read.
+pub(crate) enum ReadRefusal {
     /// The threads have to read it.
     Unsuited(Vec<u8>),
     /// The queue is full, or the device hangs.
@@ -347,7 +350,7 @@ impl<W: FnOnce() -> Result<(), DiskError> + Send> Run for Leftover<W> {
 
 impl Watched for Lane {
     fn tick(self: Arc<Self>) -> bool {
-        let mut refused = Refusals::default();
+        let mut refused = RefusedJobs::default();
         let (is_busy, is_stopping) = {
             let mut state = self.state.lock();
             let State { queue, timeout, hung, .. } = &mut *state;
@@ -391,7 +394,7 @@ impl Desk for Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::how::Open;
+    use crate::open_options::OpenOptions;
     use crate::{Aio, Disk, Pool};
     use std::future::Future;
     use std::io;
@@ -409,7 +412,7 @@ mod tests {
     }
 
     fn by() -> Account {
-        Account::new(Class::Hit, Source::new(1))
+        Account::new(JobClass::Hit, JobSource::new(1))
     }
 
     /// A lane whose thread was never started, if there is io_uring here.
@@ -425,14 +428,14 @@ mod tests {
             hung: HungDevices::default(),
             thread: None,
         };
-        let lane = Lane { state: Whole::new(state), waker: ring.waker(), shared: pool.shared().clone() };
+        let lane = Lane { state: FatalMutex::new(state), waker: ring.waker(), shared: pool.shared().clone() };
         Some((Arc::new(lane), ring))
     }
 
     fn this_file(pool: &Pool) -> File {
         let disk = Disk::new(pool.clone(), Aio::Threads);
         let path = std::ffi::CString::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ring.rs")).unwrap();
-        block_on(disk.open(&mut by(), &path, &Open::READ)).unwrap()
+        block_on(disk.open(&mut by(), &path, &OpenOptions::READ)).unwrap()
     }
 
     fn submit(lane: &Arc<Lane>, file: &File, offset: u64) -> ReadJob {
@@ -474,7 +477,7 @@ mod tests {
         assert_eq!(block_on(in_ring).result, Err(Op::Read.failed(Errno::PERM)));
         assert_eq!(block_on(waiting).result.unwrap().len(), 8);
         assert_eq!(told.try_recv(), Ok(Notice::RingLost(Errno::PERM)));
-        assert!(matches!(Lane::submit(&lane, &by(), &file, 0, vec![0; 8]), Err(Refused::Unsuited(_))));
+        assert!(matches!(Lane::submit(&lane, &by(), &file, 0, vec![0; 8]), Err(ReadRefusal::Unsuited(_))));
         let text = Notice::RingLost(Errno::PERM).to_string();
         assert_eq!(text, "io_uring stopped working (1: Operation not permitted), threads read instead");
     }

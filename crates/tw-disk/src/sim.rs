@@ -281,7 +281,7 @@ impl Stall {
     /// Waits until `count` operations (of any kind) are held. Blocks; gives up after 20 seconds.
     ///
     /// # Errors
-    /// How many are held instead.
+    /// Number of calls that are held instead.
     pub fn wait_for(&self, count: usize) -> Result<(), usize> {
         let state = lock(&self.sim.state);
         let (state, _) = self

@@ -16,14 +16,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Work of a thread on a job.
 pub(crate) trait Run: Send + Sync {
-    /// Does the work, calls `done`, wakes whoever waits, and says what it cost; `None` if the work was taken back.
+    /// Does the work, calls `done`, wakes the waiting task, and returns the cost; `None` if the work was canceled.
     fn run(&self, done: &dyn Fn()) -> Option<Cost>;
 
-    /// Tells whoever waits that `mount` hangs. Work that nobody has begun is dropped; what was begun goes on, and its result
+    /// Fails the waiting task, because `mount` hangs. Work that has not begun is dropped; what was begun goes on, and its result
     /// is dropped.
     fn refuse(&self, mount: &Arc<str>);
 }
@@ -61,7 +61,7 @@ enum Stage<W, T> {
 pub(crate) struct Task<W, T> {
     op: Op,
     queued: Instant,
-    stage: Whole<Stage<W, T>>,
+    stage: FatalMutex<Stage<W, T>>,
 }
 
 fn span_ns(from: Instant, to: Instant) -> u64 {
@@ -70,10 +70,10 @@ fn span_ns(from: Instant, to: Instant) -> u64 {
 
 impl<W, T> Task<W, T> {
     pub(crate) fn new(op: Op, work: W) -> Self {
-        Self { op, queued: Instant::now(), stage: Whole::new(Stage::Waiting { work, waker: None }) }
+        Self { op, queued: Instant::now(), stage: FatalMutex::new(Stage::Waiting { work, waker: None }) }
     }
 
-    /// Looks at work that nobody has begun.
+    /// Borrows work that has not begun.
     pub(crate) fn peek<U>(&self, look: impl FnOnce(&W) -> U) -> Option<U> {
         match &*self.stage.lock() {
             Stage::Waiting { work, .. } => Some(look(work)),
@@ -98,7 +98,7 @@ impl<W, T> Task<W, T> {
         }
     }
 
-    /// Hands over the result of work that was begun, and wakes whoever waits for it.
+    /// Hands over the result of the work, and wakes the waiting task.
     pub(crate) fn finish(&self, begun: &Begun, result: Result<T, DiskError>) -> Cost {
         let service_ns = span_ns(begun.at, Instant::now());
         let has_panicked = matches!(result, Err(DiskError::Panicked));
@@ -166,11 +166,11 @@ where
 
 /// Place from which a queued job can be taken back.
 pub(crate) trait Desk: Send + Sync {
-    /// Takes a job out that nobody has taken yet.
+    /// Removes a job that has not been taken yet.
     fn cancel(&self, ticket: Ticket);
 }
 
-/// Waits for a task. Dropped early, it takes the job back if nobody has begun it.
+/// Waits for a task. Dropped early, it cancels the job if that has not begun.
 pub(crate) struct Job<W, T, D: Desk> {
     task: Arc<Task<W, T>>,
     desk: Arc<D>,

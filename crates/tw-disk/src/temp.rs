@@ -1,4 +1,4 @@
-//! A temporary file: whoever drops it removes it, however that comes about.
+//! Temporary file, which is removed when it is dropped, for whatever reason.
 //!
 //! The name is removed by a job that no limit of a queue refuses, or at once where waiting is allowed. So a request that is
 //! dropped, a loop that leaves and a queue that is full leave nothing behind.
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::io::Errno;
 
-use crate::account::{Account, Class, Source};
+use crate::account::{Account, JobClass, JobSource};
 use crate::driver::Driver;
 use crate::error::DiskError;
 use crate::file::File;
-use crate::how::{Create, Temp};
 use crate::op::Op;
+use crate::open_options::{CreateOptions, TempOptions};
 use crate::ops::slices;
 use crate::pool::is_pool_thread;
 
@@ -47,19 +47,19 @@ enum Fate {
 
 impl Driver {
     /// A new temporary file in `dir`. May wait.
-    pub(crate) fn create_temp(&self, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
-        if !how.is_named {
-            match self.create_nameless(dir, how.mode) {
+    pub(crate) fn create_temp(&self, dir: &CStr, options: &TempOptions) -> Result<TempFile, DiskError> {
+        if !options.is_named {
+            match self.create_nameless(dir, options.mode) {
                 // Some file systems have no nameless files: make one by hand.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
                 other => return other.map(TempFile::nameless).map_err(|errno| Op::Create.failed(errno)),
             }
         }
         let below = u32::try_from(dir.to_bytes().len()).unwrap_or(u32::MAX);
-        let create = Create { mode: how.mode, parents_below: Some(below), ..Create::NEW };
+        let create = CreateOptions { mode: options.mode, parents_below: Some(below), ..CreateOptions::NEW };
         let mut tries = 0;
         loop {
-            let path = temp_path(dir, how.levels, NEXT_TEMP.fetch_add(1, Relaxed));
+            let path = temp_path(dir, options.levels, NEXT_TEMP.fetch_add(1, Relaxed));
             match self.create(&path, &create) {
                 Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
                     // Another process numbers the same directory, or did before us: jump elsewhere.
@@ -67,7 +67,7 @@ impl Driver {
                     NEXT_TEMP.fetch_add(scatter(), Relaxed);
                 }
                 Err(error) => return Err(error),
-                Ok(file) if how.is_named => return Ok(TempFile::named(file, path, self.clone())),
+                Ok(file) if options.is_named => return Ok(TempFile::named(file, path, self.clone())),
                 Ok(file) => {
                     self.unlink(&path)?;
                     return Ok(TempFile::nameless(file));
@@ -81,7 +81,7 @@ impl Driver {
     /// A new file beside `path`, whose name it takes when it is renamed. Directories of `path` behind its first `below` bytes are
     /// made where they are missing. May wait.
     pub(crate) fn create_beside(&self, path: &CStr, below: u32) -> Result<TempFile, DiskError> {
-        let create = Create { parents_below: Some(below), ..Create::NEW };
+        let create = CreateOptions { parents_below: Some(below), ..CreateOptions::NEW };
         let mut tries = 0;
         loop {
             let number = NEXT_TEMP.fetch_add(1, Relaxed);
@@ -138,7 +138,7 @@ impl TempFile {
         self.name.as_ref().map(|name| name.path.as_c_str())
     }
 
-    /// Leaves the name where it is: the file is somebody else's now, or was renamed.
+    /// Leaves the name where it is: the file has another owner now, or was renamed.
     pub fn keep(&self) {
         self.decide(Fate::Kept);
     }
@@ -172,7 +172,7 @@ impl Drop for Name {
             let _ = remove();
             return;
         };
-        let by = Account::new(Class::Evict, Source::NONE);
+        let by = Account::new(JobClass::Evict, JobSource::NONE);
         if let Some(left) = pool.detach_or_leave(&by, Op::Unlink, device, remove) {
             // All pools have ended: so has the service, and waiting here stops nobody.
             left.run(&|| ());

@@ -66,7 +66,7 @@ fn lock() -> MutexGuard<'static, WatchState> {
     WATCH.state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread, if nobody has.
+/// Starts the thread on first use.
 pub(crate) fn start() -> Result<(), Errno> {
     let mut state = lock();
     if !state.has_thread {
@@ -140,7 +140,7 @@ fn tick_all() -> bool {
 
 /// Job that can be told that its device hangs.
 pub(crate) trait Refuse {
-    /// Tells whoever waits that `mount` hangs.
+    /// Fails the waiting tasks, because `mount` hangs.
     fn refuse(&self, mount: &Arc<str>);
 }
 
@@ -157,18 +157,18 @@ impl<W, T> Refuse for Arc<Task<W, T>> {
 }
 
 /// Jobs to refuse and notices to give, as soon as no lock is held.
-pub(crate) struct Refused<J> {
+pub(crate) struct RefusedJobs<J> {
     pub(crate) jobs: Vec<(J, Arc<str>)>,
     notices: Vec<Notice>,
 }
 
-impl<J> Default for Refused<J> {
+impl<J> Default for RefusedJobs<J> {
     fn default() -> Self {
         Self { jobs: Vec::new(), notices: Vec::new() }
     }
 }
 
-impl<J: Refuse> Refused<J> {
+impl<J: Refuse> RefusedJobs<J> {
     pub(crate) fn tell(self, notify: impl Fn(Notice)) {
         for notice in self.notices {
             notify(notice);
@@ -214,7 +214,7 @@ impl HungDevices {
     }
 
     /// Refuses what waits in vain, and says what has begun or ended to hang.
-    pub(crate) fn look<J>(&mut self, queue: &mut Queue<J>, pool: &str, refused: &mut Refused<J>) {
+    pub(crate) fn look<J>(&mut self, queue: &mut Queue<J>, pool: &str, refused: &mut RefusedJobs<J>) {
         self.0.retain_mut(|record| {
             let operations = queue.hung_on(record.device);
             let after = record.since.elapsed().unwrap_or_default();

@@ -11,7 +11,10 @@ use std::pin::Pin;
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use tw_disk::{Account, Aio, Class, Create, Disk, DiskError, Durable, File, Now, Open, Pool, Reads, Source};
+use tw_disk::{
+    Account, Aio, CreateOptions, Disk, DiskError, Durable, File, JobClass, JobSource, Now, OpenOptions, Pool,
+    Reads,
+};
 use tw_testkit::{Lacks, leave_out};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -29,7 +32,7 @@ fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 }
 
 fn by(source: u64) -> Account {
-    Account::new(Class::Hit, Source::new(source))
+    Account::new(JobClass::Hit, JobSource::new(source))
 }
 
 fn bytes(len: usize) -> Vec<u8> {
@@ -41,11 +44,11 @@ async fn put(disk: &Disk, name: &str, content: &[u8]) -> File {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("busy-{}-{name}", std::process::id()));
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut by = by(1);
-    let file = disk.create(&mut by, &path, &Create::NEW).await.unwrap();
+    let file = disk.create(&mut by, &path, &CreateOptions::NEW).await.unwrap();
     disk.write(&mut by, &file, 0, content.to_vec()).await.unwrap();
     disk.fsync(&mut by, &file, Durable::All).await.unwrap();
     drop(file);
-    let file = disk.open(&mut by, &path, &Open::READ).await.unwrap();
+    let file = disk.open(&mut by, &path, &OpenOptions::READ).await.unwrap();
     disk.unlink(&mut by, &path).await.unwrap();
     file
 }
@@ -56,7 +59,7 @@ fn reads_of(file: &File) -> Reads {
 }
 
 #[test]
-fn a_loop_reads_only_what_was_in_memory_lately() {
+fn busy_device_restricts_inline_reads_to_recently_hot_data() {
     let _alone = alone();
     let pool = Pool::new("busy", 1, 100).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use tw_disk::{Account, Aio, Class, Disk, Op, Open, Pool, Source};
+use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Op, OpenOptions, Pool};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -19,7 +19,7 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn files_of_a_pool_that_has_ended_are_closed_by_the_heir() {
+fn files_of_an_ended_pool_are_closed_by_its_heir() {
     let path = std::env::temp_dir().join(format!("tw-disk-{}-heir", std::process::id()));
     std::fs::write(&path, "x").unwrap();
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
@@ -27,11 +27,11 @@ fn files_of_a_pool_that_has_ended_are_closed_by_the_heir() {
     heir.inherit();
     let pool = Pool::new("short", 1, 8).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);
-    let mut by = Account::new(Class::Hit, Source::NONE);
+    let mut by = Account::new(JobClass::Hit, JobSource::NONE);
     let file = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(disk.open_cold(&mut by, &name, &Open::READ))
+        .block_on(disk.open_cold(&mut by, &name, &OpenOptions::READ))
         .unwrap();
     // A close that frees blocks may wait.
     std::fs::remove_file(&path).unwrap();

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use tw_disk::sim::Sim;
-use tw_disk::{Account, Aio, Disk, DiskError, Notice, Op, Pool, PoolSize, PoolStats, Source};
+use tw_disk::{Account, Aio, Disk, DiskError, JobSource, Notice, Op, Pool, PoolSize, PoolStats};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const THREADS: u32 = 4;
@@ -44,7 +44,7 @@ fn read(disk: &Disk, count: u64) -> Vec<Result<Vec<u8>, DiskError>> {
         let reads = (0..count).map(|at| {
             let disk = disk.clone();
             async move {
-                let mut by = Account::hit(Source::new(at + 1));
+                let mut by = Account::hit(JobSource::new(at + 1));
                 disk.read_whole(&mut by, c"/f", 100).await
             }
         });
@@ -70,7 +70,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 #[test]
-fn what_waits_for_a_hung_device_is_told_and_others_have_their_threads() {
+fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     let (pool, told) = pool("hung");
     let (slow, sim) = disk(&pool, 0xabc_0001);
     let (fast, _) = disk(&pool, 0xabc_0002);

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tw_disk::{
-    Account, Aio, Disk, File, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, Open, Pool, Refusal, Source,
+    Account, Aio, Disk, File, JobSource, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, OpenOptions, Pool,
+    Refusal,
 };
 use tw_testkit::wait::{PATIENCE, some, until};
 use tw_testkit::{Lacks, TempDir, leave_out};
@@ -42,7 +43,7 @@ impl Bench {
         bench.put("known", 1);
         let known = bench.open("known");
         // A job that reads finds out what the device can do, and makes access times be of today.
-        let mut by = Account::hit(Source::NONE);
+        let mut by = Account::hit(JobSource::NONE);
         block_on(bench.disk.read_cold(&mut by, &known, 0, vec![0; 1])).unwrap();
         let suits = |file: &tw_disk::DeviceStats| {
             file.dev == Some(known.meta().dev) && file.reads != tw_disk::Reads::Job
@@ -60,8 +61,8 @@ impl Bench {
 
     fn open(&self, name: &str) -> File {
         let path = CString::new(self.dir.join(name).as_os_str().as_bytes()).unwrap();
-        let mut by = Account::hit(Source::NONE);
-        block_on(self.disk.open(&mut by, &path, &Open::READ)).unwrap()
+        let mut by = Account::hit(JobSource::NONE);
+        block_on(self.disk.open(&mut by, &path, &OpenOptions::READ)).unwrap()
     }
 
     /// Once it was changed long enough ago.
@@ -108,7 +109,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_file_stays_locked_as_long_as_somebody_has_it() {
+fn file_stays_locked_while_a_handle_exists() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     bench.put("a", 300_001);
     let file = bench.open("a");
@@ -130,7 +131,7 @@ fn a_file_stays_locked_as_long_as_somebody_has_it() {
 }
 
 #[test]
-fn a_change_is_seen_and_ends_it() {
+fn change_of_a_file_unlocks_it() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let path = bench.put("a", 100_000);
     let file = bench.open("a");
@@ -153,7 +154,7 @@ fn a_change_is_seen_and_ends_it() {
 }
 
 #[test]
-fn what_was_not_sent_lately_makes_room() {
+fn least_recently_sent_file_is_unlocked_first() {
     let Some(bench) = Bench::new(4 * LOCK_FILE_MIN) else { return };
     let files: Vec<_> = (0..6)
         .map(|n| {
@@ -205,7 +206,7 @@ fn what_was_not_sent_lately_makes_room() {
 }
 
 #[test]
-fn nothing_may_be_locked_also_of_what_is_on_its_way() {
+fn zero_limit_also_stops_locks_in_progress() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     bench.put("a", 2 << 20);
     let file = bench.open("a");
@@ -221,7 +222,7 @@ fn nothing_may_be_locked_also_of_what_is_on_its_way() {
 }
 
 #[test]
-fn what_is_not_in_memory_is_not_read_for_it() {
+fn locking_does_not_read_cold_pages() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let path = bench.put("a", 2 << 20);
     fs::File::open(&path).unwrap().sync_all().unwrap();
@@ -249,7 +250,7 @@ fn what_is_not_in_memory_is_not_read_for_it() {
 }
 
 #[test]
-fn what_is_too_small_or_too_large_is_not_asked_for() {
+fn too_small_and_too_large_files_are_not_locked() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let settled = bench.put("settled", MIN);
     for (name, size) in [("small", MIN - 1), ("large", (4 << 20) + 1)] {
@@ -265,7 +266,7 @@ fn what_is_too_small_or_too_large_is_not_asked_for() {
 }
 
 #[test]
-fn many_at_once_leave_nothing_behind() {
+fn concurrent_locks_leave_nothing_behind() {
     let Some(bench) = Bench::new(8 * LOCK_FILE_MIN) else { return };
     for n in 0..12 {
         bench.put(&n.to_string(), MIN);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tw_disk::{Account, Class, DiskError, Pool, PoolSize, PoolStats, Source};
+use tw_disk::{Account, DiskError, JobClass, JobSource, Pool, PoolSize, PoolStats};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -53,14 +53,14 @@ impl Gate {
     }
 }
 
-fn by(class: Class, source: u64) -> Account {
-    Account::new(class, Source::new(source))
+fn by(class: JobClass, source: u64) -> Account {
+    Account::new(class, JobSource::new(source))
 }
 
 #[test]
 fn runs_on_a_named_thread_and_charges_the_account() {
     let pool = Pool::new("disk1", 2, 10).unwrap();
-    let mut account = by(Class::Hit, 1);
+    let mut account = by(JobClass::Hit, 1);
     let name = block_on(pool.run(&mut account, || std::thread::current().name().map(String::from)));
     assert_eq!(name.unwrap().as_deref(), Some("disk1"));
     assert_eq!((account.jobs(), account.is_inline()), (1, false));
@@ -77,12 +77,12 @@ fn runs_on_a_named_thread_and_charges_the_account() {
 fn serves_classes_in_order() {
     let pool = Pool::new("order", 1, 100).unwrap();
     let (gate, job) = gate();
-    let mut first = by(Class::Hit, 1);
+    let mut first = by(JobClass::Hit, 1);
     let mut first = pin!(pool.run(&mut first, job));
     assert!(poll_once(first.as_mut()).is_pending());
     gate.wait();
     let order = Arc::new(Mutex::new(Vec::new()));
-    let classes = [Class::Scan, Class::Evict, Class::Fill, Class::Hit];
+    let classes = [JobClass::Scan, JobClass::Evict, JobClass::Fill, JobClass::Hit];
     let mut accounts = classes.map(|class| by(class, 2));
     let mut jobs: Vec<_> = accounts
         .iter_mut()
@@ -101,7 +101,7 @@ fn serves_classes_in_order() {
             job.await.unwrap();
         }
     });
-    assert_eq!(*order.lock().unwrap(), [Class::Hit, Class::Fill, Class::Evict, Class::Scan]);
+    assert_eq!(*order.lock().unwrap(), [JobClass::Hit, JobClass::Fill, JobClass::Evict, JobClass::Scan]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn one_source_cannot_occupy_the_pool() {
     let pool = Pool::new("fair", 4, 100).unwrap();
     let gates: Vec<_> = (0..6).map(|_| gate()).collect();
     let (gates, jobs): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
-    let mut accounts: Vec<_> = (0..6).map(|_| by(Class::Hit, 1)).collect();
+    let mut accounts: Vec<_> = (0..6).map(|_| by(JobClass::Hit, 1)).collect();
     let mut greedy: Vec<_> = accounts
         .iter_mut()
         .zip(jobs)
@@ -123,7 +123,7 @@ fn one_source_cannot_occupy_the_pool() {
     let stats = pool.stats();
     assert_eq!((stats.running, stats.waiting), (3, 3));
     // Another source is served although six jobs of the greedy one were there before it.
-    assert_eq!(block_on(pool.run(&mut by(Class::Scan, 2), || 7)), Ok(7));
+    assert_eq!(block_on(pool.run(&mut by(JobClass::Scan, 2), || 7)), Ok(7));
     gates.iter().for_each(|gate| gate.open.send(()).unwrap());
     block_on(async {
         for job in &mut greedy {
@@ -139,7 +139,7 @@ fn overflows_as_nginx_words_it() {
         let accepted = threads as usize + max_queue;
         let gates: Vec<_> = (0..accepted).map(|_| gate()).collect();
         let (gates, work): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
-        let mut accounts: Vec<_> = (0..accepted as u64).map(|source| by(Class::Hit, 1 + source)).collect();
+        let mut accounts: Vec<_> = (0..accepted as u64).map(|source| by(JobClass::Hit, 1 + source)).collect();
         let mut jobs = Vec::new();
         for (account, work) in accounts.iter_mut().zip(work) {
             let mut job = Box::pin(pool.run(account, work));
@@ -147,7 +147,7 @@ fn overflows_as_nginx_words_it() {
             jobs.push(job);
         }
         gates[..threads as usize].iter().for_each(Gate::wait);
-        let error = block_on(pool.run(&mut by(Class::Hit, 99), || ())).unwrap_err();
+        let error = block_on(pool.run(&mut by(JobClass::Hit, 99), || ())).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("thread pool \"small\" queue overflow: {max_queue} tasks waiting")
@@ -163,14 +163,14 @@ fn overflows_as_nginx_words_it() {
 }
 
 #[test]
-fn a_panic_is_an_answer_and_the_thread_lives_on() {
+fn panicking_job_fails_and_its_thread_survives() {
     let pool = Pool::new("panics", 1, 10).unwrap();
     let silent = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let result = block_on(pool.run(&mut by(Class::Hit, 1), || -> u8 { panic!("on purpose") }));
+    let result = block_on(pool.run(&mut by(JobClass::Hit, 1), || -> u8 { panic!("on purpose") }));
     std::panic::set_hook(silent);
     assert_eq!(result, Err(DiskError::Panicked));
-    assert_eq!(block_on(pool.run(&mut by(Class::Hit, 1), || 3)), Ok(3));
+    assert_eq!(block_on(pool.run(&mut by(JobClass::Hit, 1), || 3)), Ok(3));
     assert_eq!(pool.stats().panics, 1);
 }
 
@@ -187,14 +187,14 @@ impl Drop for Token {
 fn dropping_a_future_takes_back_a_job_that_waits() {
     let pool = Pool::new("cancel", 1, 10).unwrap();
     let (gate, work) = gate();
-    let mut account = by(Class::Hit, 1);
+    let mut account = by(JobClass::Hit, 1);
     let mut running = pin!(pool.run(&mut account, work));
     assert!(poll_once(running.as_mut()).is_pending());
     gate.wait();
     let (ended, end) = channel();
     let token = Token(ended);
     let ran = Arc::new(AtomicUsize::new(0));
-    let mut other = by(Class::Hit, 2);
+    let mut other = by(JobClass::Hit, 2);
     let mut waiting = Box::pin(pool.run(&mut other, {
         let ran = ran.clone();
         move || {
@@ -220,7 +220,7 @@ fn dropping_a_future_lets_a_begun_job_end_with_what_it_owns() {
     let (gate, work) = gate();
     let (ended, end) = channel();
     let token = Token(ended);
-    let mut account = by(Class::Hit, 1);
+    let mut account = by(JobClass::Hit, 1);
     let mut running = Box::pin(pool.run(&mut account, move || {
         work();
         token
@@ -240,7 +240,7 @@ fn dropping_a_future_drops_a_result_nobody_took() {
     let pool = Pool::new("untaken", 1, 10).unwrap();
     let (ended, end) = channel();
     let token = Token(ended);
-    let mut account = by(Class::Hit, 1);
+    let mut account = by(JobClass::Hit, 1);
     let mut done = Box::pin(pool.run(&mut account, move || token));
     assert!(poll_once(done.as_mut()).is_pending());
     // The slot is free before there is a result; the books come after it.
@@ -251,13 +251,13 @@ fn dropping_a_future_drops_a_result_nobody_took() {
 }
 
 #[test]
-fn dropping_futures_at_any_moment_keeps_the_books() {
+fn dropping_futures_keeps_counters_consistent() {
     let pool = Pool::new("storm", 3, 1000).unwrap();
     let (ended, end) = channel();
     let live = Arc::new(());
     for round in 0..2000_u64 {
         let token = (Token(ended.clone()), live.clone());
-        let mut account = by(Class::ALL[(round % 4) as usize], round % 5);
+        let mut account = by(JobClass::ALL[(round % 4) as usize], round % 5);
         let mut job = Box::pin(pool.run(&mut account, move || token));
         let polled = poll_once(job.as_mut());
         if round % 3 == 0 && polled.is_pending() {
@@ -275,7 +275,7 @@ fn resizing_keeps_jobs_and_starts_them() {
     let pool = Pool::new("grow", 1, 100).unwrap();
     let gates: Vec<_> = (0..3).map(|_| gate()).collect();
     let (gates, work): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
-    let mut accounts: Vec<_> = (1..4).map(|source| by(Class::Hit, source)).collect();
+    let mut accounts: Vec<_> = (1..4).map(|source| by(JobClass::Hit, source)).collect();
     let mut jobs = Vec::new();
     for (account, work) in accounts.iter_mut().zip(work) {
         let mut job = Box::pin(pool.run(account, work));
@@ -295,7 +295,7 @@ fn resizing_keeps_jobs_and_starts_them() {
         }
     });
     for i in 0..10 {
-        assert_eq!(block_on(pool.run(&mut by(Class::Hit, i), move || i)), Ok(i));
+        assert_eq!(block_on(pool.run(&mut by(JobClass::Hit, i), move || i)), Ok(i));
     }
     let stats = pool.stats();
     assert_eq!((stats.threads, stats.max_queue), (1, 5));
@@ -303,14 +303,14 @@ fn resizing_keeps_jobs_and_starts_them() {
 }
 
 #[test]
-fn the_end_comes_after_what_is_queued() {
+fn pool_ends_after_queued_jobs() {
     for by_shutdown in [true, false] {
         let pool = Pool::new("end", 1, 100).unwrap();
         let (gate, work) = gate();
         let other = pool.clone();
         let done = Arc::new(AtomicUsize::new(0));
-        let mut accounts: Vec<_> = (0..5).map(|source| by(Class::Scan, source)).collect();
-        let mut first = by(Class::Hit, 9);
+        let mut accounts: Vec<_> = (0..5).map(|source| by(JobClass::Scan, source)).collect();
+        let mut first = by(JobClass::Hit, 9);
         let mut first = Box::pin({
             let pool = pool.clone();
             async move { pool.run(&mut first, work).await }
@@ -337,7 +337,7 @@ fn the_end_comes_after_what_is_queued() {
                 job.await.unwrap();
             }
         });
-        let after = block_on(other.run(&mut by(Class::Hit, 1), || ()));
+        let after = block_on(other.run(&mut by(JobClass::Hit, 1), || ()));
         assert_eq!(after, if by_shutdown { Err(DiskError::Cancelled) } else { Ok(()) });
     }
 }
@@ -347,7 +347,7 @@ fn a_handle_dropped_inside_its_own_job_does_not_deadlock() {
     let pool = Pool::new("inside", 2, 10).unwrap();
     let inner = pool.clone();
     let (dropped, is_dropped) = channel();
-    let mut account = by(Class::Hit, 1);
+    let mut account = by(JobClass::Hit, 1);
     let mut job = Box::pin({
         let pool = pool.clone();
         async move {

@@ -20,8 +20,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tw_disk::{
-    Access, Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now,
-    Op, Open, Pool, Reads, SentEnd, Source, Temp, WriteBack,
+    Access, Account, Aio, CreateOptions, Disk, DiskError, Durable, Errno, Existing, File, FileKind, JobClass,
+    JobSource, Links, Now, Op, OpenOptions, Pool, Reads, SentEnd, TempOptions, WriteBack,
 };
 use tw_testkit::wait::{PATIENCE, until};
 use tw_testkit::{Lacks, leave_out};
@@ -47,7 +47,7 @@ impl Bench {
         let pool = Pool::new("bench", THREADS, 100).unwrap();
         pool.on_notice(|notice| eprintln!("{notice}"));
         let disk = Disk::new(pool, aio);
-        Self { disk, dir, by: Account::new(Class::Hit, Source::new(1)) }
+        Self { disk, dir, by: Account::new(JobClass::Hit, JobSource::new(1)) }
     }
 
     fn path(&self, name: &str) -> CString {
@@ -56,16 +56,16 @@ impl Bench {
 
     async fn put(&mut self, name: &str, content: &[u8]) -> File {
         let path = self.path(name);
-        let how = Create { existing: Existing::Truncate, mode: 0o644, ..Create::NEW };
-        let file = self.disk.create(&mut self.by, &path, &how).await.unwrap();
+        let options = CreateOptions { existing: Existing::Truncate, mode: 0o644, ..CreateOptions::NEW };
+        let file = self.disk.create(&mut self.by, &path, &options).await.unwrap();
         self.disk.write(&mut self.by, &file, 0, content.to_vec()).await.unwrap();
         self.disk.fsync(&mut self.by, &file, Durable::All).await.unwrap();
         file
     }
 
-    async fn open(&mut self, name: &str, how: &Open) -> Result<File, DiskError> {
+    async fn open(&mut self, name: &str, options: &OpenOptions) -> Result<File, DiskError> {
         let path = self.path(name);
-        self.disk.open(&mut self.by, &path, how).await
+        self.disk.open(&mut self.by, &path, options).await
     }
 
     /// Reads everything, in steps of `step` bytes.
@@ -133,7 +133,7 @@ async fn everyday(b: &mut Bench) {
     assert!(disk.stat(&mut by, &b.path("a/b/from")).await.unwrap_err().is_absent());
     disk.link(&mut by, &to, &second).await.unwrap();
     let meta = disk.stat(&mut by, &second).await.unwrap();
-    assert_eq!((meta.size, meta.nlink, meta.kind, meta.mode), (10_000, 2, Kind::File, 0o644));
+    assert_eq!((meta.size, meta.nlink, meta.kind, meta.mode), (10_000, 2, FileKind::File, 0o644));
     assert_eq!(disk.read_whole(&mut by, &to, 10_000).await.unwrap(), expected);
     assert_eq!(errno(disk.read_whole(&mut by, &to, 9_999).await), Some(Errno::FBIG));
 
@@ -146,16 +146,16 @@ async fn everyday(b: &mut Bench) {
 
     let log = b.path("a/log");
     for line in ["one\n", "two\n"] {
-        let file = disk.create(&mut by, &log, &Create::LOG).await.unwrap();
+        let file = disk.create(&mut by, &log, &CreateOptions::LOG).await.unwrap();
         disk.append(&mut by, &file, line).await.unwrap();
     }
     assert_eq!(disk.read_whole(&mut by, &log, 100).await.unwrap(), b"one\ntwo\n");
-    let copy = disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &Create::NEW).await.unwrap();
+    let copy = disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &CreateOptions::NEW).await.unwrap();
     disk.set_mtime(&mut by, &copy, 1_000_000_000, 0).await.unwrap();
     assert_eq!(disk.stat(&mut by, &b.path("a/log2")).await.unwrap().mtime_sec, 1_000_000_000);
     assert_eq!(disk.read_whole(&mut by, &b.path("a/log2"), 100).await.unwrap(), b"one\ntwo\n");
     assert_eq!(
-        errno(disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &Create::NEW).await),
+        errno(disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &CreateOptions::NEW).await),
         Some(Errno::EXIST)
     );
 
@@ -228,19 +228,19 @@ fn opens_from_memory_only_what_is_there() {
     block_on(async {
         let made = b.put("f", b"x").await;
         let path = b.path("f");
-        let Now::Ready(Ok(file)) = b.disk.open_now(&path, &Open::READ) else {
+        let Now::Ready(Ok(file)) = b.disk.open_now(&path, &OpenOptions::READ) else {
             panic!("the name was just created");
         };
         assert_eq!(file.meta().ino, made.meta().ino);
-        assert!(matches!(b.disk.open_now(&path, &Open::READ_WRITE), Now::Cold));
-        assert!(matches!(b.disk.open_now(&path, &Open::PATH), Now::Ready(Ok(_))));
+        assert!(matches!(b.disk.open_now(&path, &OpenOptions::READ_WRITE), Now::Cold));
+        assert!(matches!(b.disk.open_now(&path, &OpenOptions::PATH), Now::Ready(Ok(_))));
         // Whether the absence of a name is remembered is up to the file system.
         assert!(matches!(
-            b.disk.open_now(&b.path("g"), &Open::READ),
+            b.disk.open_now(&b.path("g"), &OpenOptions::READ),
             Now::Cold | Now::Ready(Err(Errno::NOENT))
         ));
-        assert!(b.open("g", &Open::READ).await.unwrap_err().is_absent());
-        let error = b.open("f/g", &Open::READ).await.unwrap_err();
+        assert!(b.open("g", &OpenOptions::READ).await.unwrap_err().is_absent());
+        let error = b.open("f/g", &OpenOptions::READ).await.unwrap_err();
         assert_eq!((error.errno(), error.is_absent()), (Some(Errno::NOTDIR), true));
         assert_eq!(error.to_string(), "open() failed (20: Not a directory)");
     });
@@ -321,10 +321,10 @@ fn symbolic_links_are_followed_refused_or_judged() {
         }
         for (name, links, expected) in cases {
             for access in [Access::Read, Access::Path] {
-                let how = Open { links, access, ..Open::READ };
+                let options = OpenOptions { links, access, ..OpenOptions::READ };
                 // Twice: cold or hot, the answer is the same.
                 for _ in 0..2 {
-                    let opened = b.open(name, &how).await;
+                    let opened = b.open(name, &options).await;
                     assert_eq!(errno(opened), expected, "{name} {links:?} {access:?}");
                 }
             }
@@ -335,14 +335,14 @@ fn symbolic_links_are_followed_refused_or_judged() {
         let resolved = b.disk.realpath(&mut by, &b.path("dir_link/file_link")).await.unwrap();
         assert_eq!(resolved.as_bytes(), canonical.as_os_str().as_bytes());
         let link = b.disk.stat_link(&mut by, &b.path("dangling")).await.unwrap();
-        assert_eq!(link.kind, Kind::Symlink);
+        assert_eq!(link.kind, FileKind::Symlink);
     });
 }
 
 #[test]
 fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
     let mut b = Bench::new(Aio::Threads);
-    let (how, link) = (Open::READ, b.path("link"));
+    let (options, link) = (OpenOptions::READ, b.path("link"));
     block_on(b.put("a", b"content"));
     std::os::unix::fs::symlink("a", b.dir.join("link")).unwrap();
     let flags = rustix::fs::statvfs(&b.dir).unwrap().f_flag;
@@ -351,8 +351,8 @@ fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
     }
     let mut settles = || {
         until(PATIENCE, || {
-            block_on(b.disk.open_cold(&mut b.by, &link, &how)).unwrap();
-            matches!(b.disk.open_now(&link, &how), Now::Ready(Ok(_)))
+            block_on(b.disk.open_cold(&mut b.by, &link, &options)).unwrap();
+            matches!(b.disk.open_now(&link, &options), Now::Ready(Ok(_)))
         })
     };
     // The kernel itself does not go on where it would have to write (`try_to_unlazy` refuses with `RESOLVE_CACHED`).
@@ -362,7 +362,7 @@ fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
         let times = Timestamps { last_access: time(1), last_modification: time(2) };
         rustix::fs::utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
         let disk = Disk::new(Pool::new("another", 1, 1).unwrap(), Aio::Threads);
-        assert!(matches!(disk.open_now(&link, &how), Now::Cold));
+        assert!(matches!(disk.open_now(&link, &options), Now::Cold));
     }
 }
 
@@ -390,7 +390,7 @@ fn a_link_on_the_way_is_refused() {
         assert_eq!(errno(disk.rmdir_below(&mut by, &b.path("t/u/v"), from).await), refused);
         let links = Links::Refuse { from };
         assert_eq!(
-            errno(disk.copy(&mut by, &b.path("t/u/f"), links, &b.path("copy"), &Create::NEW).await),
+            errno(disk.copy(&mut by, &b.path("t/u/f"), links, &b.path("copy"), &CreateOptions::NEW).await),
             refused
         );
         assert!(b.dir.join("outside/f").exists() && !b.dir.join("copy").exists());
@@ -418,16 +418,19 @@ fn lists_a_directory_up_to_a_limit() {
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
         let found: Vec<_> =
             listing.entries.iter().map(|e| (e.name.to_str().unwrap(), e.meta.kind, e.meta.size)).collect();
-        assert_eq!(found[0], (".hidden", Kind::File, 0));
-        assert_eq!(found[1].1, Kind::Symlink);
-        assert_eq!(found[2], ("link", Kind::File, 100));
-        assert_eq!(found[3], ("one", Kind::File, 100));
-        assert_eq!((found[4].0, found[4].1, found.len()), ("sub", Kind::Directory, 5));
+        assert_eq!(found[0], (".hidden", FileKind::File, 0));
+        assert_eq!(found[1].1, FileKind::Symlink);
+        assert_eq!(found[2], ("link", FileKind::File, 100));
+        assert_eq!(found[3], ("one", FileKind::File, 100));
+        assert_eq!((found[4].0, found[4].1, found.len()), ("sub", FileKind::Directory, 5));
         assert!(!listing.truncated);
         let mut listing = b.disk.list_links(&mut by, &b.path("d"), 100, 0).await.unwrap();
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
         let kinds: Vec<_> = listing.entries.iter().map(|e| e.meta.kind).collect();
-        assert_eq!(kinds, [Kind::File, Kind::Symlink, Kind::Symlink, Kind::File, Kind::Directory]);
+        assert_eq!(
+            kinds,
+            [FileKind::File, FileKind::Symlink, FileKind::Symlink, FileKind::File, FileKind::Directory]
+        );
         let listing = b.disk.list(&mut by, &b.path("d"), 3).await.unwrap();
         assert_eq!((listing.entries.len(), listing.truncated), (3, true));
         assert_eq!(errno(b.disk.list(&mut by, &b.path("d/one"), 3).await), Some(Errno::NOTDIR));
@@ -441,10 +444,10 @@ fn creates_temporary_files() {
         let mut by = b.by.clone();
         let dir = b.path("tmp");
         b.disk.mkdir_all(&mut by, &dir, 0o755).await.unwrap();
-        let how = Temp { levels: [1, 2, 0], ..Temp::NAMED };
+        let options = TempOptions { levels: [1, 2, 0], ..TempOptions::NAMED };
         let (mut paths, mut temps) = (Vec::new(), Vec::new());
         for _ in 0..5 {
-            let temp = b.disk.create_temp(&mut by, &dir, &how).await.unwrap();
+            let temp = b.disk.create_temp(&mut by, &dir, &options).await.unwrap();
             b.disk.write(&mut by, temp.file(), 0, b"x").await.unwrap();
             let path = temp.path().unwrap().to_owned();
             assert_eq!(b.disk.stat(&mut by, &path).await.unwrap().mode, 0o600);
@@ -454,16 +457,17 @@ fn creates_temporary_files() {
         }
         paths.dedup();
         assert_eq!(paths.len(), 5);
-        let temp = b.disk.create_temp(&mut by, &dir, &Temp::NAMELESS).await.unwrap();
+        let temp = b.disk.create_temp(&mut by, &dir, &TempOptions::NAMELESS).await.unwrap();
         assert_eq!(temp.path(), None);
         let file = temp.file();
         b.disk.write(&mut by, file, 0, b"secret").await.unwrap();
         assert_eq!(b.disk.read(&mut by, file, 0, vec![0; 10]).await.unwrap(), b"secret");
         assert_eq!(b.disk.stat_file(&mut by, file).await.unwrap().nlink, 0);
-        let create = Create { parents_below: Some(dir.as_bytes().len() as u32), ..Create::NEW };
+        let create = CreateOptions { parents_below: Some(dir.as_bytes().len() as u32), ..CreateOptions::NEW };
         b.disk.create(&mut by, &b.path("tmp/x/y/z"), &create).await.unwrap();
         let missing = b.path("missing");
-        let create = Create { parents_below: Some(missing.as_bytes().len() as u32), ..Create::NEW };
+        let create =
+            CreateOptions { parents_below: Some(missing.as_bytes().len() as u32), ..CreateOptions::NEW };
         let outside = b.disk.create(&mut by, &b.path("missing/x/y"), &create).await;
         assert_eq!(errno(outside), Some(Errno::NOENT), "the directory itself is not made");
     });
@@ -475,7 +479,7 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     let pool = Pool::new("narrow", 1, 0).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);
     let mut by = b.by.clone();
-    let create = |by: &mut Account| block_on(disk.create_temp(by, &b.path(""), &Temp::NAMED)).unwrap();
+    let create = |by: &mut Account| block_on(disk.create_temp(by, &b.path(""), &TempOptions::NAMED)).unwrap();
     let exists = |path: &CStr| Path::new(OsStr::from_bytes(path.to_bytes())).exists();
     let (kept, gone) = (create(&mut by), create(&mut by));
     let paths = [kept.path().unwrap().to_owned(), gone.path().unwrap().to_owned()];
@@ -484,7 +488,7 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     assert!(blocker.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let mut by = b.by.clone();
     assert!(matches!(
-        block_on(disk.create_temp(&mut by, &b.path(""), &Temp::NAMED)),
+        block_on(disk.create_temp(&mut by, &b.path(""), &TempOptions::NAMED)),
         Err(DiskError::QueueFull { .. })
     ));
     kept.keep();
@@ -504,7 +508,7 @@ fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
     block_on(b.disk.mkdir_all(&mut by, &b.path("drop"), 0o755)).unwrap();
     for _ in 0..200 {
         let dir = b.path("drop");
-        let mut creating = Box::pin(b.disk.create_temp(&mut by, &dir, &Temp::NAMED));
+        let mut creating = Box::pin(b.disk.create_temp(&mut by, &dir, &TempOptions::NAMED));
         // Dropped before, while or after a thread makes the file.
         drop(creating.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     }
@@ -512,7 +516,7 @@ fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
     let all = Arc::new(Barrier::new(THREADS as usize));
     let wait_for_all = |source| {
         let all = all.clone();
-        let mut by = Account::new(Class::Hit, Source::new(source));
+        let mut by = Account::new(JobClass::Hit, JobSource::new(source));
         let pool = b.disk.pool().clone();
         async move { pool.run(&mut by, move || all.wait()).await }
     };
@@ -530,8 +534,8 @@ fn reads_past_the_page_cache() {
     let content = bytes(300_001);
     block_on(async {
         b.put("f", &content).await;
-        let how = Open { direct_from: 1000, direct_align: 4096, ..Open::READ };
-        let file = b.open("f", &how).await.unwrap();
+        let options = OpenOptions { direct_from: 1000, direct_align: 4096, ..OpenOptions::READ };
+        let file = b.open("f", &options).await.unwrap();
         assert_eq!(b.disk.read_now(&file, 0, &mut [0; 16]), Now::Cold, "never from memory");
         for step in [300_001, 65_536, 1000, 99_999] {
             assert_eq!(b.read_all(&file, step).await, content, "{step}");
@@ -543,24 +547,24 @@ fn reads_past_the_page_cache() {
         }
         let small = b.put("small", &bytes(999)).await;
         drop(small);
-        let small = b.open("small", &how).await.unwrap();
+        let small = b.open("small", &options).await.unwrap();
         assert!(matches!(b.disk.read_now(&small, 0, &mut [0; 16]), Now::Ready(Ok(16))));
         // Reading ahead is advice: the bytes are the same.
-        let ahead = b.open("f", &Open { read_ahead: 65_536, ..Open::READ }).await.unwrap();
+        let ahead = b.open("f", &OpenOptions { read_ahead: 65_536, ..OpenOptions::READ }).await.unwrap();
         drop_from_memory(&ahead);
         assert_eq!(b.read_all(&ahead, 10_000).await, content);
     });
 }
 
 #[test]
-fn what_is_written_back_and_dropped_from_memory_is_all_there() {
+fn written_back_data_survives_eviction() {
     const PART: u64 = 1 << 20;
     for aio in [Aio::Off, Aio::Threads, Aio::Uring] {
         let mut b = Bench::new(aio);
         let content = bytes(3 * PART as usize + 10);
         block_on(async {
             let path = b.path("f");
-            let file = b.disk.create(&mut b.by, &path, &Create::NEW).await.unwrap();
+            let file = b.disk.create(&mut b.by, &path, &CreateOptions::NEW).await.unwrap();
             b.disk.write(&mut b.by, &file, 0, content.clone()).await.unwrap();
             let end = content.len() as u64;
             for (begin, finish, needless_to) in [
@@ -569,8 +573,8 @@ fn what_is_written_back_and_dropped_from_memory_is_all_there() {
                 (end..end, PART..end, end),
                 (0..0, 0..0, 0),
             ] {
-                let how = WriteBack { begin, finish, needless_to };
-                b.disk.write_back(&mut b.by, &file, how).await.unwrap();
+                let options = WriteBack { begin, finish, needless_to };
+                b.disk.write_back(&mut b.by, &file, options).await.unwrap();
             }
             assert_eq!(b.read_all(&file, 100_000).await, content, "{aio:?}");
             // A thread keeps its books after it has answered.
@@ -614,8 +618,8 @@ fn closes_where_closing_may_wait_by_a_job() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
         let written = b.put("f", b"x").await;
-        let kept = b.open("f", &Open::READ).await.unwrap();
-        let unlinked = b.open("f", &Open::READ).await.unwrap();
+        let kept = b.open("f", &OpenOptions::READ).await.unwrap();
+        let unlinked = b.open("f", &OpenOptions::READ).await.unwrap();
         let closes = |b: &Bench, count| {
             let start = Instant::now();
             while b.jobs(Op::Close) < count {
@@ -640,14 +644,14 @@ fn closes_where_closing_may_wait_by_a_job() {
 }
 
 #[test]
-fn names_come_back_as_they_are() {
+fn listed_names_are_returned_unchanged() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
         let name = c"\xff \n\xc3\x28";
         let path = CString::new([b.path("d/").as_bytes(), name.to_bytes()].concat()).unwrap();
         let mut by = b.by.clone();
         b.disk.mkdir(&mut by, &b.path("d"), 0o755).await.unwrap();
-        b.disk.create(&mut by, &path, &Create::NEW).await.unwrap();
+        b.disk.create(&mut by, &path, &CreateOptions::NEW).await.unwrap();
         let listing = b.disk.list(&mut by, &b.path("d"), 10).await.unwrap();
         assert_eq!(listing.entries[0].name.as_c_str(), name);
         b.put("plain", b"").await;

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{
-    Account, Aio, Class, Create, Disk, DiskError, Errno, Existing, File, Kind, Links, Listing, Now, Op, Open,
-    Pool, Source, Temp,
+    Account, Aio, CreateOptions, Disk, DiskError, Errno, Existing, File, FileKind, JobClass, JobSource,
+    Links, Listing, Now, Op, OpenOptions, Pool, TempOptions,
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -26,7 +26,7 @@ fn door(sim: &Arc<Sim>, aio: Aio, threads: u32) -> Disk {
 }
 
 fn by() -> Account {
-    Account::new(Class::Hit, Source::NONE)
+    Account::new(JobClass::Hit, JobSource::NONE)
 }
 
 async fn read_all(disk: &Disk, file: &File, step: usize) -> Result<Vec<u8>, DiskError> {
@@ -43,7 +43,7 @@ async fn read_all(disk: &Disk, file: &File, step: usize) -> Result<Vec<u8>, Disk
 /// Replaces a file and does not see to it that the content is there before the name.
 async fn replace_carelessly(disk: &Disk, path: &CStr, content: Vec<u8>) -> Result<(), DiskError> {
     let mut by = by();
-    let temp = disk.create_temp(&mut by, c"/tmp", &Temp::NAMED).await?;
+    let temp = disk.create_temp(&mut by, c"/tmp", &TempOptions::NAMED).await?;
     disk.write(&mut by, temp.file(), 0, content).await?;
     disk.rename(&mut by, temp.path().expect("a named file has a name"), path).await?;
     temp.keep();
@@ -115,7 +115,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn on_a_bad_day_every_answer_is_right_or_an_error() {
+fn results_under_random_faults_are_correct_or_errors() {
     let content: Vec<u8> = (0..20_000_u32).map(|i| (i * 31) as u8).collect();
     let (mut rights, mut wrongs, mut shorts) = (0, 0, 0);
     for seed in 0..100 {
@@ -124,7 +124,7 @@ fn on_a_bad_day_every_answer_is_right_or_an_error() {
         sim.set_faults(Faults::MANY);
         let disk = door(&sim, Aio::Threads, 1);
         let result: Result<Vec<u8>, DiskError> = block_on(async {
-            let file = disk.open(&mut by(), c"/f", &Open::READ).await?;
+            let file = disk.open(&mut by(), c"/f", &OpenOptions::READ).await?;
             let mut buf = [0; 100];
             if let Now::Ready(Ok(n)) = disk.read_now(&file, 50, &mut buf) {
                 assert_eq!(buf[..n], content[50..50 + n]);
@@ -159,7 +159,8 @@ fn parts_are_written_one_behind_the_other_however_short_the_writes_are() {
         let disk = door(&sim, Aio::Threads, 1);
         block_on(async {
             let mut by = by();
-            let temp = disk.create_temp_with(&mut by, c"/tmp", &Temp::NAMED, parts.clone()).await.unwrap();
+            let temp =
+                disk.create_temp_with(&mut by, c"/tmp", &TempOptions::NAMED, parts.clone()).await.unwrap();
             disk.write_parts(&mut by, temp.file(), whole.len() as u64, parts.clone()).await.unwrap();
             disk.write_parts(&mut by, temp.file(), 0, Vec::<&[u8]>::new()).await.unwrap();
             assert_eq!(sim.content(temp.path().unwrap()).unwrap(), whole.repeat(2));
@@ -170,7 +171,7 @@ fn parts_are_written_one_behind_the_other_however_short_the_writes_are() {
     sim.put(c"/tmp/keep", b"").unwrap();
     sim.set_capacity(100);
     let disk = door(&sim, Aio::Threads, 1);
-    let error = block_on(disk.create_temp_with(&mut by(), c"/tmp", &Temp::NAMED, parts)).unwrap_err();
+    let error = block_on(disk.create_temp_with(&mut by(), c"/tmp", &TempOptions::NAMED, parts)).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::NOSPC));
     assert_eq!(sim.paths(), [c"/tmp/keep".to_owned()]);
 }
@@ -183,7 +184,7 @@ fn a_full_disk_refuses_and_keeps_what_it_took() {
     let disk = door(&sim, Aio::Threads, 1);
     block_on(async {
         let mut by = by();
-        let file = disk.create(&mut by, c"/b", &Create::NEW).await.unwrap();
+        let file = disk.create(&mut by, c"/b", &CreateOptions::NEW).await.unwrap();
         let error = disk.write(&mut by, &file, 0, vec![2; 5000]).await.unwrap_err();
         assert_eq!(error.on(c"/b").to_string(), "pwrite() \"/b\" failed (28: No space left on device)");
         let space = disk.space(&mut by, c"/").await.unwrap();
@@ -202,7 +203,7 @@ fn a_stalled_disk_stops_no_answer_from_memory_and_futures_can_be_dropped() {
     let disk = door(&sim, Aio::Threads, 2);
     block_on(async {
         let mut account = by();
-        let cold = disk.open(&mut account, c"/cold", &Open::READ).await.unwrap();
+        let cold = disk.open(&mut account, c"/cold", &OpenOptions::READ).await.unwrap();
         let stall = sim.stall(Op::Read);
         let (mut first, mut second, mut third) = (by(), by(), by());
         let mut begun = Box::pin(disk.read(&mut first, &cold, 0, vec![0; 9]));
@@ -214,7 +215,7 @@ fn a_stalled_disk_stops_no_answer_from_memory_and_futures_can_be_dropped() {
         assert!(poll_once(waiting.as_mut()).is_pending());
         assert_eq!(disk.pool().stats().waiting, 1);
         // Names are in memory, whatever the disk does.
-        assert!(matches!(disk.open_now(c"/hot", &Open::READ), Now::Ready(Ok(_))));
+        assert!(matches!(disk.open_now(c"/hot", &OpenOptions::READ), Now::Ready(Ok(_))));
         assert!(matches!(disk.probe_now(c"/gone"), Now::Ready(Err(Errno::NOENT))));
         drop(waiting);
         drop(dropped);
@@ -232,15 +233,15 @@ fn evicted_content_is_cold_once() {
     let disk = door(&sim, Aio::Threads, 1);
     block_on(async {
         let mut account = by();
-        let file = disk.open(&mut account, c"/f", &Open::READ).await.unwrap();
+        let file = disk.open(&mut account, c"/f", &OpenOptions::READ).await.unwrap();
         assert!(account.is_inline());
         sim.evict();
         assert_eq!(disk.read_now(&file, 0, &mut [0; 4]), Now::Cold);
-        assert!(matches!(disk.open_now(c"/f", &Open::READ), Now::Cold));
+        assert!(matches!(disk.open_now(c"/f", &OpenOptions::READ), Now::Cold));
         disk.read(&mut account, &file, 0, vec![0; 4]).await.unwrap();
         assert_eq!(account.jobs(), 1);
         assert_eq!(disk.read_now(&file, 0, &mut [0; 4]), Now::Ready(Ok(4)));
-        assert!(matches!(disk.open_now(c"/f", &Open::READ), Now::Ready(Ok(_))));
+        assert!(matches!(disk.open_now(c"/f", &OpenOptions::READ), Now::Ready(Ok(_))));
     });
 }
 
@@ -251,7 +252,7 @@ fn behaves_like_a_file_system() {
     block_on(async {
         let mut by = by();
         disk.mkdir_all(&mut by, c"/a/b/c", 0o755).await.unwrap();
-        let truncate = Create { existing: Existing::Truncate, ..Create::NEW };
+        let truncate = CreateOptions { existing: Existing::Truncate, ..CreateOptions::NEW };
         let file = disk.create(&mut by, c"/a/f", &truncate).await.unwrap();
         disk.write(&mut by, &file, 2, b"xyz").await.unwrap();
         let errno = |result: Result<(), DiskError>| result.err().and_then(|error| error.errno());
@@ -282,19 +283,19 @@ fn behaves_like_a_file_system() {
             (c"/t/f/", Links::Follow, Some(Errno::NOTDIR)),
         ];
         for (path, links, expected) in cases {
-            let opened = disk.open(&mut by, path, &Open { links, ..Open::READ }).await;
+            let opened = disk.open(&mut by, path, &OpenOptions { links, ..OpenOptions::READ }).await;
             assert_eq!(opened.err().and_then(|error| error.errno()), expected, "{path:?} {links:?}");
         }
         assert_eq!(disk.realpath(&mut by, c"/link/f").await.unwrap().as_c_str(), c"/t/f");
         assert_eq!(disk.readlink(&mut by, c"/link").await.unwrap().as_c_str(), c"/t");
-        assert_eq!(disk.stat_link(&mut by, c"/link").await.unwrap().kind, Kind::Symlink);
+        assert_eq!(disk.stat_link(&mut by, c"/link").await.unwrap().kind, FileKind::Symlink);
         let listing = disk.list(&mut by, c"/", 3).await.unwrap();
         assert!(listing.truncated && listing.entries.len() == 3);
         let kind = |listing: Listing| {
             listing.entries.iter().find(|e| e.name.as_c_str() == c"link").map(|e| e.meta.kind)
         };
-        assert_eq!(kind(disk.list(&mut by, c"/", 100).await.unwrap()), Some(Kind::Directory));
-        assert_eq!(kind(disk.list_links(&mut by, c"/", 100, 0).await.unwrap()), Some(Kind::Symlink));
+        assert_eq!(kind(disk.list(&mut by, c"/", 100).await.unwrap()), Some(FileKind::Directory));
+        assert_eq!(kind(disk.list_links(&mut by, c"/", 100, 0).await.unwrap()), Some(FileKind::Symlink));
         for from in [0, 1] {
             let refused = Some(Errno::LOOP);
             let listed = disk.list_links(&mut by, c"/link", 100, from).await;
@@ -314,23 +315,23 @@ fn files_opened_before_a_power_failure_are_gone() {
     sim.put(c"/f", b"x").unwrap();
     let disk = door(&sim, Aio::Threads, 1);
     block_on(async {
-        let file = disk.open(&mut by(), c"/f", &Open::READ).await.unwrap();
+        let file = disk.open(&mut by(), c"/f", &OpenOptions::READ).await.unwrap();
         sim.reboot();
         let error = disk.read(&mut by(), &file, 0, vec![0; 1]).await.unwrap_err();
         assert_eq!(error.errno(), Some(Errno::IO));
         drop(file);
-        assert!(disk.open(&mut by(), c"/f", &Open::READ).await.is_ok());
+        assert!(disk.open(&mut by(), c"/f", &OpenOptions::READ).await.is_ok());
     });
 }
 
 #[test]
-fn an_ordered_disk_loses_ends_and_who_is_killed_nothing() {
+fn ordered_disk_loses_only_tails_and_a_kill_loses_nothing() {
     let mut lengths = std::collections::HashSet::new();
     for seed in 0..50 {
         let sim = Sim::new(seed);
         let disk = door(&sim, Aio::Off, 1);
         sim.put(c"/store/there", b"").unwrap();
-        let file = block_on(disk.create(&mut by(), c"/store/new", &Create::NEW)).unwrap();
+        let file = block_on(disk.create(&mut by(), c"/store/new", &CreateOptions::NEW)).unwrap();
         block_on(disk.write(&mut by(), &file, 0, new())).unwrap();
         block_on(disk.sync_dir(&mut by(), c"/store")).unwrap();
         sim.restart(Loss::Nothing);
@@ -352,13 +353,13 @@ fn futures_dropped_in_a_storm_of_faults_lose_nothing() {
         let disk = door(&sim, Aio::Threads, 3);
         sim.set_faults(Faults { cold: 900, ..Faults::MANY });
         let file = loop {
-            if let Ok(file) = block_on(disk.open(&mut by(), c"/f", &Open::READ)) {
+            if let Ok(file) = block_on(disk.open(&mut by(), c"/f", &OpenOptions::READ)) {
                 break file;
             }
         };
         block_on(async {
             for i in 0..200_u64 {
-                let mut account = Account::new(Class::Hit, Source::new(i % 3));
+                let mut account = Account::new(JobClass::Hit, JobSource::new(i % 3));
                 let mut read = pin!(disk.read(&mut account, &file, i, vec![0; 100]));
                 if poll_once(read.as_mut()).is_pending()
                     && i % 4 == 0

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_rt::clock;
 
 use crate::answer::{Kind, Question, Records};
@@ -90,7 +90,7 @@ pub struct Resolver {
     pub(crate) settings: Settings,
     pub(crate) servers: Servers,
     pub(crate) stats: Arc<Stats>,
-    pub(crate) shared: Whole<Shared>,
+    pub(crate) shared: FatalMutex<Shared>,
     /// Which address of a name is the first one the next time.
     turn: AtomicUsize,
 }
@@ -155,7 +155,13 @@ impl Resolver {
         settings.attempt_timeout = settings.attempt_timeout.min(FOREVER);
         let servers = Servers::new(&settings.servers, settings.rotate, clock::now());
         let shared = Shared { cache: Cache::new(cache::ENTRIES_MAX), flights: HashMap::new() };
-        Arc::new(Self { settings, servers, stats, shared: Whole::new(shared), turn: AtomicUsize::new(0) })
+        Arc::new(Self {
+            settings,
+            servers,
+            stats,
+            shared: FatalMutex::new(shared),
+            turn: AtomicUsize::new(0),
+        })
     }
 
     /// What it was made from.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_rt::clock;
 
 use crate::error::ResolveError;
@@ -45,7 +45,7 @@ impl Default for SystemFiles {
 #[derive(Debug)]
 pub struct SystemResolver {
     files: SystemFiles,
-    state: Whole<State>,
+    state: FatalMutex<State>,
     is_refreshing: AtomicBool,
     stats: Arc<Stats>,
 }
@@ -82,7 +82,7 @@ impl SystemResolver {
         let texts = files.read(files.versions(), &Texts::default());
         let current = current(&texts, files.port, &stats, None);
         let state = State { current, texts: Arc::new(texts), checked: clock::now() };
-        Arc::new(Self { files, state: Whole::new(state), is_refreshing: AtomicBool::new(false), stats })
+        Arc::new(Self { files, state: FatalMutex::new(state), is_refreshing: AtomicBool::new(false), stats })
     }
 
     /// A permit to look whether the files have changed, at most one at a time and one each second.

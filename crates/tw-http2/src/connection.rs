@@ -1,23 +1,23 @@
-//! One end of a connection, as its owner drives it: bytes come and go, streams begin, and it ends.
+//! One end of a connection, driven by its owner.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::Waker;
 
-use crate::Reason;
-use crate::end::{Broken, Cut};
+use crate::ErrorCode;
+use crate::config::Config;
 use crate::entry::Half;
-use crate::list::{Fields, List};
+use crate::error::{ConnectionError, StreamError};
+use crate::field_section::{FieldSection, FieldWriter};
 use crate::settings::End;
-use crate::state::{Going, News, State};
+use crate::state::{Going, PendingEvent, State};
 use crate::stream::{self, Stream};
-use crate::terms::Terms;
 
 /// One end of a connection.
 ///
-/// Whoever owns it gives it what has come ([`receive`](Self::receive)), has what is to be written taken ([`write`](Self::write)), and is
-/// called by its streams in between ([`set_driver`](Self::set_driver)).
+/// The owner passes received bytes to [`receive`](Self::receive), writes output with [`write`](Self::write), and is
+/// woken by streams in between ([`set_driver`](Self::set_driver)).
 pub struct Connection(Rc<Shared>);
 
 /// State that a connection shares with its streams.
@@ -28,13 +28,13 @@ pub(crate) struct Shared {
 
 /// Events that concern the whole connection or a new stream.
 pub enum Event {
-    /// A stream begins with a request, which may be malformed ([`List::fault`]) or not complete ([`List::is_cut`]).
-    Request(Stream, List),
-    /// A request was taken back before anybody has looked at it.
-    TakenBack,
+    /// A stream begins with a request, which may be malformed ([`FieldSection::malformed`]) or not complete ([`FieldSection::is_truncated`]).
+    Request(Stream, FieldSection),
+    /// The client canceled a request (`RST_STREAM`) before [`Connection::next`] returned it.
+    RequestCanceled,
     /// A stream's new priority (RFC 9218 section 7.1), as in the field `Priority`.
     Priority {
-        /// The stream, be it that it has not begun.
+        /// Number of the stream, which need not be open yet.
         stream: u32,
         /// At most 64 bytes.
         value: Box<[u8]>,
@@ -42,7 +42,7 @@ pub enum Event {
 }
 
 impl Shared {
-    /// Changes the connection, for somebody who does not drive it. Who does is woken if there is something to do.
+    /// Changes the connection on behalf of a stream, and wakes the driver if there is something to do.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.borrow_mut();
         let before = (state.out.len(), state.streams.len());
@@ -57,56 +57,61 @@ impl Shared {
 }
 
 impl Connection {
-    /// The end of a server, whose client has said nothing yet. What it says first is there to be written.
-    pub fn server(terms: Terms) -> Self {
-        Self::new(End::Server, terms)
+    /// Creates the server's end. Its first frames are ready to be written.
+    pub fn server(config: Config) -> Self {
+        Self::new(End::Server, config)
     }
 
-    /// The end of a client. What it says first is there to be written.
-    pub fn client(terms: Terms) -> Self {
-        Self::new(End::Client, terms)
+    /// Creates the client's end. Its first frames are ready to be written.
+    pub fn client(config: Config) -> Self {
+        Self::new(End::Client, config)
     }
 
-    fn new(end: End, terms: Terms) -> Self {
-        let state = RefCell::new(State::new(end, terms));
+    fn new(end: End, config: Config) -> Self {
+        let state = RefCell::new(State::new(end, config));
         Self(Rc::new(Shared { state, driver: RefCell::default() }))
     }
 
-    /// Takes bytes of the peer, however they are cut.
+    /// Processes received bytes, split at any position.
     ///
     /// # Errors
-    /// The connection is broken: its streams know, and the peer is told if something is to be [written](Self::write) still.
-    pub fn receive(&self, bytes: &[u8]) -> Result<(), Broken> {
+    /// The connection has failed: its streams get the error, and a `GOAWAY` for the peer may be left to be
+    /// [written](Self::write).
+    pub fn receive(&self, bytes: &[u8]) -> Result<(), ConnectionError> {
         let mut state = self.0.state.borrow_mut();
-        if let Some(broken) = state.broken {
-            return Err(broken);
+        if let Some(connection_error) = state.connection_error {
+            return Err(connection_error);
         }
         let received = state.receive(bytes);
-        received.inspect_err(|broken| state.break_off(*broken))
+        received.inspect_err(|connection_error| state.break_off(*connection_error))
     }
 
-    /// The connection has failed, or its peer has closed it: its streams learn it.
-    pub fn fail(&self, broken: Broken) {
-        self.0.state.borrow_mut().break_off(broken);
+    /// Fails the connection after an error of the transport or the end of input. Its streams get the error.
+    pub fn fail(&self, connection_error: ConnectionError) {
+        self.0.state.borrow_mut().break_off(connection_error);
     }
 
     /// Returns the next event of the connection.
     pub fn next(&self) -> Option<Event> {
-        let news = self.0.state.borrow_mut().news.pop_front()?;
-        Some(match news {
-            News::Priority { stream, value } => Event::Priority { stream, value },
-            News::Request(entry, list) => match entry.cut.get() {
-                Some(Cut::Reset(_)) => Event::TakenBack,
+        let events = self.0.state.borrow_mut().events.pop_front()?;
+        Some(match events {
+            PendingEvent::Priority { stream, value } => Event::Priority { stream, value },
+            PendingEvent::Request(entry, list) => match entry.error.get() {
+                Some(StreamError::Reset(_)) => Event::RequestCanceled,
                 _ => Event::Request(Stream::new(&self.0, entry), list),
             },
         })
     }
 
-    /// Begins a request, with the fields that `write` says; it ends with them or does not.
+    /// Opens a stream with a request. `write` appends the fields; `ends` tells that no body follows.
     ///
     /// # Errors
-    /// No more can be begun, or not now.
-    pub fn ask(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<Stream, Cut> {
+    /// No stream can be opened, or not now.
+    pub fn send_request(
+        &self,
+        write: impl FnOnce(&mut FieldWriter<'_>),
+        ends: bool,
+    ) -> Result<Stream, StreamError> {
         stream::packed(write, |block| {
             self.0.change(|state| {
                 let id = state.next_id()?;
@@ -119,12 +124,12 @@ impl Connection {
         .map(|entry| Stream::new(&self.0, entry))
     }
 
-    /// Streams that the peer lets this end have at once.
+    /// Largest number of streams that the peer allows at once.
     pub fn streams_max(&self) -> usize {
         self.0.state.borrow().peer.streams_max as usize
     }
 
-    /// Streams that are open in one direction at least.
+    /// Number of streams that are open in at least one direction.
     pub fn streams(&self) -> usize {
         self.0.state.borrow().streams.len()
     }
@@ -139,55 +144,57 @@ impl Connection {
         self.0.state.borrow().is_over()
     }
 
-    /// Why the peer leaves, if it has said that it does.
-    pub fn left(&self) -> Option<Reason> {
+    /// Error code of the `GOAWAY` that the peer has sent.
+    pub fn received_goaway(&self) -> Option<ErrorCode> {
         self.0.state.borrow().left
     }
 
-    /// Tells the peer to begin no more streams. What it has begun goes on; a client is told twice, so that nothing is lost that was on
-    /// its way (RFC 9113 section 6.8).
-    pub fn leave(&self) {
+    /// Sends `GOAWAY`. Open streams go on; a client gets two, so that no request in transit is lost (RFC 9113 section
+    /// 6.8).
+    pub fn send_goaway(&self) {
         self.0.change(State::leave);
     }
 
-    /// Ends it now, and all its streams.
-    pub fn close(&self, reason: Reason) {
+    /// Closes the connection and all its streams at once.
+    pub fn close(&self, reason: ErrorCode) {
         self.0.change(|state| {
             state.going = Going::Settled;
-            state.break_off(Broken::Ours(reason, ""));
+            state.break_off(ConnectionError::Local(reason, ""));
         });
     }
 
-    /// Bytes of heads and data that came so far, as they were packed and without what frames take.
-    pub fn worth(&self) -> u64 {
-        self.0.state.borrow().worth
+    /// Number of received bytes of field blocks and data, without what frames take.
+    pub fn payload_bytes(&self) -> u64 {
+        self.0.state.borrow().payload_bytes
     }
 
-    /// Bytes that are to be written.
+    /// Number of bytes that are to be written.
     pub fn out_len(&self) -> usize {
         self.0.state.borrow().out.len()
     }
 
-    /// Has `write` take the beginning of what is to be written, and says how much that took. It must not use the connection.
+    /// Calls `write` with the next output, and removes the number of bytes that it returns. `write` must not use the
+    /// connection.
     ///
     /// # Errors
     /// Fails with the errors of `write`.
     pub fn write(&self, write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
         let mut state = self.0.state.borrow_mut();
-        let was_full = state.out.len() >= state.terms.out_max;
+        let was_full = state.out.len() >= state.config.out_max;
         let taken = state.out.write(write)?;
-        if was_full && state.out.len() < state.terms.out_max {
+        if was_full && state.out.len() < state.config.out_max {
             state.feed();
         }
         Ok(taken)
     }
 
-    /// Gives back the memory that nothing is in: for a connection that rests.
+    /// Frees unused memory of an idle connection.
     pub fn shrink(&self) {
         self.0.state.borrow_mut().shrink();
     }
 
-    /// Whom streams wake when there may be something to be written, or one has ended: once. Nobody need be woken while it is driven.
+    /// Sets the waker that streams wake, once, when there may be output or a stream has ended. `None` while the
+    /// connection is being driven.
     pub fn set_driver(&self, driver: Option<&Waker>) {
         let mut place = self.0.driver.borrow_mut();
         match (&mut *place, driver) {
@@ -198,8 +205,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Streams that are left know that nobody drives it any more.
+    /// Fails the remaining streams.
     fn drop(&mut self) {
-        self.fail(Broken::Closed);
+        self.fail(ConnectionError::Closed);
     }
 }

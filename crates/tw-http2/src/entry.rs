@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 
 use bytes::BytesMut;
 
-use crate::end::Cut;
-use crate::list::List;
+use crate::error::StreamError;
+use crate::field_section::FieldSection;
 
 /// One stream.
 pub(crate) struct Entry {
@@ -16,26 +16,26 @@ pub(crate) struct Entry {
     pub(crate) incoming: Cell<Half>,
     /// Direction to the peer.
     pub(crate) outgoing: Cell<Half>,
-    /// Bytes that the peer lets this end send on it.
+    /// Send window, in bytes.
     pub(crate) room: Cell<i64>,
-    /// Bytes that the peer may still send on it.
+    /// Receive window, in bytes.
     pub(crate) credit: Cell<i64>,
-    /// Bytes that it may send before some are used up.
+    /// Size of the receive window when no byte is unread.
     pub(crate) window: Cell<u32>,
-    /// Bytes that were used up and that it was not told of.
+    /// Consumed bytes that no `WINDOW_UPDATE` has announced yet.
     pub(crate) released: Cell<u32>,
-    /// Bytes that came and were not used up.
+    /// Received bytes that were not released.
     pub(crate) held: Cell<usize>,
-    /// Bytes of content that the head announces.
+    /// Length of the content that the header section announces.
     pub(crate) length: Cell<Option<u64>>,
-    /// Bytes of content that came, whoever has taken them.
+    /// Number of received bytes of content.
     pub(crate) content: Cell<u64>,
     /// True if the peer's message is malformed (RFC 9113 section 8.1.1).
     pub(crate) is_malformed: Cell<bool>,
     /// True once the owner of the connection has got the stream.
     pub(crate) is_seen: Cell<bool>,
     pub(crate) inbox: RefCell<Inbox>,
-    pub(crate) cut: Cell<Option<Cut>>,
+    pub(crate) error: Cell<Option<StreamError>>,
     pub(crate) came: Call,
     pub(crate) has_room: Call,
     pub(crate) gone: Call,
@@ -44,7 +44,7 @@ pub(crate) struct Entry {
 /// One direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
-    /// The head that counts is still to come.
+    /// The final header section is still to come.
     Head,
     /// Data, and trailers perhaps.
     Body,
@@ -54,10 +54,10 @@ pub(crate) enum Half {
 /// Received parts of the message that were not read yet, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    pub(crate) heads: VecDeque<List>,
+    pub(crate) heads: VecDeque<FieldSection>,
     /// Data of any number of frames: what a frame takes here is its content and no more.
     pub(crate) data: BytesMut,
-    pub(crate) trailers: Option<Box<List>>,
+    pub(crate) trailers: Option<Box<FieldSection>>,
 }
 
 impl Inbox {
@@ -82,7 +82,7 @@ impl Entry {
             is_malformed: Cell::new(false),
             is_seen: Cell::new(false),
             inbox: RefCell::default(),
-            cut: Cell::new(None),
+            error: Cell::new(None),
             came: Call::default(),
             has_room: Call::default(),
             gone: Call::default(),
@@ -94,7 +94,7 @@ impl Entry {
         self.incoming.get() == Half::Ended && self.outgoing.get() == Half::Ended
     }
 
-    /// Counts content. What is longer than announced makes the message malformed.
+    /// Counts content. More than announced makes the message malformed.
     pub(crate) fn count(&self, bytes: usize) {
         self.content.set(self.content.get() + bytes as u64);
         if self.length.get().is_some_and(|length| self.content.get() > length) {
@@ -102,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// The peer has said all of its message. What is shorter than announced is malformed.
+    /// Ends the peer's message. Less content than announced makes it malformed.
     pub(crate) fn close_incoming(&self) {
         self.incoming.set(Half::Ended);
         if self.length.get().is_some_and(|length| self.content.get() != length) {
@@ -111,9 +111,9 @@ impl Entry {
     }
 
     /// Ends the stream and wakes every task that waits for it. The first reason is kept.
-    pub(crate) fn end(&self, cut: Cut) {
-        if self.cut.get().is_none() {
-            self.cut.set(Some(cut));
+    pub(crate) fn end(&self, error: StreamError) {
+        if self.error.get().is_none() {
+            self.error.set(Some(error));
         }
         for call in [&self.came, &self.has_room, &self.gone] {
             call.wake();
@@ -121,12 +121,12 @@ impl Entry {
     }
 }
 
-/// Tasks that wait for the stream.
+/// Waker of a task that waits for the stream.
 #[derive(Default)]
 pub(crate) struct Call(RefCell<Option<Waker>>);
 
 impl Call {
-    /// Whoever asks is woken next.
+    /// Registers the calling task to be woken next.
     pub(crate) fn wait(&self, cx: &Context<'_>) {
         let mut waker = self.0.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

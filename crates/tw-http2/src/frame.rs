@@ -1,19 +1,19 @@
-//! Frames (RFC 9113 section 4.1): their heads, and those whose payload is a few numbers.
+//! Frames (RFC 9113 section 4.1): their headers, and frames with short payloads.
 
-use crate::Reason;
+use crate::ErrorCode;
 
 /// Connection preface of every client (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes of a head.
+/// Size of a frame header, in bytes.
 pub(crate) const HEAD_SIZE: usize = 9;
-/// Payload that everybody takes (RFC 9113 section 6.5.2).
+/// Default largest payload (RFC 9113 section 6.5.2), in bytes.
 pub(crate) const PAYLOAD_USUAL: usize = 16 << 10;
-/// The largest payload there can be.
+/// Upper limit of the largest payload, in bytes.
 pub(crate) const PAYLOAD_MAX: usize = (1 << 24) - 1;
-/// Windows that everybody begins with (RFC 9113 section 6.9.2).
+/// Default window (RFC 9113 section 6.9.2), in bytes.
 pub(crate) const WINDOW_USUAL: u32 = 65_535;
-/// The largest window there can be.
+/// Largest window, in bytes.
 pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
 
 /// Types of frames.
@@ -46,10 +46,10 @@ pub(crate) mod flag {
     pub(crate) const PRIORITY: u8 = 32;
 }
 
-/// The head of a frame.
+/// Frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Bytes of the payload.
+    /// Length of the payload.
     pub(crate) len: usize,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
@@ -81,7 +81,7 @@ fn short(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head.bytes()[..], payload].concat()
 }
 
-pub(crate) fn reset(stream: u32, reason: Reason) -> Vec<u8> {
+pub(crate) fn reset(stream: u32, reason: ErrorCode) -> Vec<u8> {
     short(kind::RST_STREAM, 0, stream, &u32::from(reason).to_be_bytes())
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn window_update(stream: u32, by: u32) -> Vec<u8> {
     short(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes())
 }
 
-pub(crate) fn go_away(last: u32, reason: Reason) -> Vec<u8> {
+pub(crate) fn go_away(last: u32, reason: ErrorCode) -> Vec<u8> {
     let payload = [last.to_be_bytes(), u32::from(reason).to_be_bytes()].concat();
     short(kind::GOAWAY, 0, 0, &payload)
 }

@@ -28,7 +28,7 @@ thread_local! {
 pub(crate) struct Out {
     /// Small parts, one behind the other.
     copied: Vec<u8>,
-    /// Bytes of them that were written.
+    /// Number of written bytes among them.
     sent: usize,
     /// Parts of the output in their order.
     parts: VecDeque<Part>,
@@ -36,18 +36,18 @@ pub(crate) struct Out {
 }
 
 enum Part {
-    /// So many bytes of `copied`, behind those of the parts before.
+    /// Number of bytes in `copied`, behind those of the parts before.
     Copied(usize),
     Shared(Bytes),
 }
 
 impl Out {
-    /// Bytes that have not left.
+    /// Number of bytes that are to be written.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Gives back the memory that nothing is in.
+    /// Frees unused memory.
     pub(crate) fn shrink(&mut self) {
         self.parts.shrink_to_fit();
     }
@@ -74,7 +74,7 @@ impl Out {
         self.parts.push_back(Part::Shared(bytes));
     }
 
-    /// Has `write` take the beginning of it, forgets what that took, and says how much it was.
+    /// Calls `write` with the next output, removes the number of bytes that it returns, and returns it.
     pub(crate) fn write(
         &mut self,
         write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_in_order() {
+    fn output_keeps_its_order() {
         for size in [1, 7, 1000, 5000, usize::MAX / 2] {
             let (mut out, mut expected) = (Out::default(), Vec::new());
             for round in 0..200_usize {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_nothing_keeps_it() {
+    fn blocked_socket_keeps_the_output() {
         let mut out = Out::default();
         out.copy(b"abc");
         let refused = out.write(|_| Err(io::ErrorKind::WouldBlock.into()));

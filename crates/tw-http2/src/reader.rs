@@ -1,24 +1,24 @@
-//! Bytes become frames. A payload goes on in the pieces in which it comes.
+//! Splits received bytes into frames. A payload is passed on in the pieces in which it arrives.
 
 use crate::frame::{HEAD_SIZE, Head, PREFACE};
 use crate::settings::End;
-use crate::{Broken, Reason};
+use crate::{ConnectionError, ErrorCode};
 
 /// Position of the reader in the stream of frames.
 #[derive(Debug)]
 pub(crate) struct Reader {
     stage: Stage,
     head: [u8; HEAD_SIZE],
-    /// Bytes of the head that came.
+    /// Received bytes of the frame header.
     came: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// So many bytes of the preface are still to come.
+    /// Number of bytes of the preface still to come.
     Preface(usize),
     Head,
-    /// So many bytes of the payload are.
+    /// Number of bytes of the payload still to come.
     Payload(usize),
 }
 
@@ -27,7 +27,7 @@ enum Stage {
 pub(crate) enum Piece<'a> {
     /// A frame begins.
     Head(Head),
-    /// Some of its payload, and whether that ends with it. A frame without payload has one empty piece.
+    /// Part of its payload, and whether that is the last one. A frame without payload has one empty piece.
     Payload(&'a [u8], bool),
 }
 
@@ -43,15 +43,18 @@ impl Reader {
     /// Takes the next piece off `bytes`; `None` if more have to come.
     ///
     /// # Errors
-    /// They are not those of a client of HTTP/2.
-    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Broken> {
+    /// The bytes are not those of an HTTP/2 client.
+    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, ConnectionError> {
         loop {
             match self.stage {
                 Stage::Preface(rest) => {
                     let (some, behind) = bytes.split_at(bytes.len().min(rest));
                     let expected = PREFACE.get(PREFACE.len() - rest..).unwrap_or_default();
                     if !expected.starts_with(some) {
-                        return Err(Broken::Ours(Reason::PROTOCOL_ERROR, "sent invalid http2 preface"));
+                        return Err(ConnectionError::Local(
+                            ErrorCode::PROTOCOL_ERROR,
+                            "sent invalid http2 preface",
+                        ));
                     }
                     *bytes = behind;
                     match rest - some.len() {
@@ -105,7 +108,7 @@ mod tests {
     use crate::frame::kind;
 
     /// Reads everything in pieces of this size.
-    fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, Broken> {
+    fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, ConnectionError> {
         let (mut reader, mut frames) = (Reader::new(End::Server), Vec::<(Head, Vec<u8>)>::new());
         for mut bytes in all.chunks(size) {
             while let Some(piece) = reader.next(&mut bytes)? {
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_read_however_they_come() {
+    fn frames_are_read_in_any_split() {
         let frames =
             [(kind::DATA, 1, 5), (kind::SETTINGS, 0, 0), (77, u32::MAX >> 1, 300), (kind::PING, 0, 8)];
         let mut all = PREFACE.to_vec();
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_something_else_is_told_soon() {
+    fn other_protocols_are_detected_early() {
         for bytes in [&b"GET / HTTP/1.1\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rX", b"X"] {
             assert!(read(bytes, 4).is_err());
         }

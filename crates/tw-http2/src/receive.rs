@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
-use crate::Reason;
-use crate::end::{Broken, Cut};
+use crate::ErrorCode;
+use crate::config::{INTERIM_MAX, PRIORITY_MAX, RESETS_UNSEEN_MAX};
 use crate::entry::{Entry, Half};
+use crate::error::{ConnectionError, StreamError};
+use crate::field_section::FieldSection;
 use crate::frame::{self, Head, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL, flag, kind};
-use crate::list::List;
 use crate::reader::Piece;
 use crate::rules::Message;
 use crate::settings::{Change, End, payload_max};
-use crate::state::{Going, LEAVING, News, State};
-use crate::terms::{INTERIM_MAX, PRIORITY_MAX, RESETS_UNSEEN_MAX};
+use crate::state::{Going, LEAVING, PendingEvent, State};
 
 /// The stream stands before the value of a `PRIORITY_UPDATE`.
 const ID_SIZE: usize = 4;
@@ -27,17 +27,17 @@ pub(crate) struct Frame {
     head: Option<Head>,
     /// Bytes of its payload that came.
     at: usize,
-    /// Bytes of padding at its end.
+    /// Number of padding bytes at its end.
     padding: usize,
-    /// The beginning of a short payload.
+    /// Beginning of a short payload.
     short: Vec<u8>,
-    /// The stream that its data is for, if anybody wants it.
+    /// Stream that gets its data, if it still wants any.
     target: Option<Rc<Entry>>,
-    /// A list of fields of which not all frames came.
+    /// Field section of which not all frames have arrived.
     block: Option<Block>,
 }
 
-/// A list of fields on its way.
+/// Field section in progress.
 struct Block {
     stream: u32,
     ends: bool,
@@ -48,12 +48,12 @@ struct Block {
     is_circular: bool,
 }
 
-fn wrong(words: &'static str) -> Broken {
-    Broken::Ours(Reason::PROTOCOL_ERROR, words)
+fn wrong(words: &'static str) -> ConnectionError {
+    ConnectionError::Local(ErrorCode::PROTOCOL_ERROR, words)
 }
 
-fn wrong_size(words: &'static str) -> Broken {
-    Broken::Ours(Reason::FRAME_SIZE_ERROR, words)
+fn wrong_size(words: &'static str) -> ConnectionError {
+    ConnectionError::Local(ErrorCode::FRAME_SIZE_ERROR, words)
 }
 
 impl Frame {
@@ -63,8 +63,8 @@ impl Frame {
 }
 
 impl State {
-    /// Takes bytes of the peer.
-    pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+    /// Processes received bytes.
+    pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> Result<(), ConnectionError> {
         self.unseen = 0;
         while let Some(piece) = self.reader.next(&mut bytes)? {
             match piece {
@@ -85,8 +85,8 @@ impl State {
         Ok(())
     }
 
-    /// Judges a frame by its head.
-    fn begin_frame(&mut self, head: Head) -> Result<(), Broken> {
+    /// Checks a frame by its header.
+    fn begin_frame(&mut self, head: Head) -> Result<(), ConnectionError> {
         // As nginx: a client may have nothing to say of settings.
         if !self.has_settings && self.end == End::Client && head.kind != kind::SETTINGS {
             return Err(wrong("sent no SETTINGS frame first"));
@@ -106,7 +106,7 @@ impl State {
             kind::HEADERS => self.begin_headers(head),
             kind::CONTINUATION => match &self.frame.block {
                 None => Err(wrong("sent unexpected CONTINUATION frame")),
-                Some(block) => self.judge_block(block.came + head.len),
+                Some(block) => self.check_block_size(block.came + head.len),
             },
             kind::PRIORITY if of_connection => Err(wrong("sent PRIORITY frame with incorrect identifier")),
             kind::PRIORITY if head.len != PRIORITY_SIZE => {
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    fn payload(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), Broken> {
+    fn payload(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), ConnectionError> {
         match head.kind {
             kind::DATA => return self.data(head, some, is_last),
             kind::HEADERS | kind::CONTINUATION => return self.block(head, some, is_last),
@@ -178,21 +178,21 @@ impl State {
         done
     }
 
-    /// A frame with a short payload, all of which is there.
-    fn short(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+    /// Processes a frame with a short payload, which is complete.
+    fn short(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
         let number = |at: usize| {
             let bytes = payload.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
             u32::from_be_bytes(bytes)
         };
         let id = number(0) & (u32::MAX >> 1);
         match head.kind {
-            kind::RST_STREAM => self.taken_back(head.stream, number(0).into()),
+            kind::RST_STREAM => self.on_rst_stream(head.stream, number(0).into()),
             kind::PING => {
                 let said = payload.first_chunk().copied().unwrap_or_default();
                 if !head.has(flag::ACK) {
                     self.out.copy(&frame::ping(flag::ACK, said));
                 } else if said == LEAVING && self.going == Going::Told {
-                    self.out.copy(&frame::go_away(self.last, Reason::NO_ERROR));
+                    self.out.copy(&frame::go_away(self.last, ErrorCode::NO_ERROR));
                     self.going = Going::Settled;
                 }
                 Ok(())
@@ -208,7 +208,7 @@ impl State {
                 match self.is_idle(id) {
                     true => Err(wrong(words)),
                     false if self.streams.contains_key(&id) => {
-                        self.stream_error(id, Reason::PROTOCOL_ERROR, words)
+                        self.stream_error(id, ErrorCode::PROTOCOL_ERROR, words)
                     }
                     false => Ok(()),
                 }
@@ -218,7 +218,7 @@ impl State {
                 match id {
                     0 => Err(wrong("sent PRIORITY_UPDATE frame for no stream")),
                     stream if value.len() <= PRIORITY_MAX => {
-                        self.news.push_back(News::Priority { stream, value: value.into() });
+                        self.events.push_back(PendingEvent::Priority { stream, value: value.into() });
                         Ok(())
                     }
                     _ => Ok(()),
@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    fn begin_data(&mut self, head: Head) -> Result<(), Broken> {
+    fn begin_data(&mut self, head: Head) -> Result<(), ConnectionError> {
         if self.is_idle(head.stream) {
             return Err(wrong("sent DATA frame with incorrect identifier"));
         }
@@ -245,8 +245,8 @@ impl State {
         }
         let len = head.len as i64;
         if len > self.credit {
-            return Err(Broken::Ours(
-                Reason::FLOW_CONTROL_ERROR,
+            return Err(ConnectionError::Local(
+                ErrorCode::FLOW_CONTROL_ERROR,
                 "violated connection flow control with DATA frame",
             ));
         }
@@ -258,21 +258,21 @@ impl State {
                 true => Ok(()),
                 false => {
                     let words = "sent DATA frame for closed stream";
-                    self.stream_error(head.stream, Reason::STREAM_CLOSED, words)
+                    self.stream_error(head.stream, ErrorCode::STREAM_CLOSED, words)
                 }
             };
         };
         match entry.incoming.get() {
             Half::Ended => self.stream_error(
                 head.stream,
-                Reason::STREAM_CLOSED,
+                ErrorCode::STREAM_CLOSED,
                 "sent DATA frame for half-closed stream",
             ),
             Half::Head => {
-                self.stream_error(head.stream, Reason::PROTOCOL_ERROR, "sent unexpected http2 frame")
+                self.stream_error(head.stream, ErrorCode::PROTOCOL_ERROR, "sent unexpected http2 frame")
             }
             Half::Body if len > entry.credit.get() => {
-                self.stream_error(head.stream, Reason::FLOW_CONTROL_ERROR, "violated flow control")
+                self.stream_error(head.stream, ErrorCode::FLOW_CONTROL_ERROR, "violated flow control")
             }
             Half::Body => {
                 entry.credit.set(entry.credit.get() - len);
@@ -282,7 +282,7 @@ impl State {
         }
     }
 
-    fn data(&mut self, head: Head, mut some: &[u8], is_last: bool) -> Result<(), Broken> {
+    fn data(&mut self, head: Head, mut some: &[u8], is_last: bool) -> Result<(), ConnectionError> {
         let mut at = self.frame.at;
         let is_padded = head.has(flag::PADDED);
         if is_padded && at == 0 {
@@ -296,11 +296,11 @@ impl State {
         let content_end = head.len - self.frame.padding;
         let content = some.get(..content_end.saturating_sub(at)).unwrap_or(some);
         let target = self.frame.target.take();
-        match target.filter(|entry| entry.cut.get().is_none()) {
+        match target.filter(|entry| entry.error.get().is_none()) {
             None => self.release(content.len()),
             Some(entry) => {
                 if !content.is_empty() {
-                    self.worth += content.len() as u64;
+                    self.payload_bytes += content.len() as u64;
                     entry.count(content.len());
                     let data = &mut entry.inbox.borrow_mut().data;
                     if data.is_empty() {
@@ -329,14 +329,14 @@ impl State {
         Ok(())
     }
 
-    /// The peer has said all it will say on a stream.
+    /// Ends the peer's direction of a stream.
     fn ended(&mut self, entry: &Entry) {
         entry.close_incoming();
         entry.came.wake();
         self.settle(entry);
     }
 
-    fn begin_headers(&mut self, head: Head) -> Result<(), Broken> {
+    fn begin_headers(&mut self, head: Head) -> Result<(), ConnectionError> {
         let padding = usize::from(head.has(flag::PADDED));
         let priority = if head.has(flag::PRIORITY) { PRIORITY_SIZE } else { 0 };
         if head.len < padding + priority {
@@ -349,22 +349,22 @@ impl State {
         if !is_known {
             return Err(wrong("sent HEADERS frame with incorrect identifier"));
         }
-        self.judge_block(head.len)?;
+        self.check_block_size(head.len)?;
         let ends = head.has(flag::END_STREAM);
         let stream = head.stream;
         self.frame.block = Some(Block { stream, ends, bytes: Vec::new(), came: 0, is_circular: false });
         Ok(())
     }
 
-    fn judge_block(&self, len: usize) -> Result<(), Broken> {
-        if len > self.terms.block_max() {
-            return Err(Broken::Ours(Reason::ENHANCE_YOUR_CALM, "sent too large header block"));
+    fn check_block_size(&self, len: usize) -> Result<(), ConnectionError> {
+        if len > self.config.block_max() {
+            return Err(ConnectionError::Local(ErrorCode::ENHANCE_YOUR_CALM, "sent too large header block"));
         }
         Ok(())
     }
 
-    /// A frame of a list of fields.
-    fn block(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), Broken> {
+    /// Processes a frame of a field section.
+    fn block(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), ConnectionError> {
         let Some(mut block) = self.frame.block.take() else { return Ok(()) };
         // What came of this frame before is at the end.
         let frame_at = block.bytes.len() - self.frame.at;
@@ -393,8 +393,8 @@ impl State {
         Ok(())
     }
 
-    /// A list of fields that is complete.
-    fn list(&mut self, block: &Block, fields: &[u8]) -> Result<(), Broken> {
+    /// Processes a complete field section.
+    fn list(&mut self, block: &Block, fields: &[u8]) -> Result<(), ConnectionError> {
         let id = block.stream;
         let known = self.streams.get(&id).cloned();
         let message = match (self.end, known.as_ref().map(|entry| entry.incoming.get())) {
@@ -402,7 +402,7 @@ impl State {
             (End::Client, Some(Half::Head)) => Message::Response,
             _ => Message::Trailers,
         };
-        self.worth += fields.len() as u64;
+        self.payload_bytes += fields.len() as u64;
         let is_new = self.end == End::Server && id > self.known;
         if is_new {
             self.known = id;
@@ -410,15 +410,15 @@ impl State {
                 self.last = id;
             }
         }
-        let mut list = List::new(fields.len(), block.ends);
-        let max = self.terms.list_max as usize;
+        let mut list = FieldSection::new(fields.len(), block.ends);
+        let max = self.config.list_max as usize;
         let decoded = self.decoder.decode(fields, &mut |name, value| list.push(name, value, message, max));
-        decoded.map_err(|error| Broken::Ours(Reason::COMPRESSION_ERROR, error.words()))?;
+        decoded.map_err(|error| ConnectionError::Local(ErrorCode::COMPRESSION_ERROR, error.words()))?;
         list.finish(message, self.decoder.longest());
         match (known, self.end) {
             _ if block.is_circular && (is_new || self.streams.contains_key(&id)) => {
                 let words = "sent HEADERS frame with incorrect dependency";
-                self.stream_error(id, Reason::PROTOCOL_ERROR, words)
+                self.stream_error(id, ErrorCode::PROTOCOL_ERROR, words)
             }
             (Some(entry), _) => self.list_of(&entry, list),
             (None, _) if is_new => self.request(id, list),
@@ -430,36 +430,36 @@ impl State {
         }
     }
 
-    fn request(&mut self, id: u32, list: List) -> Result<(), Broken> {
+    fn request(&mut self, id: u32, list: FieldSection) -> Result<(), ConnectionError> {
         if self.going == Going::Settled {
             // The client was told that nobody looks at it.
             self.lose(id);
             return Ok(());
         }
-        if self.streams.len() >= self.terms.streams_max as usize {
-            return self.stream_error(id, Reason::REFUSED_STREAM, "sent too many streams at once");
+        if self.streams.len() >= self.config.streams_max as usize {
+            return self.stream_error(id, ErrorCode::REFUSED_STREAM, "sent too many streams at once");
         }
-        if self.terms.window < WINDOW_USUAL && !self.is_acknowledged && !list.ends() {
+        if self.config.window < WINDOW_USUAL && !self.is_acknowledged && !list.ends() {
             let words = "sent stream with data before settings were acknowledged";
-            return self.stream_error(id, Reason::REFUSED_STREAM, words);
+            return self.stream_error(id, ErrorCode::REFUSED_STREAM, words);
         }
         let entry = self.begin(id);
         entry.incoming.set(if list.ends() { Half::Ended } else { Half::Body });
-        entry.is_malformed.set(list.fault().is_some());
-        if !list.ends() && !list.is_cut() {
+        entry.is_malformed.set(list.malformed().is_some());
+        if !list.ends() && !list.is_truncated() {
             entry.length.set(list.content_length());
         }
-        self.news.push_back(News::Request(entry, list));
+        self.events.push_back(PendingEvent::Request(entry, list));
         Ok(())
     }
 
-    /// A list of fields of a stream that there is: a head of a response, or trailers.
-    fn list_of(&mut self, entry: &Entry, list: List) -> Result<(), Broken> {
+    /// Processes a field section of an open stream: the header section of a response, or trailers.
+    fn list_of(&mut self, entry: &Entry, list: FieldSection) -> Result<(), ConnectionError> {
         let ends = list.ends();
         match entry.incoming.get() {
             Half::Ended => {
                 let words = "sent HEADERS frame for half-closed stream";
-                return self.stream_error(entry.id, Reason::STREAM_CLOSED, words);
+                return self.stream_error(entry.id, ErrorCode::STREAM_CLOSED, words);
             }
             Half::Head => {
                 let is_interim = (100..200).contains(&list.status()) && !ends;
@@ -468,7 +468,7 @@ impl State {
                     drop(inbox);
                     return self.stream_error(
                         entry.id,
-                        Reason::ENHANCE_YOUR_CALM,
+                        ErrorCode::ENHANCE_YOUR_CALM,
                         "sent too many interim responses",
                     );
                 }
@@ -480,10 +480,10 @@ impl State {
             // Fields in the middle of a body are nobody's.
             Half::Body if !ends => {
                 let words = "sent trailer without end stream flag";
-                return self.stream_error(entry.id, Reason::PROTOCOL_ERROR, words);
+                return self.stream_error(entry.id, ErrorCode::PROTOCOL_ERROR, words);
             }
             Half::Body => {
-                if list.fault().is_some() {
+                if list.malformed().is_some() {
                     entry.is_malformed.set(true);
                 }
                 entry.inbox.borrow_mut().trailers = Some(Box::new(list));
@@ -496,15 +496,15 @@ impl State {
         Ok(())
     }
 
-    /// The peer has reset a stream.
-    fn taken_back(&mut self, id: u32, reason: Reason) -> Result<(), Broken> {
+    /// Processes `RST_STREAM`.
+    fn on_rst_stream(&mut self, id: u32, reason: ErrorCode) -> Result<(), ConnectionError> {
         let Some(entry) = self.streams.get(&id).cloned() else { return Ok(()) };
-        self.cut(&entry, Cut::Reset(reason));
+        self.fail_stream(&entry, StreamError::Reset(reason));
         if !entry.is_seen.get() && self.end == End::Server {
             self.unseen += 1;
             if self.unseen > RESETS_UNSEEN_MAX {
-                return Err(Broken::Ours(
-                    Reason::ENHANCE_YOUR_CALM,
+                return Err(ConnectionError::Local(
+                    ErrorCode::ENHANCE_YOUR_CALM,
                     "took back requests as fast as it made them",
                 ));
             }
@@ -512,7 +512,7 @@ impl State {
         Ok(())
     }
 
-    fn settings(&mut self, head: Head, mut some: &[u8], is_last: bool) -> Result<(), Broken> {
+    fn settings(&mut self, head: Head, mut some: &[u8], is_last: bool) -> Result<(), ConnectionError> {
         if head.has(flag::ACK) {
             return self.acknowledged();
         }
@@ -532,7 +532,7 @@ impl State {
         Ok(())
     }
 
-    fn setting(&mut self, setting: [u8; SETTING_SIZE]) -> Result<(), Broken> {
+    fn setting(&mut self, setting: [u8; SETTING_SIZE]) -> Result<(), ConnectionError> {
         match self.peer.take(self.end, setting)? {
             Change::Nothing | Change::Streams => {}
             Change::SmallTable => self.table_changed = true,
@@ -540,8 +540,8 @@ impl State {
                 for entry in self.streams.values() {
                     let room = entry.room.get() + by;
                     if room > WINDOW_MAX {
-                        return Err(Broken::Ours(
-                            Reason::FLOW_CONTROL_ERROR,
+                        return Err(ConnectionError::Local(
+                            ErrorCode::FLOW_CONTROL_ERROR,
                             "sent SETTINGS frame that makes a window too large",
                         ));
                     }
@@ -555,10 +555,10 @@ impl State {
         Ok(())
     }
 
-    /// The peer has taken over our settings: windows are what they say.
-    fn acknowledged(&mut self) -> Result<(), Broken> {
+    /// Processes the acknowledgement of this end's settings: its windows are in force.
+    fn acknowledged(&mut self) -> Result<(), ConnectionError> {
         if !std::mem::replace(&mut self.is_acknowledged, true) {
-            let too_much = i64::from(WINDOW_USUAL.saturating_sub(self.terms.window));
+            let too_much = i64::from(WINDOW_USUAL.saturating_sub(self.config.window));
             for entry in self.streams.values() {
                 entry.credit.set(entry.credit.get() - too_much);
             }
@@ -566,18 +566,18 @@ impl State {
         Ok(())
     }
 
-    /// The peer begins no more streams, and has looked at those of this end up to `last`.
-    fn leaves(&mut self, last: u32, reason: Reason) {
+    /// Processes `GOAWAY`: the peer has processed streams of this end up to `last`.
+    fn leaves(&mut self, last: u32, reason: ErrorCode) {
         self.left = Some(reason);
         if self.end == End::Client {
             let refused: Vec<_> = self.streams.values().filter(|entry| entry.id > last).cloned().collect();
             for entry in refused {
-                self.cut(&entry, Cut::Refused(reason));
+                self.fail_stream(&entry, StreamError::Refused(reason));
             }
         }
     }
 
-    fn window_update(&mut self, id: u32, by: u32) -> Result<(), Broken> {
+    fn window_update(&mut self, id: u32, by: u32) -> Result<(), ConnectionError> {
         let by = i64::from(by);
         if id == 0 {
             let room = self.room + by;
@@ -585,8 +585,8 @@ impl State {
                 return Err(wrong("sent WINDOW_UPDATE frame with incorrect window increment 0"));
             }
             if room > WINDOW_MAX {
-                return Err(Broken::Ours(
-                    Reason::FLOW_CONTROL_ERROR,
+                return Err(ConnectionError::Local(
+                    ErrorCode::FLOW_CONTROL_ERROR,
                     "violated flow control: connection window is too large",
                 ));
             }
@@ -597,13 +597,13 @@ impl State {
         let Some(entry) = self.streams.get(&id).cloned() else { return Ok(()) };
         if by == 0 {
             let words = "sent WINDOW_UPDATE frame with incorrect window increment 0";
-            return self.stream_error(id, Reason::PROTOCOL_ERROR, words);
+            return self.stream_error(id, ErrorCode::PROTOCOL_ERROR, words);
         }
         let room = entry.room.get() + by;
         if room > WINDOW_MAX {
             return self.stream_error(
                 id,
-                Reason::FLOW_CONTROL_ERROR,
+                ErrorCode::FLOW_CONTROL_ERROR,
                 "violated flow control: window is too large",
             );
         }
@@ -613,8 +613,8 @@ impl State {
     }
 }
 
-/// The fields in a `HEADERS` frame, without padding and priority; and the stream that its own is said to depend on.
-fn stripped(head: Head, payload: &[u8]) -> Result<(&[u8], Option<u32>), Broken> {
+/// Returns the field block of a `HEADERS` frame without padding and priority, and the stream that its own depends on.
+fn stripped(head: Head, payload: &[u8]) -> Result<(&[u8], Option<u32>), ConnectionError> {
     if head.kind != kind::HEADERS {
         return Ok((payload, None));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A field that tells what stands in the first line of HTTP/1.1.
+/// Pseudo-header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pseudo {
     /// `:method`
@@ -46,7 +46,7 @@ impl Pseudo {
     }
 }
 
-/// Kinds of messages that a list of fields begins or ends.
+/// Kinds of messages of a field section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     Request,
@@ -54,30 +54,30 @@ pub(crate) enum Message {
     Trailers,
 }
 
-/// Errors of a list of fields. Their text reads well after "client" or "upstream".
+/// Reasons for which a message is malformed. The text follows "client" or "upstream".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// A pseudo-field that nobody knows here.
+pub enum MalformedReason {
+    /// Unknown pseudo-field.
     UnknownPseudo,
-    /// A pseudo-field behind other fields.
+    /// Pseudo-field behind other fields.
     PseudoBehind,
-    /// A pseudo-field that came twice.
+    /// Duplicate pseudo-field.
     PseudoTwice(Pseudo),
-    /// A pseudo-field that is missing.
+    /// Missing pseudo-field.
     NoPseudo(Pseudo),
-    /// A pseudo-field that is empty, or cannot be what it says.
+    /// Pseudo-field with an empty or invalid value.
     InvalidPseudo(Pseudo),
-    /// No name, or a character in it that no name has.
+    /// Empty name, or an invalid character in a name.
     InvalidName,
     /// A line end or NUL in a value.
     InvalidValue,
-    /// A field that is about the connection.
+    /// Connection-specific field.
     OfConnection,
-    /// Trailers that are not the end.
+    /// Trailers without `END_STREAM`.
     TrailersNotLast,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for MalformedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPseudo => f.write_str("sent unknown pseudo-header"),
@@ -94,53 +94,56 @@ impl fmt::Display for Fault {
 }
 
 /// Returns the pseudo-field of this name; `None` for any other field.
-pub(crate) fn pseudo(name: &[u8], message: Message) -> Result<Option<Pseudo>, Fault> {
+pub(crate) fn pseudo(name: &[u8], message: Message) -> Result<Option<Pseudo>, MalformedReason> {
     if name.first() != Some(&b':') {
         return Ok(None);
     }
     match (Pseudo::find(name), message) {
         (Some(Pseudo::Status), Message::Response) => Ok(Some(Pseudo::Status)),
         (Some(Pseudo::Status) | None, _) | (Some(_), Message::Response | Message::Trailers) => {
-            Err(Fault::UnknownPseudo)
+            Err(MalformedReason::UnknownPseudo)
         }
         (Some(which), Message::Request) => Ok(Some(which)),
     }
 }
 
 // DIFF(nginx): bytes above ASCII are none of a name (RFC 9113 section 8.2.1).
-/// Judges one field that is no pseudo-field. Other characters that no name should have are the matter of whoever reads it.
-pub(crate) fn field(name: &[u8], value: &[u8]) -> Result<(), Fault> {
+/// Checks a field that is no pseudo-field. Other unusual characters in names are left to the reader of the field.
+pub(crate) fn field(name: &[u8], value: &[u8]) -> Result<(), MalformedReason> {
     let is_bad = |byte: &u8| matches!(byte, 0..=b' ' | b'A'..=b'Z' | b':' | 0x7f..);
     if name.is_empty() || name.iter().any(is_bad) {
-        return Err(Fault::InvalidName);
+        return Err(MalformedReason::InvalidName);
     }
     self::value(value)?;
     match name {
         b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
-            Err(Fault::OfConnection)
+            Err(MalformedReason::OfConnection)
         }
-        b"te" if !value.trim_ascii().eq_ignore_ascii_case(b"trailers") => Err(Fault::OfConnection),
+        b"te" if !value.trim_ascii().eq_ignore_ascii_case(b"trailers") => Err(MalformedReason::OfConnection),
         _ => Ok(()),
     }
 }
 
-/// Judges the value of any field.
-pub(crate) fn value(value: &[u8]) -> Result<(), Fault> {
+/// Checks the value of any field.
+pub(crate) fn value(value: &[u8]) -> Result<(), MalformedReason> {
     let is_bad = |byte: &u8| matches!(byte, 0 | b'\r' | b'\n');
-    if value.iter().any(is_bad) { Err(Fault::InvalidValue) } else { Ok(()) }
+    if value.iter().any(is_bad) { Err(MalformedReason::InvalidValue) } else { Ok(()) }
 }
 
-/// Judges the pseudo-fields together.
-pub(crate) fn all<'a>(message: Message, get: impl Fn(Pseudo) -> Option<&'a [u8]>) -> Result<(), Fault> {
-    let demand = |which| get(which).ok_or(Fault::NoPseudo(which)).map(|_| ());
+/// Checks the pseudo-fields together.
+pub(crate) fn all<'a>(
+    message: Message,
+    get: impl Fn(Pseudo) -> Option<&'a [u8]>,
+) -> Result<(), MalformedReason> {
+    let demand = |which| get(which).ok_or(MalformedReason::NoPseudo(which)).map(|_| ());
     match message {
         Message::Trailers => Ok(()),
         Message::Response => match get(Pseudo::Status) {
-            None => Err(Fault::NoPseudo(Pseudo::Status)),
+            None => Err(MalformedReason::NoPseudo(Pseudo::Status)),
             Some([b'1'..=b'9', rest @ ..]) if rest.len() == 2 && rest.iter().all(u8::is_ascii_digit) => {
                 Ok(())
             }
-            Some(_) => Err(Fault::InvalidPseudo(Pseudo::Status)),
+            Some(_) => Err(MalformedReason::InvalidPseudo(Pseudo::Status)),
         },
         Message::Request => {
             demand(Pseudo::Method)?;
@@ -151,7 +154,7 @@ pub(crate) fn all<'a>(message: Message, get: impl Fn(Pseudo) -> Option<&'a [u8]>
             }
             if get(Pseudo::Protocol).is_some() {
                 if get(Pseudo::Method) != Some(b"CONNECT") {
-                    return Err(Fault::InvalidPseudo(Pseudo::Protocol));
+                    return Err(MalformedReason::InvalidPseudo(Pseudo::Protocol));
                 }
                 demand(Pseudo::Authority)?;
             }
@@ -159,7 +162,7 @@ pub(crate) fn all<'a>(message: Message, get: impl Fn(Pseudo) -> Option<&'a [u8]>
             demand(Pseudo::Path)?;
             let is_empty = |which: &Pseudo| get(*which).is_some_and(<[u8]>::is_empty);
             match [Pseudo::Method, Pseudo::Scheme, Pseudo::Path].into_iter().find(is_empty) {
-                Some(which) => Err(Fault::InvalidPseudo(which)),
+                Some(which) => Err(MalformedReason::InvalidPseudo(which)),
                 None => Ok(()),
             }
         }

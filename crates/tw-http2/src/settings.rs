@@ -1,8 +1,8 @@
-//! Settings (RFC 9113 section 6.5): what ours say, and what those of the peer mean.
+//! Settings (RFC 9113 section 6.5) of this end and of the peer.
 
+use crate::config::Config;
 use crate::frame::{PAYLOAD_MAX, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL};
-use crate::terms::Terms;
-use crate::{Broken, Reason};
+use crate::{ConnectionError, ErrorCode};
 
 const HEADER_TABLE_SIZE: u16 = 1;
 const ENABLE_PUSH: u16 = 2;
@@ -15,7 +15,7 @@ const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// RFC 9218 section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// The table of fields that the peer may keep here (RFC 7541): the size that everybody begins with.
+/// Default size of the dynamic table (RFC 7541), which this end announces.
 pub(crate) const TABLE_SIZE: usize = 4096;
 
 /// The two ends of a connection.
@@ -26,8 +26,8 @@ pub(crate) enum End {
 }
 
 // DIFF(nginx): frames of clients are not larger than 16 KiB.
-/// Bytes of one payload that this end takes. Data goes on as it comes, so that large frames of a server that was chosen by the
-/// configuration take no memory; a client is held to the size that everybody begins with, because it may be anybody.
+/// Largest payload that this end accepts, in bytes. Data is passed on as it arrives, so large frames of a configured
+/// server take no memory; a client is held to the default size, because it may be any client.
 pub(crate) fn payload_max(end: End) -> usize {
     match end {
         End::Server => PAYLOAD_USUAL,
@@ -36,19 +36,19 @@ pub(crate) fn payload_max(end: End) -> usize {
 }
 
 /// Returns the settings that this end announces.
-pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
+pub(crate) fn ours(end: End, config: &Config) -> Vec<(u16, u32)> {
     let mut ours = match end {
         End::Server => vec![
-            (MAX_CONCURRENT_STREAMS, terms.streams_max),
+            (MAX_CONCURRENT_STREAMS, config.streams_max),
             (ENABLE_CONNECT_PROTOCOL, 1),
             (NO_RFC7540_PRIORITIES, 1),
         ],
         End::Client => vec![(ENABLE_PUSH, 0)],
     };
     ours.extend([
-        (INITIAL_WINDOW_SIZE, terms.window),
+        (INITIAL_WINDOW_SIZE, config.window),
         (MAX_FRAME_SIZE, payload_max(end) as u32),
-        (MAX_HEADER_LIST_SIZE, terms.list_max),
+        (MAX_HEADER_LIST_SIZE, config.list_max),
     ]);
     ours
 }
@@ -56,11 +56,11 @@ pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
 /// Settings of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
-    /// Bytes of one payload.
+    /// Largest payload of a frame, in bytes.
     pub(crate) payload_max: usize,
     /// Initial window for the bodies of streams, in bytes.
     pub(crate) window: u32,
-    /// Streams that it lets us have open.
+    /// Largest number of streams that this end may have open.
     pub(crate) streams_max: u32,
 }
 
@@ -74,7 +74,7 @@ impl Default for Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
-    /// Windows of all streams, by so much.
+    /// Difference to the windows of all streams.
     Windows(i64),
     /// Its table of fields is smaller than the usual one.
     SmallTable,
@@ -83,15 +83,18 @@ pub(crate) enum Change {
 }
 
 impl Peer {
-    /// Takes over one setting.
-    pub(crate) fn take(&mut self, end: End, setting: [u8; 6]) -> Result<Change, Broken> {
+    /// Applies one setting.
+    pub(crate) fn take(&mut self, end: End, setting: [u8; 6]) -> Result<Change, ConnectionError> {
         let [a, b, value @ ..] = setting;
         let value = u32::from_be_bytes(value);
-        let wrong = |reason, words| Err(Broken::Ours(reason, words));
+        let wrong = |reason, words| Err(ConnectionError::Local(reason, words));
         match u16::from_be_bytes([a, b]) {
             HEADER_TABLE_SIZE if (value as usize) < TABLE_SIZE => return Ok(Change::SmallTable),
             ENABLE_PUSH if value > u32::from(end == End::Server) => {
-                return wrong(Reason::PROTOCOL_ERROR, "sent SETTINGS frame with incorrect ENABLE_PUSH value");
+                return wrong(
+                    ErrorCode::PROTOCOL_ERROR,
+                    "sent SETTINGS frame with incorrect ENABLE_PUSH value",
+                );
             }
             MAX_CONCURRENT_STREAMS => {
                 self.streams_max = value;
@@ -99,7 +102,7 @@ impl Peer {
             }
             INITIAL_WINDOW_SIZE if i64::from(value) > WINDOW_MAX => {
                 return wrong(
-                    Reason::FLOW_CONTROL_ERROR,
+                    ErrorCode::FLOW_CONTROL_ERROR,
                     "sent SETTINGS frame with incorrect INITIAL_WINDOW_SIZE value",
                 );
             }
@@ -110,13 +113,13 @@ impl Peer {
             }
             MAX_FRAME_SIZE if !(PAYLOAD_USUAL..=PAYLOAD_MAX).contains(&(value as usize)) => {
                 return wrong(
-                    Reason::PROTOCOL_ERROR,
+                    ErrorCode::PROTOCOL_ERROR,
                     "sent SETTINGS frame with incorrect MAX_FRAME_SIZE value",
                 );
             }
             MAX_FRAME_SIZE => self.payload_max = value as usize,
             ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
-                return wrong(Reason::PROTOCOL_ERROR, "sent SETTINGS frame with a flag that is none");
+                return wrong(ErrorCode::PROTOCOL_ERROR, "sent SETTINGS frame with a flag that is none");
             }
             _ => {}
         }
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_settings_mean() {
+    fn settings_are_applied() {
         let mut peer = Peer::default();
         let mut take = |which, value| peer.take(End::Server, setting(which, value));
         assert_eq!(take(HEADER_TABLE_SIZE, 65_536), Ok(Change::Nothing));
@@ -150,19 +153,19 @@ mod tests {
     }
 
     #[test]
-    fn what_settings_cannot_say() {
+    fn invalid_settings_are_refused() {
         for (end, which, value, reason) in [
-            (End::Server, ENABLE_PUSH, 2, Reason::PROTOCOL_ERROR),
-            (End::Client, ENABLE_PUSH, 1, Reason::PROTOCOL_ERROR),
-            (End::Server, INITIAL_WINDOW_SIZE, 1 << 31, Reason::FLOW_CONTROL_ERROR),
-            (End::Server, MAX_FRAME_SIZE, 16_383, Reason::PROTOCOL_ERROR),
-            (End::Server, MAX_FRAME_SIZE, 1 << 24, Reason::PROTOCOL_ERROR),
-            (End::Client, ENABLE_CONNECT_PROTOCOL, 2, Reason::PROTOCOL_ERROR),
-            (End::Client, NO_RFC7540_PRIORITIES, 2, Reason::PROTOCOL_ERROR),
+            (End::Server, ENABLE_PUSH, 2, ErrorCode::PROTOCOL_ERROR),
+            (End::Client, ENABLE_PUSH, 1, ErrorCode::PROTOCOL_ERROR),
+            (End::Server, INITIAL_WINDOW_SIZE, 1 << 31, ErrorCode::FLOW_CONTROL_ERROR),
+            (End::Server, MAX_FRAME_SIZE, 16_383, ErrorCode::PROTOCOL_ERROR),
+            (End::Server, MAX_FRAME_SIZE, 1 << 24, ErrorCode::PROTOCOL_ERROR),
+            (End::Client, ENABLE_CONNECT_PROTOCOL, 2, ErrorCode::PROTOCOL_ERROR),
+            (End::Client, NO_RFC7540_PRIORITIES, 2, ErrorCode::PROTOCOL_ERROR),
         ] {
             let taken = Peer::default().take(end, setting(which, value));
             assert!(
-                matches!(taken, Err(Broken::Ours(found, _)) if found == reason),
+                matches!(taken, Err(ConnectionError::Local(found, _)) if found == reason),
                 "{end:?} {which} {value}"
             );
         }

@@ -6,17 +6,17 @@ use std::rc::Rc;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 
-use crate::Reason;
-use crate::end::{Broken, Cut};
+use crate::ErrorCode;
+use crate::config::{Config, ERRORS_MAX, LOST_MAX};
 use crate::entry::{Entry, Half};
+use crate::error::{ConnectionError, StreamError};
+use crate::field_section::FieldSection;
 use crate::frame::{self, Head, PAYLOAD_USUAL, PREFACE, WINDOW_MAX, WINDOW_USUAL, flag, kind};
 use crate::hpack::{Decoder, encode};
-use crate::list::List;
 use crate::out::Out;
 use crate::reader::Reader;
 use crate::receive::Frame;
 use crate::settings::{self, End, Peer, TABLE_SIZE};
-use crate::terms::{ERRORS_MAX, LOST_MAX, Terms};
 
 /// Payload of the `PING` whose acknowledgement shows that the client has seen the first `GOAWAY`.
 pub(crate) const LEAVING: [u8; 8] = *b"leaving!";
@@ -34,15 +34,15 @@ pub(crate) enum Going {
 }
 
 /// Events of the connection for its owner.
-pub(crate) enum News {
-    Request(Rc<Entry>, List),
+pub(crate) enum PendingEvent {
+    Request(Rc<Entry>, FieldSection),
     Priority { stream: u32, value: Box<[u8]> },
 }
 
 /// A connection.
 pub(crate) struct State {
     pub(crate) end: End,
-    pub(crate) terms: Terms,
+    pub(crate) config: Config,
     pub(crate) reader: Reader,
     pub(crate) frame: Frame,
     pub(crate) decoder: Decoder,
@@ -55,49 +55,49 @@ pub(crate) struct State {
     /// True if the next header block has to announce an empty dynamic table.
     pub(crate) table_changed: bool,
     pub(crate) streams: HashMap<u32, Rc<Entry>>,
-    pub(crate) news: VecDeque<News>,
-    /// The last stream that the peer has begun and that was looked at.
+    pub(crate) events: VecDeque<PendingEvent>,
+    /// Latest stream of the peer that was processed.
     pub(crate) last: u32,
-    /// The last one that it has begun at all.
+    /// Latest stream that the peer has opened.
     pub(crate) known: u32,
-    /// The next one that this end begins.
+    /// Next stream that this end opens.
     next: u32,
-    /// Streams that have ended here before they had there.
+    /// Streams that have ended at this end first.
     pub(crate) lost: VecDeque<u32>,
-    /// Bytes that the peer lets this end send in all.
+    /// Send window of the connection, in bytes.
     pub(crate) room: i64,
-    /// Somebody waits for room that not only its own window has to give.
+    /// True if a stream waits for capacity that other streams share.
     pub(crate) is_starved: bool,
-    /// Bytes that the peer may still send in all.
+    /// Receive window of the connection, in bytes.
     pub(crate) credit: i64,
-    /// Bytes that were used up and that it was not told of.
+    /// Consumed bytes that no `WINDOW_UPDATE` has announced yet.
     released: u32,
     pub(crate) going: Going,
-    /// Why the peer leaves.
-    pub(crate) left: Option<Reason>,
-    pub(crate) broken: Option<Broken>,
-    /// Streams that this end has reset for what was wrong with them.
+    /// Error code of the peer's `GOAWAY`.
+    pub(crate) left: Option<ErrorCode>,
+    pub(crate) connection_error: Option<ConnectionError>,
+    /// Number of streams that this end has reset for errors of the peer.
     errors: usize,
-    /// Bytes of lists of fields and of data that came.
-    pub(crate) worth: u64,
-    /// Requests that were reset before their owner knew of them.
+    /// Number of received bytes of field blocks and data.
+    pub(crate) payload_bytes: u64,
+    /// Number of requests that were reset before their owner got them.
     pub(crate) unseen: usize,
 }
 
 impl State {
-    pub(crate) fn new(end: End, terms: Terms) -> Self {
+    pub(crate) fn new(end: End, config: Config) -> Self {
         let mut out = Out::default();
         if end == End::Client {
             out.copy(PREFACE);
         }
-        out.copy(&frame::settings(0, &settings::ours(end, &terms)));
-        let more = terms.connection_window.saturating_sub(WINDOW_USUAL);
+        out.copy(&frame::settings(0, &settings::ours(end, &config)));
+        let more = config.connection_window.saturating_sub(WINDOW_USUAL);
         if more > 0 {
             out.copy(&frame::window_update(0, more));
         }
         Self {
             end,
-            terms,
+            config,
             reader: Reader::new(end),
             frame: Frame::default(),
             decoder: Decoder::new(TABLE_SIZE),
@@ -107,27 +107,27 @@ impl State {
             is_acknowledged: false,
             table_changed: false,
             streams: HashMap::new(),
-            news: VecDeque::new(),
+            events: VecDeque::new(),
             last: 0,
             known: 0,
             next: 1,
             lost: VecDeque::new(),
             room: WINDOW_USUAL.into(),
             is_starved: false,
-            credit: terms.connection_window.max(WINDOW_USUAL).into(),
+            credit: config.connection_window.max(WINDOW_USUAL).into(),
             released: 0,
             going: Going::No,
             left: None,
-            broken: None,
+            connection_error: None,
             errors: 0,
-            worth: 0,
+            payload_bytes: 0,
             unseen: 0,
         }
     }
 
-    /// A stream begins, of this number.
+    /// Opens a stream.
     pub(crate) fn begin(&mut self, id: u32) -> Rc<Entry> {
-        let window = self.terms.window;
+        let window = self.config.window;
         // Until it has taken over our settings, the peer may take windows to be as usual.
         let credit = if self.is_acknowledged { window } else { window.max(WINDOW_USUAL) };
         let entry = Rc::new(Entry::new(id, self.peer.window, credit, window));
@@ -135,14 +135,14 @@ impl State {
         entry
     }
 
-    /// The number of a stream that this end may begin.
-    pub(crate) fn next_id(&mut self) -> Result<u32, Cut> {
-        if let Some(broken) = self.broken {
-            return Err(Cut::Broken(broken));
+    /// Returns the identifier of the next stream of this end.
+    pub(crate) fn next_id(&mut self) -> Result<u32, StreamError> {
+        if let Some(connection_error) = self.connection_error {
+            return Err(StreamError::Connection(connection_error));
         }
         let is_full = self.streams.len() >= self.peer.streams_max as usize || self.next >= NO_LAST;
         if !self.is_open() || is_full {
-            return Err(Cut::Refused(self.left.unwrap_or(Reason::REFUSED_STREAM)));
+            return Err(StreamError::Refused(self.left.unwrap_or(ErrorCode::REFUSED_STREAM)));
         }
         let id = self.next;
         self.next += 2;
@@ -155,12 +155,12 @@ impl State {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.broken.is_none() && self.left.is_none() && self.going == Going::No
+        self.connection_error.is_none() && self.left.is_none() && self.going == Going::No
     }
 
     pub(crate) fn is_over(&self) -> bool {
         let is_settled = self.going == Going::Settled || self.left.is_some();
-        self.broken.is_some() || is_settled && self.streams.is_empty()
+        self.connection_error.is_some() || is_settled && self.streams.is_empty()
     }
 
     /// Forgets a stream when both directions have ended.
@@ -170,16 +170,16 @@ impl State {
         }
     }
 
-    /// Ends a stream. What it still holds of the window of the connection is its owner's to give back.
-    pub(crate) fn cut(&mut self, entry: &Entry, cut: Cut) {
+    /// Fails a stream. Its owner gives back what it holds of the connection's window.
+    pub(crate) fn fail_stream(&mut self, entry: &Entry, error: StreamError) {
         self.streams.remove(&entry.id);
-        if entry.incoming.get() != Half::Ended && !matches!(cut, Cut::Reset(_)) {
+        if entry.incoming.get() != Half::Ended && !matches!(error, StreamError::Reset(_)) {
             self.lose(entry.id);
         }
-        entry.end(cut);
+        entry.end(error);
     }
 
-    /// A stream has ended here, and the peer need not know yet.
+    /// Remembers a stream that has ended here and of which the peer may not know yet.
     pub(crate) fn lose(&mut self, id: u32) {
         if self.lost.len() >= LOST_MAX {
             self.lost.pop_front();
@@ -193,35 +193,35 @@ impl State {
     }
 
     /// Resets a stream.
-    pub(crate) fn reset(&mut self, entry: &Entry, reason: Reason) {
+    pub(crate) fn reset(&mut self, entry: &Entry, reason: ErrorCode) {
         self.reset_for(entry, reason, "");
     }
 
-    fn reset_for(&mut self, entry: &Entry, reason: Reason, words: &'static str) {
-        if entry.cut.get().is_none() && !entry.is_over() {
+    fn reset_for(&mut self, entry: &Entry, reason: ErrorCode, words: &'static str) {
+        if entry.error.get().is_none() && !entry.is_over() {
             self.out.copy(&frame::reset(entry.id, reason));
-            self.cut(entry, Cut::Ours(reason, words));
+            self.fail_stream(entry, StreamError::Local(reason, words));
         }
     }
 
-    /// Resets a stream because of the message that came, even if it has ended both ways: the answer comes before (RFC 9113
-    /// section 8.1.1).
+    /// Resets a stream because of a malformed message, even if it has ended both ways: the response is sent before
+    /// (RFC 9113 section 8.1.1).
     pub(crate) fn reset_malformed(&mut self, entry: &Entry) {
-        if entry.is_over() && entry.cut.get().is_none() && self.broken.is_none() {
-            self.out.copy(&frame::reset(entry.id, Reason::PROTOCOL_ERROR));
-            entry.end(Cut::Ours(Reason::PROTOCOL_ERROR, ""));
+        if entry.is_over() && entry.error.get().is_none() && self.connection_error.is_none() {
+            self.out.copy(&frame::reset(entry.id, ErrorCode::PROTOCOL_ERROR));
+            entry.end(StreamError::Local(ErrorCode::PROTOCOL_ERROR, ""));
         } else {
-            self.reset(entry, Reason::PROTOCOL_ERROR);
+            self.reset(entry, ErrorCode::PROTOCOL_ERROR);
         }
     }
 
-    /// Resets a stream for what is wrong with it. There may be so many.
+    /// Resets a stream for an error of the peer; there is a limit on them.
     pub(crate) fn stream_error(
         &mut self,
         id: u32,
-        reason: Reason,
+        reason: ErrorCode,
         words: &'static str,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionError> {
         match self.streams.get(&id).cloned() {
             Some(entry) => self.reset_for(&entry, reason, words),
             None => {
@@ -231,49 +231,51 @@ impl State {
         }
         self.errors += 1;
         if self.errors > ERRORS_MAX {
-            return Err(Broken::Ours(Reason::ENHANCE_YOUR_CALM, "broke too many http2 streams"));
+            return Err(ConnectionError::Local(ErrorCode::ENHANCE_YOUR_CALM, "broke too many http2 streams"));
         }
         Ok(())
     }
 
-    /// Nothing more is said on the connection.
-    pub(crate) fn break_off(&mut self, broken: Broken) {
-        if self.broken.is_some() {
+    /// Closes the connection.
+    pub(crate) fn break_off(&mut self, connection_error: ConnectionError) {
+        if self.connection_error.is_some() {
             return;
         }
-        if let Broken::Ours(reason, _) = broken {
+        if let ConnectionError::Local(reason, _) = connection_error {
             self.out.copy(&frame::go_away(self.last, reason));
         }
-        self.broken = Some(broken);
-        self.news.clear();
+        self.connection_error = Some(connection_error);
+        self.events.clear();
         for entry in std::mem::take(&mut self.streams).into_values() {
-            entry.end(Cut::Broken(broken));
+            entry.end(StreamError::Connection(connection_error));
         }
     }
 
-    /// Tells the peer to begin no more streams.
+    /// Sends `GOAWAY`.
     pub(crate) fn leave(&mut self) {
-        if self.broken.is_some() || self.going != Going::No {
+        if self.connection_error.is_some() || self.going != Going::No {
             return;
         }
         match self.end {
             End::Client => {
-                self.out.copy(&frame::go_away(0, Reason::NO_ERROR));
+                self.out.copy(&frame::go_away(0, ErrorCode::NO_ERROR));
                 self.going = Going::Settled;
             }
             End::Server => {
-                self.out.copy(&frame::go_away(NO_LAST, Reason::NO_ERROR));
+                self.out.copy(&frame::go_away(NO_LAST, ErrorCode::NO_ERROR));
                 self.out.copy(&frame::ping(0, LEAVING));
                 self.going = Going::Told;
             }
         }
     }
 
-    /// Bytes of data were used up, or are nobody's: the peer may send as many on other streams.
+    /// Releases bytes of the connection's receive window.
     pub(crate) fn release(&mut self, bytes: usize) {
         // They are within a window.
         self.released = self.released.saturating_add(bytes as u32);
-        if self.released >= self.terms.connection_window.max(WINDOW_USUAL) / 2 && self.broken.is_none() {
+        if self.released >= self.config.connection_window.max(WINDOW_USUAL) / 2
+            && self.connection_error.is_none()
+        {
             self.credit += i64::from(self.released);
             self.out.copy(&frame::window_update(0, self.released));
             self.released = 0;
@@ -282,7 +284,7 @@ impl State {
 
     /// Gives back bytes of the stream's window only.
     pub(crate) fn release_stream(&mut self, entry: &Entry, bytes: usize) {
-        if entry.incoming.get() == Half::Ended || entry.cut.get().is_some() {
+        if entry.incoming.get() == Half::Ended || entry.error.get().is_some() {
             return;
         }
         entry.released.set(entry.released.get().saturating_add(bytes as u32));
@@ -293,11 +295,11 @@ impl State {
         }
     }
 
-    /// The window of a stream becomes at least so large.
-    pub(crate) fn widen(&mut self, entry: &Entry, to: u32) {
+    /// Raises the receive window of a stream.
+    pub(crate) fn raise_window(&mut self, entry: &Entry, to: u32) {
         let to = i64::from(to).min(WINDOW_MAX) as u32;
         let by = to.saturating_sub(entry.window.get());
-        if by == 0 || entry.incoming.get() == Half::Ended || entry.cut.get().is_some() {
+        if by == 0 || entry.incoming.get() == Half::Ended || entry.error.get().is_some() {
             return;
         }
         entry.window.set(to);
@@ -305,10 +307,10 @@ impl State {
         self.out.copy(&frame::window_update(entry.id, by));
     }
 
-    /// Bytes of data that a stream may send now.
+    /// Number of bytes of data that a stream may send now.
     pub(crate) fn room(&self, entry: &Entry) -> usize {
         let windows = usize::try_from(entry.room.get().min(self.room)).unwrap_or(0);
-        windows.min(self.terms.out_max.saturating_sub(self.out.len()))
+        windows.min(self.config.out_max.saturating_sub(self.out.len()))
     }
 
     /// Wakes the tasks that wait for the connection's window or for another shared resource.
@@ -318,7 +320,7 @@ impl State {
         }
     }
 
-    /// Sends a list of fields that was packed into `block`.
+    /// Sends a field section that is encoded in `block`.
     pub(crate) fn send_block(&mut self, entry: &Entry, block: &[u8], ends: bool) {
         let mut update = Vec::new();
         if std::mem::take(&mut self.table_changed) {
@@ -344,7 +346,7 @@ impl State {
         self.has_sent(entry, ends);
     }
 
-    /// Sends data, for which there is room.
+    /// Sends data within the capacity.
     pub(crate) fn send_data(&mut self, entry: &Entry, mut bytes: Bytes, ends: bool) {
         let len = bytes.len() as i64;
         debug_assert!(len <= entry.room.get().min(self.room).max(0), "more data than there is room for");
@@ -371,11 +373,11 @@ impl State {
         }
     }
 
-    /// Gives back the memory that nothing is in.
+    /// Frees unused memory.
     pub(crate) fn shrink(&mut self) {
         self.out.shrink();
         self.streams.shrink_to_fit();
-        self.news.shrink_to_fit();
+        self.events.shrink_to_fit();
         self.lost.shrink_to_fit();
         self.frame.shrink();
     }

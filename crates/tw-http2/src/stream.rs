@@ -1,4 +1,4 @@
-//! One stream: what its owner says and hears.
+//! One stream, as its owner sends and receives on it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,34 +7,34 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::connection::Shared;
-use crate::end::Cut;
 use crate::entry::{Entry, Half};
-use crate::list::{Fields, List};
+use crate::error::StreamError;
+use crate::field_section::{FieldSection, FieldWriter};
 use crate::settings::End;
-use crate::{Broken, Reason};
+use crate::{ConnectionError, ErrorCode};
 
-/// A packed list of fields that became longer is not kept for the next one.
+/// Size from which the buffer of an encoded field section is not kept for the next one.
 const BLOCK_KEPT_MAX: usize = 16 << 10;
 
 thread_local! {
     static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One stream. Dropped before its end it is reset.
+/// One stream. Dropping it before its end resets it.
 pub struct Stream {
     shared: Rc<Shared>,
     entry: Rc<Entry>,
 }
 
-/// Something that came on a stream.
+/// Received part of a message.
 #[derive(Debug)]
-pub enum Came {
-    /// A head of a response: those in front of it (1xx), too.
-    Head(List),
-    /// Some of the content.
+pub enum Incoming {
+    /// Header section of a response, interim ones (1xx) included.
+    Head(FieldSection),
+    /// Part of the content.
     Data(Bytes),
-    /// Fields at the end.
-    Trailers(Box<List>),
+    /// Trailer section.
+    Trailers(Box<FieldSection>),
 }
 
 impl Stream {
@@ -43,51 +43,54 @@ impl Stream {
         Self { shared: shared.clone(), entry }
     }
 
-    /// Its number.
+    /// Stream identifier.
     pub fn id(&self) -> u32 {
         self.entry.id
     }
 
-    /// Sends a head, a head in front of it (1xx) or trailers: `write` says the fields. Its message ends with it or does not.
+    /// Sends a header section, an interim one (1xx) or trailers. `write` appends the fields; `ends` tells that the
+    /// message ends.
     ///
     /// # Errors
     /// The stream has ended.
-    pub fn send_head(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<(), Cut> {
+    pub fn send_head(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<(), StreamError> {
         self.can_send()?;
         packed(write, |block| self.shared.change(|state| state.send_block(&self.entry, block, ends)));
         Ok(())
     }
 
-    /// Sends data for which there is [room](Self::room), in frames as large as the peer takes them.
+    /// Sends data within the [capacity](Self::send_capacity), in frames as large as the peer accepts.
     ///
     /// # Errors
     /// The stream has ended.
-    pub fn send_data(&self, bytes: Bytes, ends: bool) -> Result<(), Cut> {
+    pub fn send_data(&self, bytes: Bytes, ends: bool) -> Result<(), StreamError> {
         self.can_send()?;
         self.shared.change(|state| state.send_data(&self.entry, bytes, ends));
         Ok(())
     }
 
-    fn can_send(&self) -> Result<(), Cut> {
-        match self.entry.cut.get() {
-            Some(cut) => Err(cut),
-            None if self.entry.outgoing.get() == Half::Ended => Err(Cut::Ours(Reason::NO_ERROR, "")),
+    fn can_send(&self) -> Result<(), StreamError> {
+        match self.entry.error.get() {
+            Some(error) => Err(error),
+            None if self.entry.outgoing.get() == Half::Ended => {
+                Err(StreamError::Local(ErrorCode::NO_ERROR, ""))
+            }
             None => Ok(()),
         }
     }
 
-    /// Bytes of data that it may send now, at most `want`.
-    pub fn room(&self, want: usize) -> usize {
+    /// Number of bytes that may be sent now, at most `want`.
+    pub fn send_capacity(&self, want: usize) -> usize {
         if self.can_send().is_err() {
             return 0;
         }
         self.shared.state.borrow().room(&self.entry).min(want)
     }
 
-    /// Ready when it may send data, with how much.
-    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<usize, Cut>> {
-        if let Err(cut) = self.can_send() {
-            return Poll::Ready(Err(cut));
+    /// Ready with the number of bytes that may be sent, once there is one.
+    pub fn poll_send_capacity(&self, cx: &Context<'_>) -> Poll<Result<usize, StreamError>> {
+        if let Err(error) = self.can_send() {
+            return Poll::Ready(Err(error));
         }
         let mut state = self.shared.state.borrow_mut();
         match state.room(&self.entry) {
@@ -100,13 +103,13 @@ impl Stream {
         }
     }
 
-    /// Bytes that one frame to the peer has room for.
+    /// Largest payload of one frame that the peer accepts.
     pub fn frame_max(&self) -> usize {
         self.shared.state.borrow().peer.payload_max
     }
 
-    /// Ends it at once.
-    pub fn reset(&self, reason: Reason) {
+    /// Resets the stream.
+    pub fn reset(&self, reason: ErrorCode) {
         self.shared.change(|state| state.reset(&self.entry, reason));
     }
 
@@ -115,29 +118,30 @@ impl Stream {
         self.entry.is_malformed.get()
     }
 
-    /// Says that the peer's message was malformed, be it that both directions have ended since: an answer may come before.
+    /// Resets the stream because the peer's message is malformed, even if both directions have ended: the response
+    /// may be sent before.
     pub fn reset_malformed(&self) {
         self.shared.change(|state| state.reset_malformed(&self.entry));
     }
 
-    /// Ready with the next that came; `None` at the end. What came before the stream was cut is given first; a message that had
-    /// ended by then is complete.
-    pub fn poll_came(&self, cx: &Context<'_>) -> Poll<Result<Option<Came>, Cut>> {
+    /// Ready with the next received part; `None` at the end. Parts that arrived before an error are returned first,
+    /// and a message that had ended by then is complete.
+    pub fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
         let mut inbox = self.entry.inbox.borrow_mut();
         if let Some(head) = inbox.heads.pop_front() {
-            return Poll::Ready(Ok(Some(Came::Head(head))));
+            return Poll::Ready(Ok(Some(Incoming::Head(head))));
         }
         if !inbox.data.is_empty() {
-            return Poll::Ready(Ok(Some(Came::Data(inbox.data.split().freeze()))));
+            return Poll::Ready(Ok(Some(Incoming::Data(inbox.data.split().freeze()))));
         }
         if let Some(trailers) = inbox.trailers.take() {
-            return Poll::Ready(Ok(Some(Came::Trailers(trailers))));
+            return Poll::Ready(Ok(Some(Incoming::Trailers(trailers))));
         }
         if self.entry.incoming.get() == Half::Ended {
             return Poll::Ready(Ok(None));
         }
-        match self.entry.cut.get() {
-            Some(cut) => Poll::Ready(Err(cut)),
+        match self.entry.error.get() {
+            Some(error) => Poll::Ready(Err(error)),
             None => {
                 self.entry.came.wait(cx);
                 Poll::Pending
@@ -145,7 +149,7 @@ impl Stream {
         }
     }
 
-    /// So many bytes of data were used up: the peer may send as many more.
+    /// Releases received data: the peer may send as many bytes more.
     pub fn release(&self, bytes: usize) {
         let bytes = bytes.min(self.entry.held.get());
         self.entry.held.set(self.entry.held.get() - bytes);
@@ -157,10 +161,10 @@ impl Stream {
         }
     }
 
-    /// The peer may send so many bytes at least before some are used up.
-    pub fn widen(&self, to: u32) {
+    /// Raises the receive window to at least `to` bytes.
+    pub fn raise_window(&self, to: u32) {
         if to > self.entry.window.get() {
-            self.shared.change(|state| state.widen(&self.entry, to));
+            self.shared.change(|state| state.raise_window(&self.entry, to));
         }
     }
 
@@ -174,14 +178,16 @@ impl Stream {
         self.is_end_known() && self.entry.inbox.borrow().is_empty()
     }
 
-    /// Ready when the stream was cut: its peer has reset it, or its connection has ended.
-    pub fn poll_cut(&self, cx: &Context<'_>) -> Poll<Cut> {
-        match self.entry.cut.get() {
-            Some(cut) => Poll::Ready(cut),
+    /// Ready when the stream has failed: the peer has reset it, or the connection has ended.
+    pub fn poll_error(&self, cx: &Context<'_>) -> Poll<StreamError> {
+        match self.entry.error.get() {
+            Some(error) => Poll::Ready(error),
             None => {
                 // One whose directions have both ended is known to nobody but its owner.
-                if let Some(broken) = self.shared.broken().filter(|_| self.entry.is_over()) {
-                    return Poll::Ready(Cut::Broken(broken));
+                if let Some(connection_error) =
+                    self.shared.connection_error().filter(|_| self.entry.is_over())
+                {
+                    return Poll::Ready(StreamError::Connection(connection_error));
                 }
                 self.entry.gone.wait(cx);
                 Poll::Pending
@@ -193,23 +199,23 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let held = self.entry.held.take();
-        let is_left = self.entry.cut.get().is_none() && !self.entry.is_over();
+        let is_left = self.entry.error.get().is_none() && !self.entry.is_over();
         if held == 0 && !is_left {
             return;
         }
         self.shared.change(|state| {
             let has_said_all = self.entry.outgoing.get() == Half::Ended && state.end == End::Server;
-            let reason = if has_said_all { Reason::NO_ERROR } else { Reason::CANCEL };
+            let reason = if has_said_all { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
             state.reset(&self.entry, reason);
             state.release(held);
         });
     }
 }
 
-/// Has `write` say a list of fields, and `send` take it packed.
-pub(crate) fn packed<T>(write: impl FnOnce(&mut Fields<'_>), send: impl FnOnce(&[u8]) -> T) -> T {
+/// Encodes the fields that `write` appends, and calls `send` with the block.
+pub(crate) fn packed<T>(write: impl FnOnce(&mut FieldWriter<'_>), send: impl FnOnce(&[u8]) -> T) -> T {
     let mut block = BLOCK.take();
-    write(&mut Fields::new(&mut block));
+    write(&mut FieldWriter::new(&mut block));
     let sent = send(&block);
     if block.capacity() <= BLOCK_KEPT_MAX {
         block.clear();
@@ -219,7 +225,7 @@ pub(crate) fn packed<T>(write: impl FnOnce(&mut Fields<'_>), send: impl FnOnce(&
 }
 
 impl Shared {
-    fn broken(&self) -> Option<Broken> {
-        self.state.borrow().broken
+    fn connection_error(&self) -> Option<ConnectionError> {
+        self.state.borrow().connection_error
     }
 }

@@ -6,12 +6,15 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 
+use crate::config::{ERRORS_MAX, RESETS_UNSEEN_MAX};
 use crate::frame::{HEAD_SIZE, Head, PREFACE, flag, kind};
 use crate::hpack::encode;
-use crate::terms::{ERRORS_MAX, RESETS_UNSEEN_MAX};
-use crate::{Broken, Came, Connection, Cut, Event, Fault, List, Pseudo, Reason, Stream, Terms};
+use crate::{
+    Config, Connection, ConnectionError, ErrorCode, Event, FieldSection, Incoming, MalformedReason, Pseudo,
+    Stream, StreamError,
+};
 
-const TERMS: Terms = Terms {
+const CONFIG: Config = Config {
     streams_max: 10,
     window: 65_536,
     connection_window: 1 << 20,
@@ -52,11 +55,11 @@ fn kinds(connection: &Connection) -> Vec<(u8, u32)> {
 }
 
 /// The reason of the last frame, which has one at its end.
-fn last_reason(connection: &Connection) -> Option<(u8, Reason)> {
+fn last_reason(connection: &Connection) -> Option<(u8, ErrorCode)> {
     let frames = frames(&said(connection));
     let (head, payload) = frames.last()?;
     let code = payload.last_chunk().copied().map(u32::from_be_bytes)?;
-    Some((head.kind, Reason::from(code)))
+    Some((head.kind, ErrorCode::from(code)))
 }
 
 /// Both say what they have to say, in pieces of this size, until there is no more.
@@ -71,8 +74,8 @@ fn talk(one: &Connection, other: &Connection, size: usize) {
     }
 }
 
-fn ask(client: &Connection, ends: bool) -> Result<Stream, Cut> {
-    client.ask(
+fn send_request(client: &Connection, ends: bool) -> Result<Stream, StreamError> {
+    client.send_request(
         |fields| {
             fields.push(b":method", b"POST");
             fields.push(b":scheme", b"http");
@@ -84,7 +87,7 @@ fn ask(client: &Connection, ends: bool) -> Result<Stream, Cut> {
     )
 }
 
-fn request(server: &Connection) -> (Stream, List) {
+fn request(server: &Connection) -> (Stream, FieldSection) {
     match server.next() {
         Some(Event::Request(stream, list)) => (stream, list),
         _ => panic!("no request"),
@@ -95,8 +98,8 @@ fn cx() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-fn came(stream: &Stream) -> Option<Came> {
-    match stream.poll_came(&cx()) {
+fn came(stream: &Stream) -> Option<Incoming> {
+    match stream.poll_incoming(&cx()) {
         Poll::Ready(came) => came.unwrap(),
         Poll::Pending => panic!("nothing came"),
     }
@@ -104,38 +107,38 @@ fn came(stream: &Stream) -> Option<Came> {
 
 fn data(stream: &Stream) -> Bytes {
     match came(stream) {
-        Some(Came::Data(data)) => data,
+        Some(Incoming::Data(data)) => data,
         other => panic!("{other:?} is no data"),
     }
 }
 
 fn ends(size: usize) -> (Connection, Connection) {
-    let (client, server) = (Connection::client(TERMS), Connection::server(TERMS));
+    let (client, server) = (Connection::client(CONFIG), Connection::server(CONFIG));
     talk(&client, &server, size);
     (client, server)
 }
 
 #[test]
-fn messages_go_both_ways() {
+fn messages_are_exchanged_in_both_directions() {
     for size in [1, 5, 9, 100, usize::MAX] {
         let (client, server) = ends(size);
-        let asked = ask(&client, false).unwrap();
+        let asked = send_request(&client, false).unwrap();
         asked.send_data(Bytes::from_static(b"body"), false).unwrap();
         asked.send_head(|fields| fields.push(b"x-end", b"1"), true).unwrap();
         talk(&client, &server, size);
         let (stream, list) = request(&server);
-        assert_eq!((list.fault(), list.is_cut(), list.ends()), (None, false, false));
+        assert_eq!((list.malformed(), list.is_truncated(), list.ends()), (None, false, false));
         assert_eq!(list.pseudo(Pseudo::Path), Some(&b"/path?x"[..]));
         assert_eq!(list.get(b"x-some"), Some(&b"thing"[..]));
         assert_eq!(data(&stream), "body");
-        assert!(matches!(came(&stream), Some(Came::Trailers(list)) if list.get(b"x-end").is_some()));
+        assert!(matches!(came(&stream), Some(Incoming::Trailers(list)) if list.get(b"x-end").is_some()));
         assert!(came(&stream).is_none() && stream.has_ended());
         stream.send_head(|fields| fields.status(103), false).unwrap();
         stream.send_head(|fields| fields.status(200), false).unwrap();
         stream.send_data(Bytes::from(vec![7; 40_000]), true).unwrap();
         talk(&client, &server, size);
         for status in [103, 200] {
-            assert!(matches!(came(&asked), Some(Came::Head(list)) if list.status() == status));
+            assert!(matches!(came(&asked), Some(Incoming::Head(list)) if list.status() == status));
         }
         assert_eq!(data(&asked), vec![7; 40_000]);
         assert!(came(&asked).is_none());
@@ -144,34 +147,34 @@ fn messages_go_both_ways() {
 }
 
 #[test]
-fn windows_hold_and_open_again() {
+fn data_stops_at_the_window_and_resumes() {
     let (client, server) = ends(1000);
-    let asked = ask(&client, false).unwrap();
+    let asked = send_request(&client, false).unwrap();
     talk(&client, &server, 1000);
     let (stream, _) = request(&server);
     let mut sent = 0;
-    while asked.room(1000) > 0 {
-        asked.send_data(Bytes::from(vec![0; asked.room(1000)]), false).unwrap();
+    while asked.send_capacity(1000) > 0 {
+        asked.send_data(Bytes::from(vec![0; asked.send_capacity(1000)]), false).unwrap();
         sent += 1000;
     }
     assert!((65_536..66_536).contains(&sent));
-    assert!(asked.poll_room(&cx()).is_pending());
+    assert!(asked.poll_send_capacity(&cx()).is_pending());
     talk(&client, &server, 1000);
-    assert_eq!(asked.room(1000), 0, "nothing was used up");
+    assert_eq!(asked.send_capacity(1000), 0, "nothing was used up");
     assert_eq!(data(&stream).len(), 65_536);
     stream.release(30_000);
     talk(&client, &server, 1000);
-    assert_eq!(asked.room(1000), 0, "less than half of a window says nothing");
+    assert_eq!(asked.send_capacity(1000), 0, "less than half of a window says nothing");
     stream.release(35_536);
     talk(&client, &server, 1000);
-    assert_eq!(asked.room(usize::MAX), 65_536);
-    stream.widen(100_000);
+    assert_eq!(asked.send_capacity(usize::MAX), 65_536);
+    stream.raise_window(100_000);
     talk(&client, &server, 1000);
-    assert_eq!(asked.room(usize::MAX), 100_000);
+    assert_eq!(asked.send_capacity(usize::MAX), 100_000);
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn waiting_tasks_are_woken() {
     #[derive(Default)]
     struct Calls(AtomicUsize);
     impl Wake for Calls {
@@ -183,70 +186,74 @@ fn who_waits_is_woken() {
     let called = || calls.0.swap(0, Ordering::Relaxed);
     let waker = Waker::from(calls.clone());
     let cx = Context::from_waker(&waker);
-    let small = Terms { connection_window: 0, ..TERMS };
-    let (client, server) = (Connection::client(TERMS), Connection::server(small));
+    let small = Config { connection_window: 0, ..CONFIG };
+    let (client, server) = (Connection::client(CONFIG), Connection::server(small));
     talk(&client, &server, 100);
     client.set_driver(Some(&waker));
-    let streams = [ask(&client, false).unwrap(), ask(&client, false).unwrap()];
+    let streams = [send_request(&client, false).unwrap(), send_request(&client, false).unwrap()];
     assert_eq!(called(), 1, "the driver, once");
     streams[0].send_data(Bytes::from(vec![0; 65_535]), false).unwrap();
     talk(&client, &server, 100);
-    assert!(streams[1].poll_room(&cx).is_pending(), "the connection has no room");
+    assert!(streams[1].poll_send_capacity(&cx).is_pending(), "the connection has no room");
     let (first, _) = request(&server);
-    assert!(first.poll_came(&cx).is_ready());
-    assert!(first.poll_came(&cx).is_pending());
+    assert!(first.poll_incoming(&cx).is_ready());
+    assert!(first.poll_incoming(&cx).is_pending());
     first.release(65_535);
     talk(&client, &server, 100);
     assert_eq!(called(), 1);
-    assert_eq!(streams[1].room(usize::MAX), 65_535);
-    assert!(first.poll_cut(&cx).is_pending());
-    streams[0].reset(Reason::CANCEL);
+    assert_eq!(streams[1].send_capacity(usize::MAX), 65_535);
+    assert!(first.poll_error(&cx).is_pending());
+    streams[0].reset(ErrorCode::CANCEL);
     talk(&client, &server, 100);
     assert_eq!(called(), 2, "for what comes and for the cut");
-    assert_eq!(first.poll_cut(&cx), Poll::Ready(Cut::Reset(Reason::CANCEL)));
-    assert!(streams[1].poll_came(&cx).is_pending());
-    client.fail(Broken::Closed);
+    assert_eq!(first.poll_error(&cx), Poll::Ready(StreamError::Reset(ErrorCode::CANCEL)));
+    assert!(streams[1].poll_incoming(&cx).is_pending());
+    client.fail(ConnectionError::Closed);
     assert_eq!(called(), 1);
-    assert!(matches!(streams[1].poll_came(&cx), Poll::Ready(Err(Cut::Broken(Broken::Closed)))));
+    assert!(matches!(
+        streams[1].poll_incoming(&cx),
+        Poll::Ready(Err(StreamError::Connection(ConnectionError::Closed)))
+    ));
 }
 
 #[test]
-fn a_driver_is_woken_when_room_is_made() {
-    let (client, server) = (Connection::client(Terms { out_max: 1000, ..TERMS }), Connection::server(TERMS));
+fn driver_is_woken_when_capacity_is_released() {
+    let (client, server) =
+        (Connection::client(Config { out_max: 1000, ..CONFIG }), Connection::server(CONFIG));
     talk(&client, &server, 100);
-    let asked = ask(&client, false).unwrap();
-    let room = asked.room(usize::MAX);
+    let asked = send_request(&client, false).unwrap();
+    let room = asked.send_capacity(usize::MAX);
     assert!(room < 1000);
     asked.send_data(Bytes::from(vec![0; room]), false).unwrap();
-    assert!(asked.poll_room(&cx()).is_pending());
+    assert!(asked.poll_send_capacity(&cx()).is_pending());
     said(&client);
-    assert!(matches!(asked.poll_room(&cx()), Poll::Ready(Ok(1000))));
+    assert!(matches!(asked.poll_send_capacity(&cx()), Poll::Ready(Ok(1000))));
 }
 
 #[test]
-fn who_drops_a_stream_resets_it() {
+fn dropping_a_stream_resets_it() {
     let (client, server) = ends(100);
-    let asked = [false, true].map(|ends| ask(&client, ends).unwrap());
+    let asked = [false, true].map(|ends| send_request(&client, ends).unwrap());
     talk(&client, &server, 100);
     let (first, _) = request(&server);
     let (second, _) = request(&server);
     first.send_head(|fields| fields.status(413), true).unwrap();
     drop((first, second));
     talk(&client, &server, 100);
-    let reset = |stream: &Stream| match stream.poll_cut(&cx()) {
-        Poll::Ready(Cut::Reset(reason)) => reason,
+    let reset = |stream: &Stream| match stream.poll_error(&cx()) {
+        Poll::Ready(StreamError::Reset(reason)) => reason,
         _ => panic!("no reset"),
     };
-    assert_eq!(asked.each_ref().map(reset), [Reason::NO_ERROR, Reason::CANCEL]);
-    assert!(matches!(came(&asked[0]), Some(Came::Head(_))));
+    assert_eq!(asked.each_ref().map(reset), [ErrorCode::NO_ERROR, ErrorCode::CANCEL]);
+    assert!(matches!(came(&asked[0]), Some(Incoming::Head(_))));
     assert!(came(&asked[0]).is_none(), "a response that has ended is good");
 }
 
 #[test]
-fn what_nobody_reads_is_given_back() {
+fn unread_data_is_released() {
     let (client, server) = ends(1000);
     for _ in 0..40 {
-        let asked = ask(&client, false).unwrap();
+        let asked = send_request(&client, false).unwrap();
         talk(&client, &server, 1000);
         let (stream, _) = request(&server);
         asked.send_data(Bytes::from(vec![0; 60_000]), false).unwrap();
@@ -254,19 +261,22 @@ fn what_nobody_reads_is_given_back() {
         drop(stream);
         talk(&client, &server, 1000);
     }
-    assert!(ask(&client, false).unwrap().room(usize::MAX) == 65_536);
+    assert!(send_request(&client, false).unwrap().send_capacity(usize::MAX) == 65_536);
 }
 
 #[test]
-fn a_server_that_leaves_answers_what_was_on_its_way() {
+fn graceful_shutdown_serves_requests_in_transit() {
     let (client, server) = ends(100);
-    let first = ask(&client, true).unwrap();
-    server.leave();
+    let first = send_request(&client, true).unwrap();
+    server.send_goaway();
     let told = said(&server);
-    let on_its_way = ask(&client, true).unwrap();
+    let on_its_way = send_request(&client, true).unwrap();
     server.receive(&said(&client)).unwrap();
     client.receive(&told).unwrap();
-    assert!(!client.is_open() && matches!(ask(&client, true), Err(Cut::Refused(Reason::NO_ERROR))));
+    assert!(
+        !client.is_open()
+            && matches!(send_request(&client, true), Err(StreamError::Refused(ErrorCode::NO_ERROR)))
+    );
     talk(&client, &server, 100);
     assert!(!server.is_over());
     for _ in 0..2 {
@@ -274,15 +284,15 @@ fn a_server_that_leaves_answers_what_was_on_its_way() {
     }
     talk(&client, &server, 100);
     for stream in [first, on_its_way] {
-        assert!(matches!(came(&stream), Some(Came::Head(list)) if list.status() == 204));
+        assert!(matches!(came(&stream), Some(Incoming::Head(list)) if list.status() == 204));
     }
     assert!(client.is_over() && server.is_over());
 }
 
 #[test]
-fn what_begins_after_the_end_is_passed_over() {
+fn streams_after_goaway_are_ignored() {
     let server = server();
-    server.leave();
+    server.send_goaway();
     server.receive(&frame(kind::PING, flag::ACK, 0, &crate::state::LEAVING)).unwrap();
     let post = frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]));
     for late in [post, frame(kind::DATA, 0, 1, b"x"), frame(kind::DATA, flag::END_STREAM, 1, b"y")] {
@@ -292,13 +302,13 @@ fn what_begins_after_the_end_is_passed_over() {
 }
 
 #[test]
-fn a_client_knows_what_was_not_looked_at() {
+fn client_learns_unprocessed_streams() {
     let (client, _) = ends(100);
-    let streams = [ask(&client, true).unwrap(), ask(&client, true).unwrap()];
-    client.receive(&crate::frame::go_away(1, Reason::NO_ERROR)).unwrap();
-    assert!(streams[0].poll_cut(&cx()).is_pending());
-    assert_eq!(streams[1].poll_cut(&cx()), Poll::Ready(Cut::Refused(Reason::NO_ERROR)));
-    assert_eq!((client.left(), client.is_over()), (Some(Reason::NO_ERROR), false));
+    let streams = [send_request(&client, true).unwrap(), send_request(&client, true).unwrap()];
+    client.receive(&crate::frame::go_away(1, ErrorCode::NO_ERROR)).unwrap();
+    assert!(streams[0].poll_error(&cx()).is_pending());
+    assert_eq!(streams[1].poll_error(&cx()), Poll::Ready(StreamError::Refused(ErrorCode::NO_ERROR)));
+    assert_eq!((client.received_goaway(), client.is_over()), (Some(ErrorCode::NO_ERROR), false));
 }
 
 /// A frame of somebody who knows no rules.
@@ -322,7 +332,7 @@ const WHOLE: u8 = flag::END_HEADERS | flag::END_STREAM;
 
 /// A server whose client has greeted it.
 fn server() -> Connection {
-    let server = Connection::server(TERMS);
+    let server = Connection::server(CONFIG);
     server.receive(PREFACE).unwrap();
     server.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
     server.receive(&frame(kind::SETTINGS, flag::ACK, 0, &[])).unwrap();
@@ -331,61 +341,61 @@ fn server() -> Connection {
 }
 
 #[test]
-fn what_ends_a_connection() {
+fn connection_errors() {
     let get = frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]));
     let large = vec![0; 200_000];
-    let cases: &[(Vec<u8>, Reason)] = &[
-        (frame(kind::DATA, 0, 0, b"x"), Reason::PROTOCOL_ERROR),
-        (frame(kind::DATA, 0, 3, b"x"), Reason::PROTOCOL_ERROR),
-        ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[3, 0, 0])].concat(), Reason::PROTOCOL_ERROR),
-        ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[])].concat(), Reason::FRAME_SIZE_ERROR),
-        ([&get[..], &frame(kind::DATA, 0, 1, &vec![0; 16_385])].concat(), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::PRIORITY, 0, 3, &[0x80, 0, 0, 3, 1]), Reason::PROTOCOL_ERROR),
-        (frame(kind::HEADERS, WHOLE, 2, &fields(&[])), Reason::PROTOCOL_ERROR),
-        (frame(kind::HEADERS, WHOLE, 0, &fields(&[])), Reason::PROTOCOL_ERROR),
-        (frame(kind::HEADERS, WHOLE | flag::PADDED, 1, &[9, 0x82]), Reason::PROTOCOL_ERROR),
-        (frame(kind::HEADERS, WHOLE | flag::PRIORITY, 1, &[9; 4]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::HEADERS, WHOLE, 1, &[0x80]), Reason::COMPRESSION_ERROR),
-        (frame(kind::HEADERS, 0, 1, &large), Reason::FRAME_SIZE_ERROR),
+    let cases: &[(Vec<u8>, ErrorCode)] = &[
+        (frame(kind::DATA, 0, 0, b"x"), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::DATA, 0, 3, b"x"), ErrorCode::PROTOCOL_ERROR),
+        ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[3, 0, 0])].concat(), ErrorCode::PROTOCOL_ERROR),
+        ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[])].concat(), ErrorCode::FRAME_SIZE_ERROR),
+        ([&get[..], &frame(kind::DATA, 0, 1, &vec![0; 16_385])].concat(), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::PRIORITY, 0, 3, &[0x80, 0, 0, 3, 1]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE, 2, &fields(&[])), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE, 0, &fields(&[])), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE | flag::PADDED, 1, &[9, 0x82]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE | flag::PRIORITY, 1, &[9; 4]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::HEADERS, WHOLE, 1, &[0x80]), ErrorCode::COMPRESSION_ERROR),
+        (frame(kind::HEADERS, 0, 1, &large), ErrorCode::FRAME_SIZE_ERROR),
         (
             [frame(kind::HEADERS, 0, 1, &large[..16_384]), frame(kind::CONTINUATION, 0, 1, b"x")].concat(),
-            Reason::ENHANCE_YOUR_CALM,
+            ErrorCode::ENHANCE_YOUR_CALM,
         ),
         (
             [frame(kind::HEADERS, 0, 1, &[]), frame(kind::PING, 0, 0, &[0; 8])].concat(),
-            Reason::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             [frame(kind::HEADERS, 0, 1, &[]), frame(kind::CONTINUATION, 0, 3, &[])].concat(),
-            Reason::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
-        (frame(kind::CONTINUATION, 0, 1, &[]), Reason::PROTOCOL_ERROR),
-        (frame(kind::PRIORITY, 0, 0, &[0; 5]), Reason::PROTOCOL_ERROR),
-        (frame(kind::PRIORITY, 0, 1, &[0; 4]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::RST_STREAM, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
-        (frame(kind::RST_STREAM, 0, 1, &[0; 3]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::SETTINGS, 0, 1, &[]), Reason::PROTOCOL_ERROR),
-        (frame(kind::SETTINGS, 0, 0, &[0; 5]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::SETTINGS, flag::ACK, 0, &[0; 6]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::PUSH_PROMISE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
-        (frame(kind::PING, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::PING, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
-        (frame(kind::GOAWAY, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::GOAWAY, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
-        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
-        (frame(kind::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
-        (frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]), Reason::PROTOCOL_ERROR),
-        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 3]), Reason::FRAME_SIZE_ERROR),
-        (frame(kind::PRIORITY_UPDATE, 0, 1, &[0, 0, 0, 1]), Reason::PROTOCOL_ERROR),
-        (frame(kind::PRIORITY_UPDATE, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
-        (frame(kind::PRIORITY_UPDATE, 0, 0, &[0; 3]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::CONTINUATION, 0, 1, &[]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 0, &[0; 5]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 1, &[0; 4]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::RST_STREAM, 0, 1, &[0; 4]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::RST_STREAM, 0, 1, &[0; 3]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::SETTINGS, 0, 1, &[]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::SETTINGS, 0, 0, &[0; 5]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::SETTINGS, flag::ACK, 0, &[0; 6]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::PUSH_PROMISE, 0, 1, &[0; 4]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::PING, 0, 0, &[0; 7]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::PING, 0, 1, &[0; 8]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::GOAWAY, 0, 0, &[0; 7]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::GOAWAY, 0, 1, &[0; 8]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), ErrorCode::FLOW_CONTROL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 3]), ErrorCode::FRAME_SIZE_ERROR),
+        (frame(kind::PRIORITY_UPDATE, 0, 1, &[0, 0, 0, 1]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY_UPDATE, 0, 0, &[0; 4]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY_UPDATE, 0, 0, &[0; 3]), ErrorCode::FRAME_SIZE_ERROR),
     ];
     for (number, (bytes, reason)) in cases.iter().enumerate() {
         for size in [1, usize::MAX] {
             let server = server();
             let ended = bytes.chunks(size).try_for_each(|piece| server.receive(piece));
             assert!(
-                matches!(ended, Err(Broken::Ours(found, words)) if found == *reason && !words.is_empty()),
+                matches!(ended, Err(ConnectionError::Local(found, words)) if found == *reason && !words.is_empty()),
                 "case {number}: {ended:?}"
             );
             assert_eq!(last_reason(&server), Some((kind::GOAWAY, *reason)), "case {number}");
@@ -395,22 +405,22 @@ fn what_ends_a_connection() {
 }
 
 #[test]
-fn what_ends_a_stream() {
+fn stream_errors() {
     let get = fields(&[]);
     let body = frame(kind::HEADERS, flag::END_HEADERS, 1, &get);
     for (bytes, reason) in [
-        (frame(kind::DATA, 0, 1, &[0; 16_384]).repeat(5), Reason::FLOW_CONTROL_ERROR),
-        (frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 1, 1]), Reason::PROTOCOL_ERROR),
-        (frame(kind::HEADERS, flag::END_HEADERS, 1, &[]), Reason::PROTOCOL_ERROR),
-        (frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
-        (frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
+        (frame(kind::DATA, 0, 1, &[0; 16_384]).repeat(5), ErrorCode::FLOW_CONTROL_ERROR),
+        (frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 1, 1]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS, 1, &[]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]), ErrorCode::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), ErrorCode::FLOW_CONTROL_ERROR),
         (
             [frame(kind::DATA, flag::END_STREAM, 1, &[]), frame(kind::DATA, 0, 1, b"x")].concat(),
-            Reason::STREAM_CLOSED,
+            ErrorCode::STREAM_CLOSED,
         ),
         (
             [frame(kind::DATA, flag::END_STREAM, 1, &[]), frame(kind::HEADERS, WHOLE, 1, &get)].concat(),
-            Reason::STREAM_CLOSED,
+            ErrorCode::STREAM_CLOSED,
         ),
     ] {
         let server = server();
@@ -418,7 +428,9 @@ fn what_ends_a_stream() {
         let (stream, _) = request(&server);
         server.receive(&bytes).unwrap();
         assert_eq!(last_reason(&server), Some((kind::RST_STREAM, reason)));
-        assert!(matches!(stream.poll_cut(&cx()), Poll::Ready(Cut::Ours(found, _)) if found == reason));
+        assert!(
+            matches!(stream.poll_error(&cx()), Poll::Ready(StreamError::Local(found, _)) if found == reason)
+        );
         // The connection goes on.
         server.receive(&frame(kind::HEADERS, WHOLE, 3, &get)).unwrap();
         assert_eq!(request(&server).0.id(), 3);
@@ -426,12 +438,12 @@ fn what_ends_a_stream() {
 }
 
 #[test]
-fn a_stream_that_has_ended_does_not_begin_again() {
+fn ended_stream_is_not_reopened() {
     let head = frame(kind::HEADERS, WHOLE, 1, &fields(&[]));
     let first = server();
     first.receive(&head).unwrap();
     request(&first).0.send_head(|fields| fields.status(204), true).unwrap();
-    assert!(matches!(first.receive(&head), Err(Broken::Ours(Reason::PROTOCOL_ERROR, _))));
+    assert!(matches!(first.receive(&head), Err(ConnectionError::Local(ErrorCode::PROTOCOL_ERROR, _))));
     // Its client need not know that it has ended here.
     let second = server();
     second.receive(&frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]))).unwrap();
@@ -443,24 +455,26 @@ fn a_stream_that_has_ended_does_not_begin_again() {
 }
 
 #[test]
-fn there_is_an_end_to_errors() {
+fn stream_errors_are_limited() {
     let server = server();
     let mut taken = 0;
-    let broken = loop {
+    let connection_error = loop {
         let id = 1 + 2 * taken as u32;
         let head = frame(kind::HEADERS, flag::END_HEADERS, id, &fields(&[]));
-        if let Err(broken) = server.receive(&[head, frame(kind::WINDOW_UPDATE, 0, id, &[0; 4])].concat()) {
-            break broken;
+        if let Err(connection_error) =
+            server.receive(&[head, frame(kind::WINDOW_UPDATE, 0, id, &[0; 4])].concat())
+        {
+            break connection_error;
         }
         while server.next().is_some() {}
         taken += 1;
     };
     assert_eq!(taken, ERRORS_MAX);
-    assert!(matches!(broken, Broken::Ours(Reason::ENHANCE_YOUR_CALM, _)));
+    assert!(matches!(connection_error, ConnectionError::Local(ErrorCode::ENHANCE_YOUR_CALM, _)));
 }
 
 #[test]
-fn requests_that_are_taken_back_at_once_are_few() {
+fn rapidly_reset_requests_are_limited() {
     let pair = |id| {
         let head = frame(kind::HEADERS, WHOLE, id, &fields(&[]));
         [head, frame(kind::RST_STREAM, 0, id, &[0, 0, 0, 8])].concat()
@@ -468,19 +482,19 @@ fn requests_that_are_taken_back_at_once_are_few() {
     let pairs = |count: usize| (0..count as u32).flat_map(|n| pair(1 + 2 * n)).collect::<Vec<_>>();
     let first = server();
     first.receive(&pairs(RESETS_UNSEEN_MAX)).unwrap();
-    let mut taken_back = 0;
+    let mut canceled = 0;
     while let Some(event) = first.next() {
-        assert!(matches!(event, Event::TakenBack));
-        taken_back += 1;
+        assert!(matches!(event, Event::RequestCanceled));
+        canceled += 1;
     }
-    assert_eq!((taken_back, first.streams()), (RESETS_UNSEEN_MAX, 0));
+    assert_eq!((canceled, first.streams()), (RESETS_UNSEEN_MAX, 0));
     let second = server();
     assert!(second.receive(&pairs(RESETS_UNSEEN_MAX + 1)).is_err());
     assert!(second.next().is_none());
 }
 
 #[test]
-fn no_more_streams_than_may_be() {
+fn concurrent_streams_are_limited() {
     let server = server();
     for n in 0..12 {
         server.receive(&frame(kind::HEADERS, WHOLE, 1 + 2 * n, &fields(&[]))).unwrap();
@@ -496,7 +510,7 @@ fn no_more_streams_than_may_be() {
 }
 
 #[test]
-fn lists_come_in_any_number_of_frames() {
+fn field_sections_span_any_number_of_frames() {
     let block = fields(&[("x-long", &"y".repeat(300))]);
     let server = server();
     let padded = [&[4][..], &[0; 5], &block[..7], &[0; 4]].concat();
@@ -509,39 +523,42 @@ fn lists_come_in_any_number_of_frames() {
     bytes.chunks(3).for_each(|piece| server.receive(piece).unwrap());
     let (stream, list) = request(&server);
     assert_eq!(list.get(b"x-long").map(<[u8]>::len), Some(300));
-    assert_eq!((list.block_len(), list.fault(), stream.has_ended()), (block.len(), None, true));
+    assert_eq!((list.block_len(), list.malformed(), stream.has_ended()), (block.len(), None, true));
 }
 
 #[test]
-fn a_list_that_is_too_long_costs_only_itself() {
+fn oversized_field_section_fails_only_its_stream() {
     let server = server();
     let long = fields(&[("x-long", &"y".repeat(5000)), ("x-more", "1")]);
     server.receive(&frame(kind::HEADERS, WHOLE, 1, &long)).unwrap();
     server.receive(&frame(kind::HEADERS, WHOLE, 3, &fields(&[("Connection", "close")]))).unwrap();
     let (_first, list) = request(&server);
-    assert_eq!((list.is_cut(), list.fault(), list.pseudo(Pseudo::Path)), (true, None, Some(&b"/"[..])));
+    assert_eq!(
+        (list.is_truncated(), list.malformed(), list.pseudo(Pseudo::Path)),
+        (true, None, Some(&b"/"[..]))
+    );
     let (_second, list) = request(&server);
-    assert_eq!((list.is_cut(), list.fault()), (false, Some(Fault::OfConnection)));
+    assert_eq!((list.is_truncated(), list.malformed()), (false, Some(MalformedReason::OfConnection)));
 }
 
 #[test]
-fn windows_below_the_usual_hold_once_they_are_known() {
-    let server = Connection::server(Terms { window: 10, ..TERMS });
+fn small_windows_hold_once_acknowledged() {
+    let server = Connection::server(Config { window: 10, ..CONFIG });
     server.receive(PREFACE).unwrap();
     server.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
     let post = |id| frame(kind::HEADERS, flag::END_HEADERS, id, &fields(&[]));
     server.receive(&post(1)).unwrap();
-    assert_eq!(last_reason(&server), Some((kind::RST_STREAM, Reason::REFUSED_STREAM)));
+    assert_eq!(last_reason(&server), Some((kind::RST_STREAM, ErrorCode::REFUSED_STREAM)));
     server.receive(&frame(kind::SETTINGS, flag::ACK, 0, &[])).unwrap();
     server.receive(&post(3)).unwrap();
     let (stream, _) = request(&server);
     server.receive(&frame(kind::DATA, 0, 3, &[0; 10])).unwrap();
-    stream.widen(1000);
+    stream.raise_window(1000);
     assert_eq!(kinds(&server), [(kind::WINDOW_UPDATE, 3)]);
     server.receive(&frame(kind::DATA, 0, 3, &[0; 990])).unwrap();
     assert_eq!(data(&stream).len(), 1000);
     server.receive(&frame(kind::DATA, 0, 3, &[0])).unwrap();
-    assert_eq!(last_reason(&server), Some((kind::RST_STREAM, Reason::FLOW_CONTROL_ERROR)));
+    assert_eq!(last_reason(&server), Some((kind::RST_STREAM, ErrorCode::FLOW_CONTROL_ERROR)));
 }
 
 #[test]
@@ -553,18 +570,18 @@ fn settings_change_windows_of_streams() {
     stream.send_head(|fields| fields.status(200), false).unwrap();
     stream.send_data(Bytes::from(vec![0; 60_000]), false).unwrap();
     server.receive(&window(1000)).unwrap();
-    assert_eq!(stream.room(usize::MAX), 0);
+    assert_eq!(stream.send_capacity(usize::MAX), 0);
     server.receive(&window(61_000)).unwrap();
-    assert_eq!(stream.room(usize::MAX), 1000);
+    assert_eq!(stream.send_capacity(usize::MAX), 1000);
     server.receive(&frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0, 0])).unwrap();
     assert!(matches!(
         server.receive(&window(u32::MAX >> 1)),
-        Err(Broken::Ours(Reason::FLOW_CONTROL_ERROR, _))
+        Err(ConnectionError::Local(ErrorCode::FLOW_CONTROL_ERROR, _))
     ));
 }
 
 #[test]
-fn long_lists_leave_in_several_frames() {
+fn long_field_sections_are_sent_in_several_frames() {
     let server = server();
     // A table that is smaller than usual has to be confirmed.
     server.receive(&frame(kind::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0])).unwrap();
@@ -591,7 +608,7 @@ fn long_lists_leave_in_several_frames() {
 }
 
 #[test]
-fn priorities_are_told() {
+fn priorities_are_reported() {
     let server = server();
     let update = |stream: u32, value: &str| {
         frame(kind::PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value.as_bytes()].concat())
@@ -607,7 +624,7 @@ fn priorities_are_told() {
 }
 
 #[test]
-fn frames_of_no_meaning_are_passed_over() {
+fn unknown_frames_are_ignored() {
     let server = server();
     for bytes in [frame(0xee, 0xff, 77, &[1; 300]), frame(kind::PRIORITY, 0, 9, &[0; 5])] {
         bytes.chunks(7).for_each(|piece| server.receive(piece).unwrap());
@@ -617,9 +634,9 @@ fn frames_of_no_meaning_are_passed_over() {
 }
 
 #[test]
-fn an_idle_connection_holds_next_to_nothing() {
+fn idle_connection_holds_little_memory() {
     let (client, server) = ends(100);
-    let asked = ask(&client, true).unwrap();
+    let asked = send_request(&client, true).unwrap();
     talk(&client, &server, 100);
     drop(request(&server));
     talk(&client, &server, 100);
@@ -628,7 +645,7 @@ fn an_idle_connection_holds_next_to_nothing() {
     assert_eq!((server.out_len(), server.streams()), (0, 0));
     assert!(size_of::<crate::connection::Shared>() < 1200, "{}", size_of::<crate::connection::Shared>());
     // It goes on as before.
-    let _asked = ask(&client, true).unwrap();
+    let _asked = send_request(&client, true).unwrap();
     talk(&client, &server, 100);
     request(&server);
 }
@@ -646,7 +663,7 @@ impl Dice {
 }
 
 #[test]
-fn nonsense_ends_in_order() {
+fn invalid_input_ends_the_connection_cleanly() {
     let mut dice = Dice(0x5eed);
     for _ in 0..2000 {
         let connection = server();
@@ -665,12 +682,12 @@ fn nonsense_ends_in_order() {
             }
             while let Some(event) = connection.next() {
                 if let Event::Request(stream, list) = event {
-                    let _ = (list.iter().count(), list.fault());
+                    let _ = (list.iter().count(), list.malformed());
                     streams.push(stream);
                 }
             }
             for stream in &streams {
-                if let Poll::Ready(Ok(Some(Came::Data(data)))) = stream.poll_came(&cx()) {
+                if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = stream.poll_incoming(&cx()) {
                     stream.release(data.len());
                 }
             }

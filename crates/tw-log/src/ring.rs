@@ -18,7 +18,7 @@ use std::mem;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tw_base::{Limit, Whole, WholeGuard};
+use tw_base::{FatalMutex, FatalMutexGuard, Limit};
 
 /// Bytes a sink may hold that are not yet written, unless the operator says otherwise.
 ///
@@ -150,7 +150,7 @@ struct Shard {
     active: AtomicUsize,
     /// Something was appended since the writer last looked.
     pending: AtomicBool,
-    sides: [Whole<Side>; 2],
+    sides: [FatalMutex<Side>; 2],
 }
 
 /// The ring of one sink.
@@ -238,7 +238,7 @@ impl Ring {
             // From here on, producers go to the other side; one that is still in this one is waited for, one copy long.
             shard.active.store(1 - old, SeqCst);
             // One in which a thread panicked stays as it is; the process ends, and lines go to the other shards until then.
-            let Some(mut side) = shard.sides[old].lock_if_whole() else { continue };
+            let Some(mut side) = shard.sides[old].lock_if_unpoisoned() else { continue };
             taken.lines += mem::take(&mut side.lines);
             taken.chunks.append(&mut side.chunks);
         }
@@ -263,9 +263,9 @@ impl Ring {
 
 impl Shard {
     /// The side to append to, unless somebody is in it or has panicked there.
-    fn try_active(&self) -> Option<WholeGuard<'_, Side>> {
+    fn try_active(&self) -> Option<FatalMutexGuard<'_, Side>> {
         let active = self.active.load(SeqCst);
-        let side = self.sides[active].try_lock_if_whole()?;
+        let side = self.sides[active].try_lock_if_unpoisoned()?;
         // The writer may have turned and taken this side meanwhile; what goes into it now would be overtaken.
         (self.active.load(SeqCst) == active).then_some(side)
     }
@@ -372,7 +372,7 @@ mod tests {
     fn a_line_that_meets_another_thread_moves_on() {
         let ring = Ring::new(0);
         let home = &ring.shards[shard_of_thread()];
-        let occupied = home.sides[home.active.load(SeqCst)].lock_if_whole();
+        let occupied = home.sides[home.active.load(SeqCst)].lock_if_unpoisoned();
         assert_eq!(push(&ring, b"line\n"), Push::Grew);
         drop(occupied);
         assert!(!home.pending.load(SeqCst));

@@ -11,7 +11,7 @@ use tw_conf::{
     Args, ConfError, Contexts, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, STREAM,
     STREAM_SERVER, record,
 };
-use tw_core::judge::{Judge, Judged, Ruling, Stage};
+use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
@@ -114,7 +114,7 @@ pub(crate) struct Access {
 
 impl<P: Protocol> Settings<P> for Access
 where
-    P::Plan: Judged<P::Session>,
+    P::Plan: AccessPlan<P::Session>,
 {
     type Raw = Rules;
 
@@ -141,17 +141,17 @@ where
 
     fn install(self: &Arc<Self>, plan: &mut P::Plan) {
         if !self.rules.is_empty() {
-            plan.add_judge(Stage::Access, self.clone());
+            plan.add_access_check(AccessStage::Access, self.clone());
         }
     }
 }
 
-impl<S: Session> Judge<S> for Access {
-    fn judge(&self, s: &mut S) -> Ruling {
+impl<S: Session> AccessCheck<S> for Access {
+    fn check(&self, s: &mut S) -> AccessDecision {
         match self.rules.judge(s.client_addr()) {
-            None => Ruling::Pass,
-            Some(Verdict::Allow) => Ruling::Granted,
-            Some(Verdict::Deny) => Ruling::Forbidden("access forbidden by rule"),
+            None => AccessDecision::Pass,
+            Some(Verdict::Allow) => AccessDecision::Granted,
+            Some(Verdict::Deny) => AccessDecision::Forbidden("access forbidden by rule"),
         }
     }
 }

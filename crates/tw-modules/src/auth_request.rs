@@ -15,7 +15,7 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{After, Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
-use tw_server::vars::{Health, Template, VariablePlace};
+use tw_server::vars::{EvalStatus, Template, VarTarget};
 
 use crate::block::variable_name;
 
@@ -32,7 +32,7 @@ pub(crate) struct Raw {
 pub(crate) struct AuthRequest {
     /// Empty if nobody is.
     uri: Arc<[u8]>,
-    set: Arc<[(VariablePlace, Template)]>,
+    set: Arc<[(VarTarget, Template)]>,
 }
 
 /// What the response to a question says.
@@ -42,7 +42,7 @@ struct Said {
     after: After,
     values: Vec<Vec<u8>>,
     challenges: Vec<Bytes>,
-    health: Health,
+    health: EvalStatus,
 }
 
 impl Settings<Http> for AuthRequest {
@@ -77,7 +77,7 @@ impl Settings<Http> for AuthRequest {
             Some(written) => {
                 let mut set = Vec::new();
                 for (variable, name, value) in written {
-                    let place = cx.vars.place(&name).map_err(|error| error.at(variable.span))?;
+                    let place = cx.vars.target(&name).map_err(|error| error.at(variable.span))?;
                     set.push((place, cx.template(&value)?));
                 }
                 set.into()
@@ -116,7 +116,7 @@ impl AuthRequest {
         };
         let said = question.request().map(|part| self.said_by(part));
         question.end(r).await;
-        let Some(said) = said.filter(|said| said.health == Health::Sound) else {
+        let Some(said) = said.filter(|said| said.health == EvalStatus::Ok) else {
             return Outcome::Status(500);
         };
         for ((place, _), value) in self.set.iter().zip(said.values) {
@@ -152,6 +152,6 @@ impl AuthRequest {
             challenges = all(&part.facts.upstream.answer.fields);
         }
         let (status, after) = (part.out.status, part.state.after);
-        Said { status, after, values, challenges, health: part.bindings.take_health() }
+        Said { status, after, values, challenges, health: part.bindings.take_eval_status() }
     }
 }

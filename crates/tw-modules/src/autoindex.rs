@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_disk::{LIST_MAX, Listing, Source};
+use tw_disk::{JobSource, LIST_MAX, Listing};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
@@ -127,7 +127,7 @@ impl Autoindex {
         };
         let path = directory(r);
         let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
-        r.costs.account.source = Source::of(path.to_bytes());
+        r.costs.account.source = JobSource::of(path.to_bytes());
         let home = r.client().home.clone();
         let list = async || disk.list(&mut r.costs.account, &path, LIST_MAX).await;
         let listing = match with_room(&home, list).await {

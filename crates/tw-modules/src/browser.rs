@@ -115,17 +115,17 @@ impl Settings<Http> for Browsers {
     ];
 
     const VARIABLES: &'static [VarDef] = &[
-        VarDef::kept(
+        VarDef::cached(
             "modern_browser",
             |_, _| Value::Found,
             "The value of modern_browser_value for a modern browser.",
         ),
-        VarDef::kept(
+        VarDef::cached(
             "ancient_browser",
             by_default,
             "The value of ancient_browser_value for an ancient browser.",
         ),
-        VarDef::kept("msie", msie, "1 if the browser is Internet Explorer."),
+        VarDef::cached("msie", msie, "1 if the browser is Internet Explorer."),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {

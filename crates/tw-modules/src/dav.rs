@@ -16,7 +16,7 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_disk::{Class, Disk, DiskError, Errno, Kind, Meta, Op, Source};
+use tw_disk::{Disk, DiskError, Errno, FileKind, FileMeta, JobClass, JobSource, Op};
 use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
 use tw_log::{Level, Text};
@@ -133,7 +133,7 @@ impl Handler for Dav {
             return Step::PASS;
         }
         Step::Wait(Box::pin(async move {
-            let class = std::mem::replace(&mut r.costs.account.class, Class::Fill);
+            let class = std::mem::replace(&mut r.costs.account.class, JobClass::Fill);
             let done = match method {
                 PUT => self.put(r).await,
                 DELETE => self.delete(r).await,
@@ -183,7 +183,7 @@ impl Dav {
                 return Err(fail(r, &error, &path, status));
             }
         };
-        let is_directory = meta.kind == Kind::Directory;
+        let is_directory = meta.kind == FileKind::Directory;
         if is_directory && !is_collection(r) {
             let what = tw_base::Errno::from(Errno::ISDIR);
             r.log(Level::Error, format_args!("DELETE \"{}\" failed ({what})", Text(path.to_bytes())));
@@ -207,10 +207,10 @@ impl Dav {
 
 /// Metadata of what a path names. A link is no collection, even where a slash at the end of `path` would follow it.
 // DIFF(nginx): it follows such a link, and removes what is outside the root.
-async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<Meta, DiskError> {
+async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<FileMeta, DiskError> {
     if let Some(name) = path.to_bytes().strip_suffix(b"/").filter(|name| !name.is_empty())
         && let Ok(name) = CString::new(name)
-        && disk.stat_link(&mut r.costs.account, &name).await?.kind == Kind::Symlink
+        && disk.stat_link(&mut r.costs.account, &name).await?.kind == FileKind::Symlink
     {
         return Err(Op::StatLink.failed(Errno::NOTDIR));
     }
@@ -247,7 +247,7 @@ enum Slash {
 /// The path of the request's URI.
 fn target(r: &mut Request, slash: Slash) -> Result<CString, u16> {
     let path = path_of(r, &r.uri.path, slash)?;
-    r.costs.account.source = Source::of(path.to_bytes());
+    r.costs.account.source = JobSource::of(path.to_bytes());
     Ok(path)
 }
 

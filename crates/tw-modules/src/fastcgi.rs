@@ -112,7 +112,7 @@ impl Language for Responder {
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
     const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("fastcgi_");
     const VARIABLES: &'static [VarDef] = &[
-        VarDef::here(
+        VarDef::volatile(
             "fastcgi_script_name",
             |r, out| {
                 out.extend_from_slice(&r.uri.path);
@@ -120,7 +120,7 @@ impl Language for Responder {
             },
             "Path of the request, with fastcgi_index if it ends with a slash, or the first group of fastcgi_split_path_info.",
         ),
-        VarDef::here(
+        VarDef::volatile(
             "fastcgi_path_info",
             |_, _| Value::Found,
             "The second group of fastcgi_split_path_info.",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
-use tw_disk::Kind;
+use tw_disk::FileKind;
 use tw_http::{Method, num, target};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
@@ -69,7 +69,7 @@ impl Handler for Flv {
 }
 
 fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
-    if file.meta().kind != Kind::File {
+    if file.meta().kind != FileKind::File {
         return Outcome::Pass;
     }
     let size = file.meta().size;

@@ -12,7 +12,7 @@ use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::proxy::health::{
-    self, CheckParams, CheckProtocol, Checkable, Criteria, HealthCheck, Passing,
+    self, CheckProtocol, Checkable, Criteria, HealthCheck, HealthCheckParams, Passing,
 };
 use tw_server::load::Resolve;
 
@@ -28,7 +28,7 @@ pub(crate) struct Raw {
 /// `health_check` as written.
 struct RawCheck {
     node: Node,
-    params: CheckParams,
+    params: HealthCheckParams,
     kind: Kind,
     uri: Option<Box<[u8]>>,
     expected: Option<Word>,
@@ -109,7 +109,7 @@ impl Settings<Http> for HealthChecks {
 fn read(node: &Node) -> Result<RawCheck, ConfError> {
     let mut check = RawCheck {
         node: node.clone(),
-        params: CheckParams::default(),
+        params: HealthCheckParams::default(),
         kind: Kind::Http,
         uri: None,
         expected: None,
@@ -191,7 +191,7 @@ impl RawCheck {
             }
         };
         if self.params.mandatory {
-            of.group().peers.demand_checks();
+            of.group().peers.require_checks();
         }
         Ok(HealthCheck { params: self.params, how, port: self.port, of })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
-use tw_disk::{DiskError, Errno, Kind, Meta, Now, Op};
+use tw_disk::{DiskError, Errno, FileKind, FileMeta, Now, Op};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
     }
 
     /// Takes what is at the path it asked for.
-    fn answer(&mut self, r: &mut Request, found: Result<Meta, DiskError>) -> ControlFlow<Outcome> {
+    fn answer(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
         if let Directory::Wanted(path) = &self.directory {
             self.judge_directory(r, path, found)?;
             self.directory = Directory::Exists;
@@ -192,10 +192,10 @@ impl<'a> Search<'a> {
         &self,
         r: &mut Request,
         path: &CStr,
-        found: Result<Meta, DiskError>,
+        found: Result<FileMeta, DiskError>,
     ) -> ControlFlow<Outcome> {
         match found {
-            Ok(meta) if meta.kind == Kind::Directory => Continue(()),
+            Ok(meta) if meta.kind == FileKind::Directory => Continue(()),
             Ok(_) => {
                 r.log(Level::Alert, format_args!("\"{}\" is not a directory", Text(path.to_bytes())));
                 Break(Outcome::Status(500))

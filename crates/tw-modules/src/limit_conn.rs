@@ -12,9 +12,9 @@ use tw_conf::{
     Args, ConfError, Contexts, Directive, HTTP, LOCATION, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span,
     Word, record,
 };
-use tw_core::judge::{Judge, Judged, Ruling, Stage};
+use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::load::Resolve;
-use tw_core::metrics::{Kind, Metric};
+use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
 use tw_core::vars::{Template, VarDef};
@@ -119,7 +119,7 @@ pub(crate) enum Decision {
 
 impl<P: Protocol> Settings<P> for LimitConn<P::Session>
 where
-    P::Plan: Judged<P::Session>,
+    P::Plan: AccessPlan<P::Session>,
 {
     type Raw = Raw;
 
@@ -176,14 +176,14 @@ where
     const METRICS: &'static [Metric] = &[
         Metric {
             name: "limit_conn_entries",
-            kind: Kind::Gauge,
+            kind: MetricKind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_conn.",
             read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.zone.entries.value()),
         },
         Metric {
             name: "limit_conn_rejected_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_conn refused; with dry run: would have refused.",
             read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.rejected.value()),
@@ -223,7 +223,7 @@ where
 
     fn install(self: &Arc<Self>, plan: &mut P::Plan) {
         if !self.limits.is_empty() {
-            plan.add_judge(Stage::Limits, self.clone());
+            plan.add_access_check(AccessStage::Limits, self.clone());
         }
     }
 }
@@ -267,22 +267,22 @@ impl RawLimit {
     }
 }
 
-impl<S: Session> Judge<S> for LimitConn<S> {
-    fn judge(&self, s: &mut S) -> Ruling {
+impl<S: Session> AccessCheck<S> for LimitConn<S> {
+    fn check(&self, s: &mut S) -> AccessDecision {
         let Refusal { level, dry_run, .. } = self.refusal;
         let dry_run = if dry_run { ", dry run," } else { "" };
         let decide = |s: &S, key: &mut Vec<u8>| hold(s, &self.limits, key, level, dry_run);
-        let Some(decision) = refusal::once(s, self.slot, decide) else { return Ruling::Pass };
-        let (status, ruling) = match decision {
-            Decision::NotCounted => return Ruling::Pass,
+        let Some(decision) = refusal::once(s, self.slot, decide) else { return AccessDecision::Pass };
+        let (status, decision) = match decision {
+            Decision::NotCounted => return AccessDecision::Pass,
             Decision::Passed(held) => {
                 s.hold(Rc::new(held));
-                ("PASSED", Ruling::Pass)
+                ("PASSED", AccessDecision::Pass)
             }
-            Decision::Rejected => self.refusal.ruling(),
+            Decision::Rejected => self.refusal.decision(),
         };
         s.set_slot(self.slot, status);
-        ruling
+        decision
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
-use tw_core::judge::Ruling;
-use tw_core::metrics::{Kind, Metric};
+use tw_core::access_check::AccessDecision;
+use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
@@ -179,21 +179,21 @@ impl Settings<Http> for LimitReq {
     const METRICS: &'static [Metric] = &[
         Metric {
             name: "limit_req_entries",
-            kind: Kind::Gauge,
+            kind: MetricKind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_req.",
             read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.zone.entries.value()),
         },
         Metric {
             name: "limit_req_delayed_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_req delayed; with dry run: would have delayed.",
             read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.delayed.value()),
         },
         Metric {
             name: "limit_req_rejected_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_req refused; with dry run: would have refused.",
             read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.rejected.value()),
@@ -300,9 +300,9 @@ impl Handler for LimitReq {
         let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
         let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
         let dry_run = if self.refusal.dry_run { ", dry run" } else { "" };
-        let (status, ruling) = match decision {
+        let (status, decision) = match decision {
             Decision::NotCounted => return Step::PASS,
-            Decision::Passed => ("PASSED", Ruling::Pass),
+            Decision::Passed => ("PASSED", AccessDecision::Pass),
             Decision::Delayed(span, excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
@@ -312,7 +312,7 @@ impl Handler for LimitReq {
                     ),
                 );
                 if self.refusal.dry_run {
-                    ("DELAYED_DRY_RUN", Ruling::Pass)
+                    ("DELAYED_DRY_RUN", AccessDecision::Pass)
                 } else {
                     r.set_slot(self.slot, "DELAYED");
                     return Step::Wait(Box::pin(async move {
@@ -331,15 +331,15 @@ impl Handler for LimitReq {
                         "limiting requests{dry_run}, excess: {requests}.{rest:03} by zone \"{zone}\""
                     ),
                 );
-                self.refusal.ruling()
+                self.refusal.decision()
             }
             Decision::Full(zone) => {
                 r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
-                self.refusal.ruling()
+                self.refusal.decision()
             }
         };
         r.set_slot(self.slot, status);
-        Step::by(ruling, r)
+        Step::by(decision, r)
     }
 }
 

@@ -22,7 +22,7 @@ use tw_conf::{
     STREAM_SERVER, Setting, record,
 };
 use tw_core::load::Resolve;
-use tw_core::log::{Logged, Recorded, Recorder, SinkRef};
+use tw_core::log::{LogPlan, LoggedSession, SessionLogger, SinkRef};
 use tw_core::module::{Protocol, Settings};
 use tw_core::reach::Reach;
 use tw_core::session::Session;
@@ -74,8 +74,8 @@ enum Place<S> {
 
 impl<P: Protocol> Settings<P> for AccessLog<P::Session>
 where
-    P::Session: Logged,
-    P::Plan: Recorded<P::Session>,
+    P::Session: LoggedSession,
+    P::Plan: LogPlan<P::Session>,
 {
     type Raw = Raw;
 
@@ -162,7 +162,7 @@ where
 
     fn install(self: &Arc<Self>, plan: &mut P::Plan) {
         if self.logs.as_ref().is_some_and(|logs| !logs.is_empty()) {
-            plan.add_recorder(self.clone());
+            plan.add_session_logger(self.clone());
         }
     }
 
@@ -175,7 +175,7 @@ where
     }
 }
 
-impl<S: Logged> Recorder<S> for AccessLog<S> {
+impl<S: LoggedSession> SessionLogger<S> for AccessLog<S> {
     fn record(&self, s: &S) {
         thread_local! {
             static LINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -195,7 +195,7 @@ impl<S: Logged> Recorder<S> for AccessLog<S> {
     }
 }
 
-impl<S: Logged> Log<S> {
+impl<S: LoggedSession> Log<S> {
     /// What `if=` says about `s`; `buf` is room for it.
     fn is_wanted(&self, s: &S, buf: &mut Vec<u8>) -> bool {
         self.condition.as_ref().is_none_or(|condition| {
@@ -245,7 +245,7 @@ impl<S: Session> Format<S> {
 }
 
 /// All formats; the first one is that of logs that name none, if there is such a format.
-fn resolve_formats<P: Protocol<Session: Logged>>(
+fn resolve_formats<P: Protocol<Session: LoggedSession>>(
     raw: Setting<Vec<RawFormat>>,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<[Format<P::Session>]>, ConfError> {
@@ -261,7 +261,7 @@ fn resolve_formats<P: Protocol<Session: Logged>>(
     Ok(formats.into())
 }
 
-fn resolve_log<P: Protocol<Session: Logged>>(
+fn resolve_log<P: Protocol<Session: LoggedSession>>(
     log: &RawLog,
     formats: &[Format<P::Session>],
     cache: Option<CacheConfig>,
@@ -376,7 +376,7 @@ mod tests {
             &MemoryFiles::default(),
             &prefixes,
             crate::MODULES,
-            &tw_core::kept::Kept::default(),
+            &tw_core::shared_objects::SharedObjects::default(),
             &mut Diagnostics::default(),
         )
         .map_err(|error| error.line(&tree.sources).trim_end_matches(" in conf:1").to_owned())

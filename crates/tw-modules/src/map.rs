@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, Node, STREAM, Setting, Span, Word, record};
+use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostName, Wildcards};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
-use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_core::regex::{Caseless, Regex};
 use tw_core::vars::{SlotKind, Value};
 
@@ -32,7 +32,7 @@ pub(crate) struct Raw {
 struct RawMap {
     source: Word,
     variable: Word,
-    names: Names<u32>,
+    names: HostNames<u32>,
     regexes: Vec<(Regex, u32, Span)>,
     values: Vec<(Box<[u8]>, Span)>,
     default: Option<u32>,
@@ -106,7 +106,7 @@ fn read(node: &Node) -> Result<RawMap, ConfError> {
     let mut map = RawMap {
         source: source.clone(),
         variable: variable.clone(),
-        names: Names::default(),
+        names: HostNames::default(),
         regexes: Vec::new(),
         values: Vec::new(),
         default: None,
@@ -172,11 +172,11 @@ impl RawMap {
             Subject::Host => Wildcards::Allowed,
             Subject::Text => Wildcards::None,
         };
-        let host = HostName::parse(name, wildcards).map_err(|NotAName| {
+        let host = HostName::parse(name, wildcards).map_err(|InvalidHostName| {
             line.fail(format!("invalid hostname or wildcard \"{}\"", String::from_utf8_lossy(name)))
         })?;
-        let shown = host.written();
-        self.names.add(host, value).map_err(|Conflicting| {
+        let shown = host.to_bytes();
+        self.names.add(host, value).map_err(|DuplicateHostName| {
             line.fail(format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&shown)))
         })
     }

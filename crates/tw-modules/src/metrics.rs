@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, Pieces, Progress, Scrape};
+use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, MetricsWriter, Scrape, WriteProgress};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::watch;
@@ -78,8 +78,8 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 pub(crate) async fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut String) {
     let (home, generation) = (r.client().home.clone(), r.generation().clone());
     let scrape = Scrape::new(&home.counts, &generation, memory);
-    let mut pieces = Pieces::new(format, all());
-    while watch::operation("writing metrics", || pieces.write(&scrape, out)) == Progress::More {
+    let mut writer = MetricsWriter::new(format, all());
+    while watch::operation("writing metrics", || writer.write(&scrape, out)) == WriteProgress::More {
         tw_rt::yield_now().await;
     }
 }

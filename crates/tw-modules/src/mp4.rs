@@ -17,7 +17,7 @@ use tw_base::Limit;
 use tw_conf::units::Further;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_disk::{Errno, Kind, Op};
+use tw_disk::{Errno, FileKind, Op};
 use tw_http::{Known, Method, target};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
@@ -158,7 +158,7 @@ impl Mp4 {
             Ok(file) => file,
             Err(error) => return static_files::refuse(r, &path, &error),
         };
-        if file.meta().kind != Kind::File {
+        if file.meta().kind != FileKind::File {
             return Outcome::Pass;
         }
         let body = match self.cut(r, &file, part).await {
@@ -253,7 +253,7 @@ impl Mp4 {
 /// Answers with the whole file.
 fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     match file.meta().kind {
-        Kind::File => static_files::whole(r, file),
+        FileKind::File => static_files::whole(r, file),
         _ => Outcome::Pass,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_disk::{DiskError, Errno, Kind, Now, Op};
+use tw_disk::{DiskError, Errno, FileKind, Now, Op};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
@@ -187,9 +187,9 @@ impl<C: Coding> Precompressed<C> {
         }
         match file.meta().kind {
             _ if !is_wanted => return Outcome::Pass,
-            Kind::File => {}
-            Kind::Directory => return Outcome::Pass,
-            Kind::Symlink | Kind::Other => {
+            FileKind::File => {}
+            FileKind::Directory => return Outcome::Pass,
+            FileKind::Symlink | FileKind::Other => {
                 r.log(Level::Crit, format_args!("\"{}\" is not a regular file", Text(path.to_bytes())));
                 return Outcome::Status(404);
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_conf::{ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
-use tw_disk::{Kind, Source};
+use tw_disk::{FileKind, JobSource};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
@@ -82,7 +82,7 @@ async fn choose(r: &mut Request) -> Outcome {
     };
     let path = CString::new(path).unwrap_or_default();
     let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
-    r.costs.account.source = Source::of(path.to_bytes());
+    r.costs.account.source = JobSource::of(path.to_bytes());
     let home = r.client().home.clone();
     let list = async || disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await;
     let listing = match with_room(&home, list).await {
@@ -96,7 +96,7 @@ async fn choose(r: &mut Request) -> Outcome {
             format_args!("\"{path}\" has more than {ENTRIES_MAX} entries, the others are never chosen"),
         );
     }
-    let names = listing.entries.iter().filter(|entry| entry.meta.kind == Kind::File);
+    let names = listing.entries.iter().filter(|entry| entry.meta.kind == FileKind::File);
     let mut names: Vec<_> =
         names.map(|entry| &entry.name).filter(|name| !name.to_bytes().starts_with(b".")).collect();
     if names.is_empty() {

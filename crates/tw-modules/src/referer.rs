@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostName, Wildcards};
 use tw_core::module::Settings;
-use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_http::Known;
 use tw_log::Level;
@@ -44,7 +44,7 @@ pub(crate) struct Referers {
 /// Which referers are valid.
 struct Valid {
     /// Hosts to indices of `paths`.
-    hosts: Names<u32>,
+    hosts: HostNames<u32>,
     /// Beginnings of paths; the empty one stands for any.
     paths: Vec<Box<[u8]>>,
     /// For hosts only, of `server_names`.
@@ -81,7 +81,7 @@ impl Settings<Http> for Referers {
             .set(|raw, node, _| raw.bucket_size.set_number(node)),
     ];
 
-    const VARIABLES: &'static [VarDef] = &[VarDef::kept(
+    const VARIABLES: &'static [VarDef] = &[VarDef::cached(
         "invalid_referer",
         |_, _| Value::Found,
         "1 if valid_referers does not know the page that refers to this one, else empty.",
@@ -137,7 +137,7 @@ impl Valid {
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let mut valid = Self {
-            hosts: Names::default(),
+            hosts: HostNames::default(),
             paths: vec![Box::default()],
             host_regexes: Vec::new(),
             regexes: Vec::new(),
@@ -201,10 +201,10 @@ impl Valid {
                 self.paths.len() as u32 - 1
             }
         };
-        let shown = host.written();
-        self.hosts
-            .add(host, at)
-            .map_err(|Conflicting| format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&shown)))
+        let shown = host.to_bytes();
+        self.hosts.add(host, at).map_err(|DuplicateHostName| {
+            format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&shown))
+        })
     }
 
     /// Whether the referer of `r` is valid. An expression that fails is logged and decides that it is not.
@@ -249,8 +249,9 @@ impl Valid {
 
 /// The host of a line. The error is nginx's message.
 fn host_name(host: &[u8]) -> Result<HostName, String> {
-    HostName::parse(host, Wildcards::Allowed)
-        .map_err(|NotAName| format!("invalid hostname or wildcard \"{}\"", String::from_utf8_lossy(host)))
+    HostName::parse(host, Wildcards::Allowed).map_err(|InvalidHostName| {
+        format!("invalid hostname or wildcard \"{}\"", String::from_utf8_lossy(host))
+    })
 }
 
 /// What follows `http://` or `https://`; `None` if the field does not begin so.
@@ -271,7 +272,7 @@ mod tests {
     fn valid(hosts: &[&str], regexes: &[&str], none: bool, blocked: bool) -> Valid {
         let regex = |pattern: &&str| Arc::new(Regex::new(pattern.as_bytes(), Caseless::Yes).unwrap());
         let mut valid = Valid {
-            hosts: Names::default(),
+            hosts: HostNames::default(),
             paths: vec![Box::default()],
             host_regexes: Vec::new(),
             regexes: regexes.iter().map(regex).collect(),

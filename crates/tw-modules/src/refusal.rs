@@ -1,7 +1,7 @@
 //! What `limit_req` and `limit_conn` are told in the same words: what becomes of a request that is one too many.
 
 use tw_conf::{ConfError, Node, Setting};
-use tw_core::judge::Ruling;
+use tw_core::access_check::AccessDecision;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_log::Level;
@@ -38,10 +38,10 @@ impl Refusal {
     }
 
     /// The word for it in the variable, and what happens.
-    pub(crate) fn ruling(&self) -> (&'static str, Ruling) {
+    pub(crate) fn decision(&self) -> (&'static str, AccessDecision) {
         match self.dry_run {
-            true => ("REJECTED_DRY_RUN", Ruling::Pass),
-            false => ("REJECTED", Ruling::Refused(self.status)),
+            true => ("REJECTED_DRY_RUN", AccessDecision::Pass),
+            false => ("REJECTED", AccessDecision::Refused(self.status)),
         }
     }
 }

@@ -13,14 +13,17 @@ use tw_conf::{
     Args, ConfError, Contexts, Diagnostics, DirectiveInfo, MAIN, MemoryFiles, Node, Reader, STREAM,
     STREAM_SERVER, Tree,
 };
-use tw_core::judge::{Judge, Judged, Ruling, Stage};
-use tw_core::kept::Kept;
-use tw_core::load::{Blocks, Loader, Made, Mistakes, Prefixes, Process, Raws, Resolve, Shared, Table, block};
-use tw_core::log::{Logged, Recorded, Recorder};
+use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
+use tw_core::load::{
+    ConfigBuilder, Loader, Mistakes, Prefixes, ProtocolBlocks, ProtocolParts, RawSettings, Resolve,
+    ResolveContext, Table, block,
+};
+use tw_core::log::{LogPlan, LoggedSession, SessionLogger};
 use tw_core::module::{Module, Protocol};
-use tw_core::pools::Ring;
+use tw_core::pools::UringUse;
 use tw_core::reach::Reach;
 use tw_core::session::Session;
+use tw_core::shared_objects::SharedObjects;
 use tw_core::vars::{Bindings, Slots, Template, Value, VarDef, VarTable};
 use tw_log::{Level, Pushed, Sink};
 use tw_net::Addr;
@@ -94,7 +97,7 @@ impl Session for Visit {
     }
 }
 
-impl Logged for Visit {
+impl LoggedSession for Visit {
     const FORMAT: Option<(&'static str, &'static str)> = None;
     const FILE: Option<&'static str> = None;
 
@@ -103,25 +106,25 @@ impl Logged for Visit {
     }
 }
 
-type Decide = Box<dyn Fn(&mut Visit) -> Ruling>;
+type Decide = Box<dyn Fn(&mut Visit) -> AccessDecision>;
 type Record = Box<dyn Fn(&Visit)>;
 
 /// Who decides, in their order, and who is told at the end.
 #[derive(Default)]
 struct Plan {
-    judges: Vec<(Stage, Decide)>,
-    recorders: Vec<Record>,
+    access_checks: Vec<(AccessStage, Decide)>,
+    loggers: Vec<Record>,
 }
 
-impl Judged<Visit> for Plan {
-    fn add_judge(&mut self, stage: Stage, judge: Arc<impl Judge<Visit>>) {
-        self.judges.push((stage, Box::new(move |s| judge.judge(s))));
+impl AccessPlan<Visit> for Plan {
+    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<Visit>>) {
+        self.access_checks.push((stage, Box::new(move |s| check.check(s))));
     }
 }
 
-impl Recorded<Visit> for Plan {
-    fn add_recorder(&mut self, recorder: Arc<impl Recorder<Visit>>) {
-        self.recorders.push(Box::new(move |s| recorder.record(s)));
+impl LogPlan<Visit> for Plan {
+    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<Visit>>) {
+        self.loggers.push(Box::new(move |s| logger.record(s)));
     }
 }
 
@@ -153,10 +156,10 @@ impl Visit {
     }
 
     /// What the judges decide, up to the first that does not pass.
-    fn ruling(&mut self) -> Ruling {
+    fn decision(&mut self) -> AccessDecision {
         let config = self.config.clone();
-        let mut rulings = config.plan.judges.iter().map(|(_, judge)| judge(self));
-        rulings.find(|ruling| *ruling != Ruling::Pass).unwrap_or(Ruling::Pass)
+        let mut decisions = config.plan.access_checks.iter().map(|(_, check)| check(self));
+        decisions.find(|decision| *decision != AccessDecision::Pass).unwrap_or(AccessDecision::Pass)
     }
 }
 
@@ -164,13 +167,13 @@ impl Visit {
 struct PlainBlocks {
     table: Table<Plain>,
     vars: VarTable<Visit>,
-    raws: Raws,
+    raws: RawSettings,
     plan: Plan,
     text: &'static str,
     template: Option<Template<Visit>>,
 }
 
-impl Blocks for PlainBlocks {
+impl ProtocolBlocks for PlainBlocks {
     type Config = Loaded;
 
     const CONTEXTS: Contexts = Plain::CONTEXTS;
@@ -190,7 +193,7 @@ impl Blocks for PlainBlocks {
         })
     }
 
-    fn resolve(&mut self, shared: Shared<'_>, mistakes: &mut Mistakes) {
+    fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
         let mut cx = Resolve::<Plain>::new(&mut self.vars, shared, ());
         match self.table.resolve(std::mem::take(&mut self.raws), None, &mut cx, |_, _, _| {}) {
             Ok(settings) => {
@@ -208,10 +211,14 @@ impl Blocks for PlainBlocks {
         mistakes.follow(later, &self.vars);
     }
 
-    fn finish(self, process: Process<'_>) -> Result<Loaded, ConfError> {
-        let made =
-            Made { listens: Vec::new(), reach: Reach::default(), ring: Ring::Unused, pools: Vec::new() };
-        process.with(made)?;
+    fn finish(self, process: ConfigBuilder<'_>) -> Result<Loaded, ConfError> {
+        let made = ProtocolParts {
+            listens: Vec::new(),
+            reach: Reach::default(),
+            ring: UringUse::Unused,
+            pools: Vec::new(),
+        };
+        process.build(made)?;
         Ok(Loaded {
             slots: self.vars.finish()?,
             plan: self.plan,
@@ -235,14 +242,20 @@ fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
     let mut vars = VarTable::default();
     vars.declare(VARIABLES);
     table.modules().iter().for_each(|module| vars.declare(module.variables()));
-    let blocks =
-        PlainBlocks { table, vars, raws: Raws::default(), plan: Plan::default(), text, template: None };
+    let blocks = PlainBlocks {
+        table,
+        vars,
+        raws: RawSettings::default(),
+        plan: Plan::default(),
+        text,
+        template: None,
+    };
     let loaded = tw_core::load::load(
         &mut tree,
         &MemoryFiles::default(),
         &prefixes,
         blocks,
-        &Kept::default(),
+        &SharedObjects::default(),
         &mut Diagnostics::default(),
     );
     loaded.map(Rc::new).map_err(|error| error.message)
@@ -270,25 +283,25 @@ fn its_sessions_are_judged() {
     let conf = "limit_conn_zone $client zone=one:32k; limit_conn one 1; allow 192.0.2.0/24; deny all;";
     let loaded = load(conf, "$limit_conn_status").unwrap();
     assert_eq!(
-        loaded.plan.judges.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(),
-        [Stage::Limits, Stage::Access]
+        loaded.plan.access_checks.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(),
+        [AccessStage::Limits, AccessStage::Access]
     );
     let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.lookup("192.0.2.1"));
-    assert_eq!((first.ruling(), first.text()), (Ruling::Granted, "PASSED".to_owned()));
-    assert_eq!((second.ruling(), second.text()), (Ruling::Refused(503), "REJECTED".to_owned()));
+    assert_eq!((first.decision(), first.text()), (AccessDecision::Granted, "PASSED".to_owned()));
+    assert_eq!((second.decision(), second.text()), (AccessDecision::Refused(503), "REJECTED".to_owned()));
     assert_eq!(second.logged.take(), ["error: limiting connections by zone \"one\""]);
     drop(first);
-    assert_eq!(third.ruling(), Ruling::Granted);
+    assert_eq!(third.decision(), AccessDecision::Granted);
     let mut other = loaded.lookup("10.0.0.1");
-    assert_eq!(other.ruling(), Ruling::Forbidden("access forbidden by rule"));
+    assert_eq!(other.decision(), AccessDecision::Forbidden("access forbidden by rule"));
 }
 
 #[test]
 fn its_sessions_are_logged_where_it_says() {
-    let recorders = |conf| load(conf, "").map(|loaded| loaded.plan.recorders.len());
-    assert_eq!(recorders(""), Ok(0));
-    assert_eq!(recorders("log_format combined $client; access_log x combined;"), Ok(1));
-    assert_eq!(recorders("access_log x;"), Err("log format is not specified".to_owned()));
+    let loggers = |conf| load(conf, "").map(|loaded| loaded.plan.loggers.len());
+    assert_eq!(loggers(""), Ok(0));
+    assert_eq!(loggers("log_format combined $client; access_log x combined;"), Ok(1));
+    assert_eq!(loggers("access_log x;"), Err("log format is not specified".to_owned()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{ConfError, Directive};
 use tw_core::module::Settings;
-use tw_disk::{DiskError, Errno, Kind, Now, Op};
+use tw_disk::{DiskError, Errno, FileKind, Now, Op};
 use tw_http::condition::Etag;
 use tw_http::{Method, target};
 use tw_log::{Level, Text};
@@ -82,9 +82,9 @@ pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile
 fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     match meta.kind {
-        Kind::File => {}
-        Kind::Directory => return error_response::add_slash(r),
-        Kind::Symlink | Kind::Other => {
+        FileKind::File => {}
+        FileKind::Directory => return error_response::add_slash(r),
+        FileKind::Symlink | FileKind::Other => {
             let mut path = Vec::new();
             let path = r.filename(&mut path);
             r.log(Level::Crit, format_args!("\"{}\" is not a regular file", Text(path.to_bytes())));

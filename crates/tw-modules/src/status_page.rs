@@ -223,7 +223,7 @@ fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut Strin
 mod tests {
     use std::time::Duration;
 
-    use tw_rt::Parts;
+    use tw_rt::TurnParts;
     use tw_rt::clock::UnixTime;
     use tw_rt::watch::{Culprit, Stall, Subject};
 
@@ -274,7 +274,7 @@ mod tests {
             let mut out = String::new();
             let client = culprit.map(|_| "::1".into());
             let ms = Duration::from_millis;
-            let (cause, parts) = (Cause::Kernel, Parts::new(ms(10), ms(1), ms(20)));
+            let (cause, parts) = (Cause::Kernel, TurnParts::new(ms(10), ms(1), ms(20)));
             let stall = Stall { index: 1, turn: ms(31), cause, parts, major_faults: 2, culprit };
             stall_json(&PastStall { at, stall, client }, &mut out);
             let why = r#""cause":"kernel","running":0.01,"processor":0.001,"kernel":0.02,"major_faults":2"#;

@@ -11,9 +11,9 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 
 use tw_base::hist::{Histogram, Snapshot};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
-use tw_core::metrics::{Kind, Metric, Samples, Scrape};
+use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_core::module::Settings;
 use tw_rt::clock;
 use tw_server::http::Http;
@@ -48,7 +48,7 @@ pub(crate) struct StatusZone {
     server: Option<Arc<Zone>>,
     location: Option<Arc<Zone>>,
     /// All zones of the configuration.
-    names: Arc<Whole<BTreeSet<Box<[u8]>>>>,
+    names: Arc<FatalMutex<BTreeSet<Box<[u8]>>>>,
 }
 
 /// Which block settings are of.
@@ -139,35 +139,35 @@ impl Settings<Http> for StatusZone {
     const METRICS: &'static [Metric] = &[
         Metric {
             name: "zone_requests_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["of", "zone"],
             doc: "Requests in a zone of status_zone, of a server or a location.",
             read: |scrape, out| each(scrape, |zone, labels| out.value(labels, zone.times().count())),
         },
         Metric {
             name: "zone_responses_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["of", "zone", "status"],
             doc: "Requests in a zone of status_zone by their status.",
             read: |scrape, out| each(scrape, |zone, labels| statuses(zone, labels, out)),
         },
         Metric {
             name: "zone_received_bytes_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["of", "zone"],
             doc: "Bytes of the requests in a zone of status_zone: heads, and bodies as they came over the wire.",
             read: |scrape, out| totals(scrape, out, |set| &set.received),
         },
         Metric {
             name: "zone_sent_bytes_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["of", "zone"],
             doc: "Bytes of the responses in a zone of status_zone, heads included, as they went over the wire.",
             read: |scrape, out| totals(scrape, out, |set| &set.sent),
         },
         Metric {
             name: "zone_request_seconds",
-            kind: Kind::Histogram,
+            kind: MetricKind::Histogram,
             labels: &["of", "zone"],
             doc: "Time from the first byte of a request in a zone of status_zone to the end of its response.",
             read: |scrape, out| each(scrape, |zone, labels| out.histogram(labels, || zone.times())),
@@ -337,7 +337,7 @@ fn statuses(zone: &Zone, labels: &[&str; 2], out: &mut Samples<'_>) {
 
 /// Calls `read` with every zone and its labels, servers after locations, in the order of their names.
 fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
-    for zone in scrape.kept::<Zone>() {
+    for zone in scrape.shared_objects::<Zone>() {
         read(zone, &[zone.of.word(), &zone.name]);
     }
 }

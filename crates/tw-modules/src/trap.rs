@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
 use tw_rt::watch;
@@ -20,7 +20,7 @@ use tw_server::http::request_body::{self, Source, Terms};
 use tw_server::load::Resolve;
 
 /// What all loops share.
-static SHARED: Whole<u64> = Whole::new(0);
+static SHARED: FatalMutex<u64> = FatalMutex::new(0);
 
 /// What goes wrong.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
-use tw_disk::{DiskError, Kind, Meta, Now, Op};
+use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
 use tw_log::Level;
 use tw_server::config::location::RootKind;
 use tw_server::http::Http;
@@ -186,11 +186,11 @@ impl Try {
         &self,
         r: &mut Request,
         file: &CStr,
-        meta: Result<Meta, DiskError>,
+        meta: Result<FileMeta, DiskError>,
         name: usize,
     ) -> Option<Outcome> {
         match meta {
-            Ok(meta) if (meta.kind == Kind::Directory) == (self.wanted == Wanted::Directory) => {
+            Ok(meta) if (meta.kind == FileKind::Directory) == (self.wanted == Wanted::Directory) => {
                 self.take(r, file.to_bytes().get(name..).unwrap_or_default());
                 Some(Outcome::Pass)
             }

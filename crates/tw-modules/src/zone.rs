@@ -7,7 +7,7 @@ mod table;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tw_base::{Counter, Whole, WholeGuard};
+use tw_base::{Counter, FatalMutex, FatalMutexGuard};
 use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_core::load::Resolve;
 use tw_core::metrics::{Samples, Scrape};
@@ -82,7 +82,7 @@ pub(crate) trait Counted: Send + Sync + 'static {
 
 /// A sample of every zone whose counters are `T`, in the order of their names.
 pub(crate) fn values<T: Counted>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
-    for counted in scrape.kept::<T>() {
+    for counted in scrape.shared_objects::<T>() {
         out.value(&[&counted.zone().name], of(counted));
     }
 }
@@ -171,7 +171,7 @@ pub(crate) struct Zone<V> {
     pub(crate) entries: Counter,
     /// Keys are a client's choice: which part they fall into and where they lie there nobody can foresee.
     hasher: RandomState,
-    shards: Box<[Whole<Table<V>>]>,
+    shards: Box<[FatalMutex<Table<V>>]>,
 }
 
 impl<V> Zone<V> {
@@ -184,7 +184,7 @@ impl<V> Zone<V> {
             key: key.into(),
             entries: Counter::default(),
             hasher: RandomState::new(),
-            shards: (0..count).map(|_| Whole::new(Table::new(size / count))).collect(),
+            shards: (0..count).map(|_| FatalMutex::new(Table::new(size / count))).collect(),
         }
     }
 
@@ -195,7 +195,7 @@ impl<V> Zone<V> {
     }
 
     /// Locks a part.
-    pub(crate) fn lock(&self, shard: usize) -> WholeGuard<'_, Table<V>> {
+    pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, Table<V>> {
         self.shards[shard].lock()
     }
 }

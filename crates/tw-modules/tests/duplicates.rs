@@ -6,7 +6,7 @@ use tw_conf::{
     Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
     MAIN, MODULE_BLOCK, MemoryFiles, Reader, SERVER, Tree, UPSTREAM,
 };
-use tw_core::kept::Kept;
+use tw_core::shared_objects::SharedObjects;
 use tw_server::load::{Prefixes, load};
 
 /// Directives that may be given several times in a block. Facts of nginx 1.31: lists, bits that add up, and handlers,
@@ -389,7 +389,7 @@ fn mistakes(text: &str) -> Vec<String> {
         &MemoryFiles::default(),
         &prefixes,
         tw_modules::MODULES,
-        &Kept::default(),
+        &SharedObjects::default(),
         &mut diagnostics,
     );
     let first = loaded.err().map(|error| error.message);

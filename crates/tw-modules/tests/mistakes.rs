@@ -1,7 +1,7 @@
 //! A text that is no configuration: all of it is looked through, and that does not take long.
 
 use tw_conf::{ConfError, Diagnostics, MemoryFiles, Reader, Tree};
-use tw_core::kept::Kept;
+use tw_core::shared_objects::SharedObjects;
 use tw_server::load::{Prefixes, load};
 
 /// Everything that is wrong with a configuration, the first first.
@@ -22,7 +22,7 @@ fn mistakes(text: &str) -> Vec<ConfError> {
         &MemoryFiles::default(),
         &prefixes,
         tw_modules::MODULES,
-        &Kept::default(),
+        &SharedObjects::default(),
         &mut diagnostics,
     );
     loaded.err().into_iter().chain(diagnostics).collect()

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn names_ask_the_resolver() {
+    fn host_names_are_resolved() {
         let addrs = parse_listen("localhost:8080", 80).unwrap();
         assert!(
             addrs.iter().all(|addr| addr.inet().is_some_and(|a| a.ip().is_loopback() && a.port() == 8080))

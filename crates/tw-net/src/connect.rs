@@ -29,7 +29,7 @@ pub struct ConnectOptions {
 ///
 /// # Errors
 /// Fails as `socket()`, `bind()` and `connect()` do: no descriptor or port left, an address that is not ours, a Unix socket
-/// that nobody listens on or whose queue is full (`EAGAIN`).
+/// without a listener or with a full queue (`EAGAIN`).
 pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
     match to {
         Addr::Inet(to) => {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn connects_and_says_why_it_did_not() {
+    fn connect_reports_its_error() {
         on_loop(async || {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let to = Addr::Inet(listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: who connected to the proxy in front of us. No I/O.
+//! The PROXY protocol, versions 1 and 2: addresses of the client of a proxy. No I/O.
 //!
 //! Source: "The PROXY protocol, versions 1 & 2" by HAProxy Technologies; limits as in nginx.
 

@@ -13,9 +13,9 @@ mod handshake;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{Greeting, Said, begin};
+pub use accept::{ClientHelloReader, ClientMessage, begin};
 pub use connect::connect;
-pub use handshake::{Failure, Handshake, Sent, Step, process};
+pub use handshake::{Handshake, HandshakeError, SentRecords, Step, process};
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -69,7 +69,7 @@ impl TlsStream {
     }
 
     /// Makes the transport while the handshake goes on, for a client with early data. `goes_on` is set to false at the end of the
-    /// handshake: until then nobody knows that the client has not been copied.
+    /// handshake: until then the data may be a replay.
     pub fn with_early_data(socket: Socket, session: Connection, goes_on: Rc<Cell<bool>>) -> Self {
         let mut this = Self::new(socket, session);
         let state = this.state.get_mut();
@@ -124,7 +124,7 @@ impl TlsStream {
         }
     }
 
-    /// As [`Socket::try_write`]: whoever is told that less was taken gives the rest once more, beginning with the same bytes.
+    /// Writes like [`Socket::try_write`]: after a partial write the caller passes the rest again, beginning with the same bytes.
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         self.try_write_vectored(&[IoSlice::new(data)])
     }
@@ -182,7 +182,7 @@ impl TlsStream {
         self.socket.shutdown_write()
     }
 
-    /// Without it the peer could not tell the end from a connection that somebody cut.
+    /// Sends `close_notify`. Without it the peer could not distinguish the end from a truncated connection.
     fn say_goodbye(&self) {
         let state = &mut *self.state.borrow_mut();
         state.session.send_close_notify();

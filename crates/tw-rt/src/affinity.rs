@@ -1,4 +1,4 @@
-//! Which processors a worker may run on: `worker_cpu_affinity`, and how many there are for `worker_processes auto`.
+//! Processor affinity of workers (`worker_cpu_affinity`), and the number of processors for `worker_processes auto`.
 
 use std::fmt;
 use std::io;
@@ -101,7 +101,8 @@ impl Affinity {
     }
 }
 
-/// How many workers `worker_processes auto` starts: the processors this process may use. Reads files: not on a loop.
+/// Number of workers for `worker_processes auto`: the processors that this process may use. Reads files: not on a
+/// loop.
 // DIFF(nginx): counts those that the affinity mask and the CPU quota of the cgroup leave, not those of the machine,
 // so that a container with two processors gets two workers.
 pub fn usable_cpus() -> NonZero<usize> {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_machine_and_groups_is_available() {
+    fn available_memory_is_the_least_of_machine_and_groups() {
         assert_eq!(available(&[]), None);
         assert_eq!(available(&[meminfo(300)]), Some(300 * MB));
         // v1, with a tighter group around.
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_reads_its_own() {
+    fn process_reads_its_own_group() {
         refresh();
         assert!(bytes() > 0);
     }

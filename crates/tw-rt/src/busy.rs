@@ -1,24 +1,24 @@
-//! How long a loop was not waiting: what a balance of loops compares.
+//! Busy time of a loop, which load balancing between loops compares.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// How long a loop was not waiting; written by its thread, read by any.
+/// Time that a loop has not spent waiting for events; written by its thread, read by any.
 #[derive(Debug)]
-pub struct Busy {
+pub struct BusyTime {
     base: Instant,
     ended_ns: AtomicU64,
-    /// When the turn that is going on began, in nanoseconds from `base`; 0 while the loop waits.
+    /// Start of the current turn, in nanoseconds from `base`; 0 while the loop waits.
     since_ns: AtomicU64,
 }
 
-impl Default for Busy {
+impl Default for BusyTime {
     fn default() -> Self {
         Self { base: Instant::now(), ended_ns: AtomicU64::new(0), since_ns: AtomicU64::new(0) }
     }
 }
 
-impl Busy {
+impl BusyTime {
     pub(crate) fn begin(&self, now: Instant) {
         self.since_ns.store(self.at(now).max(1), Relaxed);
     }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn turns_add_up_and_the_one_that_goes_on_counts() {
-        let busy = Busy::default();
+        let busy = BusyTime::default();
         let at = |ms| busy.base + Duration::from_millis(ms);
         assert_eq!(busy.until(at(5)), 0);
         busy.begin(at(10));

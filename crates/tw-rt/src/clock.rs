@@ -1,4 +1,4 @@
-//! The time of the loop: read once a turn, then free for everybody.
+//! Time of the loop: the clock is read once a turn, further reads cost nothing.
 //!
 //! On a loop thread [`now`] and [`unix`] answer from two thread-local cells that the loop sets when it wakes up, so
 //! all work of one turn sees one time, at most one turn old. On any other thread they read the clock.
@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How old the difference between the two clocks may get before it is measured again. A step of the system's
-/// clock shows in log times after at most this long.
+/// Largest age of the measured difference between the two clocks. A step of the system clock shows in log times after
+/// at most this long.
 const REALTIME_REFRESH: Duration = Duration::from_millis(100);
 
 /// Wall-clock time with the resolution that logs, `Date` and `$msec` need.

@@ -1,11 +1,11 @@
-//! The filter of the process: system calls that no thread of a server ever makes fail with `EPERM`, whoever makes them.
+//! Filter of the process: system calls that no thread of a server ever makes fail with `EPERM` on every thread.
 //!
-//! It names what is refused, not what is allowed, so that no library that makes an unusual call is surprised; the loop
+//! The filter lists refused calls, not allowed ones, so that no library that makes an unusual call is surprised; the loop
 //! guard of each loop stands beside it and is stricter. Other system calls are not slowed down: the kernel knows those
 //! that always pass by a bit. Calls of another architecture end the process.
 //!
-//! What it cannot see is what lies behind a pointer. So `clone3` does not exist (`ENOSYS`), which makes the C library
-//! use `clone`, whose flags can be looked at.
+//! The filter cannot see the memory behind a pointer. So `clone3` does not exist (`ENOSYS`), which makes the C
+//! library use `clone`, whose flags can be checked.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,16 +16,16 @@ use seccompiler::{
 };
 use tw_sys::nr;
 
-/// What the process has to be able to do although it is confined.
+/// Operations that the confined process still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
-    /// It reads by io_uring.
+pub struct ConfineOptions {
+    /// Reading by io_uring.
     pub io_uring: bool,
-    /// It opens listening sockets itself.
+    /// Opening listening sockets.
     pub listen: bool,
-    /// Its connections come from addresses that it says.
+    /// Binding connections to configured local addresses.
     pub bind: bool,
-    /// It opens connections.
+    /// Opening connections.
     pub connect: bool,
 }
 
@@ -35,7 +35,7 @@ const SOCKET_KIND: u64 = 0xf;
 /// Refuses, from now on and on all threads, what no thread of a server calls.
 ///
 /// Errors: the kernel has no filters, or a thread has one that the others have not.
-pub fn confine(needs: Needs) -> io::Result<()> {
+pub fn confine(needs: ConfineOptions) -> io::Result<()> {
     let rules = rules(needs).map_err(io::Error::other)?;
     let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let refused = SeccompAction::Errno(nr::EPERM.unsigned_abs());
@@ -45,8 +45,8 @@ pub fn confine(needs: Needs) -> io::Result<()> {
     seccompiler::apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-/// What is refused: a call without rules always, one with rules when one of them holds.
-fn rules(needs: Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+/// Refused system calls: those without rules always, others if one of their rules matches.
+fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<_, _> = nr::never().map(|call| (call, Vec::new())).collect();
     // Files change their length by descriptors only, which were opened for that.
     rules.insert(nr::SYS_truncate, Vec::new());
@@ -198,10 +198,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_first() {
+    fn call_number_is_checked_first() {
         let ret = sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
         assert!(by_number_first(vec![ret; 9]).is_none());
-        let needs = Needs { io_uring: false, listen: false, bind: false, connect: false };
+        let needs = ConfineOptions { io_uring: false, listen: false, bind: false, connect: false };
         let arch = std::env::consts::ARCH.try_into().unwrap();
         let refused = SeccompAction::Errno(1);
         let filter = SeccompFilter::new(rules(needs).unwrap(), SeccompAction::Allow, refused, arch).unwrap();
@@ -211,9 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_not_refused() {
-        let refused =
-            |io_uring, listen| rules(Needs { io_uring, listen, bind: false, connect: listen }).unwrap();
+    fn needed_calls_are_not_refused() {
+        let refused = |io_uring, listen| {
+            rules(ConfineOptions { io_uring, listen, bind: false, connect: listen }).unwrap()
+        };
         let all = refused(true, true);
         for call in
             [nr::SYS_bind, nr::SYS_listen, nr::SYS_io_uring_setup, nr::SYS_io_uring_register, nr::SYS_sendmsg]
@@ -221,7 +222,8 @@ mod tests {
             assert!(!all.contains_key(&call), "{:?}", nr::name(call));
             assert!(refused(false, false).contains_key(&call), "{:?}", nr::name(call));
         }
-        let binds = rules(Needs { io_uring: false, listen: false, bind: true, connect: true }).unwrap();
+        let binds =
+            rules(ConfineOptions { io_uring: false, listen: false, bind: true, connect: true }).unwrap();
         assert!(!binds.contains_key(&nr::SYS_bind) && binds.contains_key(&nr::SYS_listen));
         for call in [nr::SYS_clone, nr::SYS_mmap, nr::SYS_socket, nr::SYS_ioctl, nr::SYS_kill] {
             assert!(!all[&call].is_empty(), "{:?} is refused with some arguments only", nr::name(call));

@@ -28,8 +28,8 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// When the current step of a connection must be done. Fires at or after the set time of the loop's clock, at most
-/// about 2 ms after it.
+/// Deadline of the current step of a connection. Fires at or after the set time of the loop's clock, at most about 2
+/// ms after it.
 #[derive(Debug, Default)]
 pub struct Deadline {
     at: Option<Instant>,
@@ -154,7 +154,7 @@ mod tests {
 
     /// tokio looks at its timers in the middle of a turn, too, when a loop has much to do.
     #[test]
-    fn what_has_passed_is_not_before_the_time_of_the_loop() {
+    fn past_deadline_fires_at_loop_time() {
         on_loop(|| async {
             for id in 0..2 {
                 spawn_local(Subject { kind: "busy", id }, async move {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn never_early() {
+    fn deadline_never_fires_early() {
         on_loop(|| async {
             let mut deadline = Deadline::new();
             for after in [Duration::ZERO, MS, 3 * MS, 20 * MS, 70 * MS] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_it_later_keeps_the_timer_and_still_fires_at_the_new_time() {
+    fn later_deadline_keeps_the_timer_and_fires_at_the_new_time() {
         on_loop(|| async {
             let mut deadline = Deadline::new();
             let start = clock::now();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_it_earlier_registers_again() {
+    fn earlier_deadline_registers_again() {
         on_loop(|| async {
             let mut deadline = Deadline::new();
             deadline.set(Duration::from_secs(3600));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn cleared_it_never_fires_and_can_be_set_again() {
+    fn cleared_deadline_never_fires_and_can_be_set_again() {
         on_loop(|| async {
             let mut deadline = Deadline::new();
             deadline.set(5 * MS);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn it_wakes_the_task_that_waits_now_not_the_one_that_waited_before() {
+    fn deadline_wakes_the_current_waiter() {
         on_loop(|| async {
             let mut deadline = Deadline::new();
             deadline.set(20 * MS);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fires_on_a_loop_that_never_parks() {
+    fn deadline_fires_on_a_loop_that_never_parks() {
         on_loop(|| async {
             let busy = spawn_local(Subject { kind: "busy", id: 0 }, async {
                 loop {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_too_long_means_no_deadline() {
+    fn overlong_span_means_no_deadline() {
         let mut deadline = Deadline::new();
         deadline.set(Duration::MAX);
         assert_eq!(deadline.at(), None);

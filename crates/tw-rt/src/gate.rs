@@ -1,7 +1,7 @@
 //! Gates: how a loop waits for listening sockets that other loops have, too.
 //!
-//! When a connection comes, the kernel wakes every loop that watches the socket, unless each asked to be the only one
-//! (`EPOLLEXCLUSIVE`). tokio does not let anybody ask, so a gate registers sockets with the loop's epoll descriptor itself:
+//! For a new connection the kernel wakes every loop that watches the socket, unless each asked to be the only one
+//! (`EPOLLEXCLUSIVE`). tokio has no option for it, so a gate registers sockets with the loop's epoll descriptor itself:
 //!
 //! ```text
 //! listening socket ─── EPOLLIN | EPOLLEXCLUSIVE ───┐
@@ -11,7 +11,7 @@
 //!
 //! To tokio that is an event of the bell, which it watches for us. The mark is learnt before the loop begins: the bell can
 //! be written to, and the kernel says so once. A listening socket is reported for as long as it has a connection
-//! (level-triggered), so nobody has to accept until there is none.
+//! (level-triggered), so a loop need not accept until there is none.
 //!
 //! If the epoll descriptor cannot be found, there are no gates, and every loop is woken.
 
@@ -25,9 +25,9 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-/// Which loops the kernel wakes for a connection.
+/// Loops that the kernel wakes for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wakes {
+pub enum WakeMode {
     /// All that watch the socket.
     All,
     /// One that waits, or all if none does.
@@ -43,17 +43,17 @@ struct Gate {
 }
 
 thread_local! {
-    /// The gates of this loop that nobody uses.
+    /// Unused gates of this loop.
     static FREE: RefCell<Vec<Gate>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A socket that the loop of this thread watches through a gate.
 #[derive(Debug)]
-pub struct Gated {
+pub struct GatedListener {
     /// Taken only when it is dropped.
     gate: Option<Gate>,
     socket: OwnedFd,
-    wakes: Wakes,
+    wakes: WakeMode,
     is_open: bool,
 }
 
@@ -81,9 +81,9 @@ fn make(count: usize) -> io::Result<Vec<Gate>> {
     Ok(gates)
 }
 
-impl Gated {
+impl GatedListener {
     /// Takes a free gate for `socket`, closed at first; gives the socket back if there is none.
-    pub fn new(socket: OwnedFd, wakes: Wakes) -> Result<Self, OwnedFd> {
+    pub fn new(socket: OwnedFd, wakes: WakeMode) -> Result<Self, OwnedFd> {
         match FREE.with_borrow_mut(Vec::pop) {
             Some(gate) => Ok(Self { gate: Some(gate), socket, wakes, is_open: false }),
             None => Err(socket),
@@ -98,8 +98,8 @@ impl Gated {
         }
         if open {
             let exclusive = match self.wakes {
-                Wakes::All => EventFlags::empty(),
-                Wakes::One => EventFlags::EXCLUSIVE,
+                WakeMode::All => EventFlags::empty(),
+                WakeMode::One => EventFlags::EXCLUSIVE,
             };
             epoll::add(
                 &*gate.epoll,
@@ -136,13 +136,13 @@ impl Gated {
     }
 }
 
-impl AsFd for Gated {
+impl AsFd for GatedListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Gated {
+impl Drop for GatedListener {
     fn drop(&mut self) {
         // What is still watched must not outlive its mark, and closing this descriptor does not end it: others are open.
         let is_closed = self.set_open(false).is_ok();

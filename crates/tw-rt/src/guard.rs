@@ -1,15 +1,15 @@
 //! The loop guard: a seccomp filter on a loop's thread that lets through only system calls that cannot wait for a
 //! file system, for time, or for another process. The kernel itself proves that the disk never stops the loop.
 //!
-//! What it lets through: sockets, epoll, the loop's own wake-up, memory without a file behind it, locks, clocks, and
+//! Allowed are: sockets, epoll, the loop's own wake-up, memory without a file behind it, locks, clocks, and
 //! of files only what answers from memory or not at all: `openat2` (with `RESOLVE_CACHED`, which the filter cannot
 //! see, as that flag lies behind a pointer), `preadv2` with `RWF_NOWAIT`, `fstat` and `close`. Bytes go to sockets
 //! by `sendto` and `sendmsg` only, because those fail on files; `read` and `write` pass with the 8 bytes of an
 //! eventfd, and `write` to standard error for the last words of a panic. `sendfile` passes only where the loop is told
 //! to send files that are locked in memory ([`SendFile`]).
 //!
-//! What it cannot see: a socket that was left blocking, a Unix socket path on a slow disk, a page fault on mapped
-//! or swapped memory. The stall watch sees those.
+//! Not seen by the filter are: a socket that was left blocking, a Unix socket path on a slow disk, a page fault on
+//! mapped or swapped memory. The stall watch sees those.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,13 +31,13 @@ pub enum LoopGuard {
     Enforce,
 }
 
-/// Whether a loop sends files by `sendfile`, which waits for a page that is not there.
+/// Use of `sendfile` by a loop. `sendfile` waits for a page that is not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendFile {
-    /// It never does.
+    /// Never used.
     #[default]
     Never,
-    /// Those that are locked in memory.
+    /// Used for files that are locked in memory.
     Locked,
 }
 

@@ -8,6 +8,7 @@
 //!    └──────────────── epoll_wait, timers ────────────────────┘         with its cause, and who took longest
 //! ```
 
+mod activity;
 pub mod affinity;
 pub mod available_memory;
 mod busy;
@@ -18,27 +19,26 @@ pub mod gate;
 mod guard;
 pub mod limits;
 mod loop_thread;
-mod parts;
-mod pulse;
-mod rest;
+mod memory_release;
 pub mod signal;
 mod socket;
 pub mod task;
 mod task_set;
+mod turn_parts;
 pub mod watch;
 
-pub use busy::Busy;
+pub use activity::{ActivitySnapshot, LoopActivity};
+pub use busy::BusyTime;
 pub use deadline::{Deadline, Elapsed};
 pub use guard::{LoopGuard, SendFile};
-pub use loop_thread::{Inbox, Longest, LoopOptions, LoopStats, LoopThread, OnStall, PartStats};
-pub use parts::{Cause, Parts};
-pub use pulse::{Look, Pulse};
-pub use rest::{Rest, before_rest};
+pub use loop_thread::{Inbox, LoopOptions, LoopStats, LoopThread, MaxDuration, OnStall, PartStats};
+pub use memory_release::{MemoryRelease, on_memory_release};
 pub use socket::{FirstBytes, Socket};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use task_set::{Panicked, TaskSet};
+pub use turn_parts::{Cause, TurnParts};
 /// The allocator that guarded loops need: glibc's opens a file when it shrinks a heap, on whichever thread that is.
-pub use tw_sys::heap::{CountingHeap, Heap, Measured, give_back, let_go};
+pub use tw_sys::heap::{CountingHeap, Heap, Measured, purge, release_unused};
 pub use tw_sys::secret;
 pub use watch::{Stall, Subject};
 

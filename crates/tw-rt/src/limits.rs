@@ -10,7 +10,7 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setpriority_process, setrlimit,
 };
 
-/// How many descriptors this process may have open; `None` means without limit.
+/// Largest number of open descriptors of this process; `None` means without limit.
 pub fn open_files() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
@@ -26,7 +26,7 @@ pub fn set_core_size(size: u64) -> io::Result<()> {
     set(Resource::Core, size)
 }
 
-/// How much memory this process may lock, in bytes; `None` means without limit.
+/// Largest amount of memory that this process may lock, in bytes; `None` means without limit.
 pub fn locked_memory() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
@@ -44,7 +44,7 @@ pub fn allow_core_files() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Lets this process leave no core file, whoever would get it: it has secrets. From then on only root sees what it has open.
+/// Disables core files of this process, because it has secrets. From then on only root sees what it has open.
 pub fn forbid_core_files() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }

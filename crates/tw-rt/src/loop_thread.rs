@@ -16,10 +16,10 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc;
 use tw_base::{Counter, Histogram};
 
-use crate::busy::Busy;
+use crate::activity::LoopActivity;
+use crate::busy::BusyTime;
 use crate::guard::{LoopGuard, SendFile};
-use crate::parts::{self, Cause};
-use crate::pulse::Pulse;
+use crate::turn_parts::{self, Cause};
 use crate::watch::{self, Stall, Subject, Watched};
 
 /// Tasks between two looks for events on a busy loop. From 8 to 100000 it costs the same; the fewer, the shorter a turn
@@ -29,20 +29,20 @@ const EVENT_INTERVAL: u32 = 32;
 /// Called on the loop thread after a turn over the threshold. Must not wait.
 pub type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
 
-/// How a loop is to run.
+/// Options of a loop.
 #[derive(Clone)]
 pub struct LoopOptions {
     /// Number of the loop, from 0.
     pub index: usize,
     /// Name of the thread as `top -H` shows it; the kernel keeps 15 bytes.
     pub name: String,
-    /// What happens when the loop makes a system call that may wait.
+    /// Reaction to a system call that may wait.
     pub guard: LoopGuard,
-    /// Whether the guard lets it send files.
+    /// Use of `sendfile` that the guard allows.
     pub send_file: SendFile,
     /// A longer turn is counted as a stall and reported. Default 10 ms.
     pub stall_threshold: Duration,
-    /// Who is told about stalls.
+    /// Receiver of stall reports.
     pub on_stall: Option<OnStall>,
 }
 
@@ -60,34 +60,34 @@ impl LoopOptions {
     }
 }
 
-/// What a loop counts; written by its thread, read by any.
+/// Statistics of a loop; written by its thread, read by any.
 #[derive(Debug, Default)]
 pub struct LoopStats {
     /// Length of every turn: `event_loop_blocked_seconds`.
     pub blocked: Histogram,
     /// The longest turn so far.
-    pub longest: Longest,
-    /// What turns are made of, by the number of [`Cause`].
+    pub longest: MaxDuration,
+    /// Statistics of the parts of turns, by the number of [`Cause`].
     parts: [PartStats; Cause::ALL.len()],
     /// Pages that the loop had to wait for a disk for: code that was not in memory, or data that was swapped out.
     pub major_faults: Counter,
-    /// Whether it turns, and what it is doing.
-    pub pulse: Pulse,
+    /// Current activity.
+    pub activity: LoopActivity,
     /// Time in turns.
-    pub busy: Busy,
+    pub busy: BusyTime,
 }
 
-/// What a loop counts of one part of its turns.
+/// Statistics of one part of all turns.
 #[derive(Debug, Default)]
 pub struct PartStats {
-    /// How long every turn was this.
+    /// Length of the part in every turn.
     pub spans: Histogram,
     /// Turns longer than the threshold because of it.
     pub stalls: Counter,
 }
 
 impl LoopStats {
-    /// What it counts of a part of its turns.
+    /// Statistics of one part of its turns.
     pub fn part(&self, cause: Cause) -> &PartStats {
         &self.parts[cause as usize]
     }
@@ -95,9 +95,9 @@ impl LoopStats {
 
 /// The longest of many spans; written by one thread, read by any.
 #[derive(Debug, Default)]
-pub struct Longest(AtomicU64);
+pub struct MaxDuration(AtomicU64);
 
-impl Longest {
+impl MaxDuration {
     /// Takes a span into account. Only the thread it belongs to may: it costs two plain memory accesses.
     fn take(&self, ns: u64) {
         if ns > self.ns() {
@@ -105,13 +105,13 @@ impl Longest {
         }
     }
 
-    /// It, in nanoseconds; 0 before the first.
+    /// Longest time in nanoseconds; 0 before the first.
     pub fn ns(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Where the main future of a loop gets its messages.
+/// Receiver of messages for the main future of a loop.
 #[derive(Debug)]
 pub struct Inbox<M> {
     messages: mpsc::UnboundedReceiver<M>,
@@ -124,7 +124,7 @@ impl<M> Inbox<M> {
         self.messages.recv().await
     }
 
-    /// What the loop counts.
+    /// Statistics of the loop.
     pub fn stats(&self) -> &Arc<LoopStats> {
         &self.stats
     }
@@ -154,7 +154,7 @@ impl<M: Send + 'static> LoopThread<M> {
         Self::start_until(options, (), main)
     }
 
-    /// The same, and `end` is dropped on that thread when nothing of the loop is left.
+    /// Starts a loop, see [`start`](Self::start). `end` is dropped on its thread when nothing of the loop is left.
     pub fn start_until<E, F, Fut>(options: LoopOptions, end: E, main: F) -> io::Result<Self>
     where
         E: Send + 'static,
@@ -201,7 +201,7 @@ impl<M: Send + 'static> LoopThread<M> {
         self.index
     }
 
-    /// What the loop counts.
+    /// Statistics of the loop.
     pub fn stats(&self) -> &Arc<LoopStats> {
         &self.stats
     }
@@ -211,7 +211,7 @@ impl<M: Send + 'static> LoopThread<M> {
         self.inbox.send(message).map_err(|e| e.0)
     }
 
-    /// Whether the loop has ended.
+    /// Returns true if the loop has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -233,7 +233,7 @@ struct Turns {
 impl Turns {
     fn build(&self) -> io::Result<LocalRuntime> {
         watch::attach_stats(&self.stats);
-        parts::attach();
+        turn_parts::attach();
         let (turns, next_turns) = (self.clone(), self.clone());
         Builder::new_current_thread()
             .enable_io()
@@ -249,14 +249,14 @@ impl Turns {
 
     fn begin(&self, now: Instant) {
         watch::begin_turn(now);
-        parts::begin_turn(now);
+        turn_parts::begin_turn(now);
         self.stats.busy.begin(now);
     }
 
     /// Counts the turn that ends at `now`, if one is going on.
     fn end(&self, now: Instant) {
         let Some((turn, culprit)) = watch::end_turn(now) else { return };
-        let (parts, major_faults) = parts::end_turn(now, turn);
+        let (parts, major_faults) = turn_parts::end_turn(now, turn);
         let ns = nanoseconds(turn);
         self.stats.blocked.record_ns(ns);
         for cause in Cause::ALL {
@@ -282,10 +282,11 @@ fn nanoseconds(span: Duration) -> u64 {
 }
 
 pin_project! {
-    /// What the thread blocks on: the main future, and the end of a turn on a loop that never runs out of tasks.
+    /// Future that the thread blocks on: the main future, and the end of a turn on a loop that never runs out of
+    /// tasks.
     ///
     /// tokio calls the park hooks only when nothing is left to run. A busy loop looks for events between two batches
-    /// of `EVENT_INTERVAL` tasks without telling anybody, but polls this future right after if it was woken. The watch
+    /// of `EVENT_INTERVAL` tasks without calling them, but polls this future right after if it was woken. The watch
     /// does that once per so many task polls, and whenever a task yields or a poll runs across a timer tick.
     struct Root<F> {
         turns: Turns,
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn others_see_what_a_loop_is_doing_and_when_it_rests() {
+    fn other_threads_see_a_loops_activity() {
         let ((enter, entered), (leave, left)) = (start::channel(), start::channel());
         let subject = Subject { kind: "connection", id: 7 };
         let thread = LoopThread::<()>::start(LoopOptions::new(0), move |mut inbox| async move {
@@ -442,7 +443,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!(entered.recv().unwrap(), Some(subject));
-        let look = || thread.stats().pulse.look();
+        let look = || thread.stats().activity.snapshot();
         let first = look();
         assert_eq!((first.subject, first.operation), (Some(subject), Some("regex")));
         assert!(first.turn.is_some() && first.thread != 0);

@@ -33,15 +33,15 @@ pub enum Signal {
 
 /// One arrived signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Which one.
+pub struct ReceivedSignal {
+    /// The signal.
     pub signal: Signal,
     /// Process that sent it; 0 for the kernel, as for a key on the terminal.
     pub pid: i32,
 }
 
 /// As nginx words it: `signal 15 (SIGTERM) received from 42`.
-impl fmt::Display for Received {
+impl fmt::Display for ReceivedSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { signal, pid } = self;
         write!(f, "signal {} ({}) received", signal.number(), signal.name())?;
@@ -106,13 +106,13 @@ impl Signals {
 
     /// Waits for the next signal, at most for `timeout` when there is one; `None` when none came. For the main
     /// thread, never on a loop.
-    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Received>> {
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<ReceivedSignal>> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             match self.0.read() {
                 Ok(arrived) => {
                     if let Some(signal) = ALL.into_iter().find(|signal| signal.number() == arrived.signal) {
-                        return Ok(Some(Received { signal, pid: arrived.pid }));
+                        return Ok(Some(ReceivedSignal { signal, pid: arrived.pid }));
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

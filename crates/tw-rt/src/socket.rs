@@ -22,22 +22,22 @@ use tokio::task::coop::unconstrained;
 
 /// A connected stream on the loop of the thread that made it. Dropping it closes the connection.
 ///
-/// The loop watches it from the first time somebody has to wait for it. A client that has sent its request when its
+/// The loop watches it from the first wait on. A client that has sent its request when its
 /// connection is taken, and whose response fits into the socket, costs no registration.
 ///
 /// One task at a time may wait for each direction.
 #[derive(Debug)]
 pub struct Socket {
     kind: Kind,
-    /// Whether there is input that the loop will not be told of again.
+    /// Input of which the loop will not be notified again.
     input: Cell<Input>,
     state: RefCell<State>,
 }
 
-/// What is known of input beside what the loop says.
+/// Knowledge about input beside the notifications of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// What the loop says is all.
+    /// None: the notifications are complete.
     AsToldByLoop,
     /// Some was seen and left there while the socket was watched for its end: the next read asks the kernel.
     LeftThere,
@@ -51,7 +51,7 @@ enum Kind {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has waited so far.
+    /// No task has waited so far.
     Fresh(Fresh),
     /// The loop watches it.
     Tcp(TcpStream),
@@ -68,7 +68,7 @@ struct Fresh {
     may_write: bool,
 }
 
-/// What is known of the first bytes of a peer.
+/// Knowledge about the first bytes of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstBytes {
     /// They are likely to be there: the first read is tried at once.
@@ -132,7 +132,7 @@ impl Socket {
         })
     }
 
-    /// The same into `buf` from its beginning, for those who keep their buffer themselves.
+    /// Reads into `buf` from its beginning, for callers with a buffer of their own, see [`try_read`](Self::try_read).
     pub fn try_read_into(&self, buf: &mut [u8]) -> io::Result<usize> {
         debug_assert!(!buf.is_empty(), "a read into nothing looks like the end of the stream");
         self.try_io(Direction::Read, buf.len(), |fd| {
@@ -233,7 +233,7 @@ impl Socket {
         }
     }
 
-    /// Whether something may be there that was not read, as far as is known without asking the kernel.
+    /// Returns true if there may be unread input, without asking the kernel.
     pub fn may_have_input(&self) -> bool {
         if self.input.get() == Input::LeftThere {
             return true;
@@ -273,7 +273,7 @@ impl Socket {
         self.with_fd(|fd| Ok(rustix::net::getsockname(fd)?))
     }
 
-    /// Whether this is TCP: the options below that are about TCP do nothing on other streams.
+    /// Returns true for TCP. Options of TCP have no effect on other streams.
     pub fn is_tcp(&self) -> bool {
         self.kind == Kind::Tcp
     }
@@ -298,7 +298,7 @@ impl Socket {
         self.with_fd(|fd| Ok(rustix::net::shutdown(fd, Shutdown::Write)?))
     }
 
-    /// What the kernel knows about a TCP connection, for `$tcpinfo_*`; `None` on other streams.
+    /// State of a TCP connection in the kernel, for `$tcpinfo_*`; `None` on other streams.
     pub fn tcp_info(&self) -> Option<tw_sys::sockopt::TcpInfo> {
         self.is_tcp().then(|| self.with_fd(|fd| tw_sys::sockopt::tcp_info(fd)).ok()).flatten()
     }
@@ -374,7 +374,7 @@ impl State {
         }
     }
 
-    /// Whether the loop was told that the peer closed its side, or that the connection failed.
+    /// Returns true if the loop was notified that the peer closed its side, or that the connection failed.
     fn is_read_closed(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         let told = match self {
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn input_is_known_of_by_a_task_that_has_had_its_share() {
+    fn unread_input_is_known_when_the_poll_budget_is_spent() {
         on_loop(|| async {
             let (stream, mut peer) = tcp_pair().await;
             let mut buf = Vec::with_capacity(8);
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_seen_behind_input_that_nobody_reads() {
+    fn close_is_seen_behind_unread_input() {
         async fn check(socket: Socket, mut peer: impl Write) {
             let still_open = |socket: &Socket| {
                 let mut cx = Context::from_waker(Waker::noop());
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_and_failures_are_seen_while_nothing_comes() {
+    fn close_and_failure_are_seen_without_input() {
         on_loop(|| async {
             let (socket, peer) = tcp_pair().await;
             drop(peer);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
-use tw_base::WholeCell;
+use tw_base::FatalCell;
 
 use crate::watch::{self, Subject, Watched};
 
@@ -48,7 +48,7 @@ pub struct TaskGroup(Rc<Group>);
 #[derive(Debug, Default)]
 struct Group {
     stopping: Cell<bool>,
-    slots: WholeCell<Slots>,
+    slots: FatalCell<Slots>,
     drained: RefCell<Vec<Waker>>,
 }
 
@@ -82,12 +82,12 @@ impl TaskGroup {
         spawn_local(subject, Grouped { future, member });
     }
 
-    /// How many tasks run.
+    /// Number of running tasks.
     pub fn len(&self) -> usize {
         self.0.slots.borrow().running
     }
 
-    /// Whether no task runs.
+    /// Returns true if no task runs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -100,7 +100,7 @@ impl TaskGroup {
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Whether [`stop`](Self::stop) was called.
+    /// Returns true after [`stop`](Self::stop).
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.get()
     }

@@ -1,4 +1,4 @@
-//! Tasks that belong to somebody: they end with it, and it learns what became of each.
+//! Set of tasks with an owner: they end with the set, and the owner gets the result of each.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -39,12 +39,12 @@ impl<K, T: 'static> TaskSet<K, T> {
         }
     }
 
-    /// How many tasks run, or have ended without anybody having looked.
+    /// Number of tasks that run, or have ended and were not collected.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -77,7 +77,7 @@ mod tests {
     const TEST: Subject = Subject { kind: "test", id: 0 };
 
     #[test]
-    fn it_tells_how_each_task_ended() {
+    fn set_reports_how_each_task_ended() {
         on_loop(|| async {
             let mut set = TaskSet::default();
             set.spawn('a', TEST, async { 1 });

@@ -1,8 +1,8 @@
-//! Who held the loop: the length of every turn, and what took longest in a long one.
+//! Length of every turn of a loop, and the task that took longest in a long one.
 //!
 //! A turn lasts from the loop's wake-up to its next look at the kernel for events. Its length is measured with two
-//! precise clock reads; who used it is only sampled: every task poll ends with one read of the kernel's coarse clock
-//! (it moves once per timer tick, 1 to 10 ms, and costs 5 ns against 22 ns of a precise read), and whoever is running
+//! precise clock reads; the task that used it is only sampled: every task poll ends with one read of the kernel's coarse clock
+//! (it moves once per timer tick, 1 to 10 ms, and costs 5 ns against 22 ns of a precise read), and the task that runs
 //! when it moves is charged. That is exact enough to name the culprit of a turn of 10 ms and nearly free otherwise.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::activity::{ActivityWord, LoopActivity};
 use crate::clock;
 use crate::loop_thread::LoopStats;
-use crate::parts::{Cause, Parts};
-use crate::pulse::{Doing, Pulse};
+use crate::turn_parts::{Cause, TurnParts};
 
-/// Whom a task works for, as a log line names it.
+/// Subject of a task, as a log line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// What kind of task: `connection`, `accept`, `main`.
+    /// Kind of task: `connection`, `accept`, `main`.
     pub kind: &'static str,
     /// Its number; of a connection, the one that log lines show as `*id`. 0 when there is only one.
     pub id: u64,
@@ -33,11 +33,11 @@ pub struct Subject {
 /// The task that took the largest part of a long turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// Whom the task works for.
+    /// Subject of the task.
     pub subject: Subject,
     /// The operation named with [`operation`] that took most of it, if any.
     pub operation: Option<&'static str>,
-    /// How long it ran without yielding, to the precision of the kernel's timer tick.
+    /// Time it ran without yielding, to the precision of the kernel's timer tick.
     pub took: Duration,
 }
 
@@ -50,11 +50,11 @@ pub struct Stall {
     pub turn: Duration,
     /// Why it took so long.
     pub cause: Cause,
-    /// What it was made of.
-    pub parts: Parts,
+    /// Parts of the turn.
+    pub parts: TurnParts,
     /// Pages that were waited for, as far as the kernel had counted them by the end.
     pub major_faults: u64,
-    /// Who took longest; `None` when no single task ran across a timer tick.
+    /// Task that took longest; `None` when no single task ran across a timer tick.
     pub culprit: Option<Culprit>,
 }
 
@@ -103,11 +103,11 @@ thread_local! {
 /// Runs `f` under a name that the stall report shows if `f` is what took long: a regular expression, a compression
 /// step, an inline `open`. Costs one coarse clock read, 5 ns; for pieces of work of a microsecond and more.
 pub fn operation<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
-    let before = LOCAL.with(|local| local.pulse().map(|pulse| pulse.enter(name)));
+    let before = LOCAL.with(|local| local.activity().map(|activity| activity.enter(name)));
     let value = f();
     LOCAL.with(|local| {
-        if let (Some(pulse), Some(before)) = (local.pulse(), before) {
-            pulse.show(before);
+        if let (Some(activity), Some(before)) = (local.activity(), before) {
+            activity.show(before);
         }
         let took_ns = local.charge();
         if took_ns > 0 && local.poll_operation.get().is_none_or(|longest| longest.took_ns < took_ns) {
@@ -149,20 +149,20 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Whom the task works for that this thread is running; `None` where there is no loop, and between tasks.
+/// Subject of the task that this thread runs; `None` where there is no loop, and between tasks.
 pub fn subject() -> Option<Subject> {
     // At the end of a thread nothing runs any more.
-    LOCAL.try_with(|local| local.pulse().and_then(|pulse| pulse.doing().subject())).ok().flatten()
+    LOCAL.try_with(|local| local.activity().and_then(|activity| activity.doing().subject())).ok().flatten()
 }
 
 impl Local {
-    fn pulse(&self) -> Option<&Pulse> {
-        self.loop_stats.get().map(|stats| &stats.pulse)
+    fn activity(&self) -> Option<&LoopActivity> {
+        self.loop_stats.get().map(|stats| &stats.activity)
     }
 
-    fn show(&self, doing: Doing) {
-        if let Some(pulse) = self.pulse() {
-            pulse.show(doing);
+    fn show(&self, doing: ActivityWord) {
+        if let Some(activity) = self.activity() {
+            activity.show(doing);
         }
     }
 
@@ -177,8 +177,8 @@ impl Local {
         took
     }
 
-    fn poll_ended(&self, doing: Doing) {
-        self.show(Doing::default());
+    fn poll_ended(&self, doing: ActivityWord) {
+        self.show(ActivityWord::default());
         self.charge();
         if self.poll_ns.get() > 0 {
             self.blame(doing);
@@ -204,7 +204,7 @@ impl Local {
     }
 
     #[cold]
-    fn blame(&self, doing: Doing) {
+    fn blame(&self, doing: ActivityWord) {
         let took = Duration::from_nanos(self.poll_ns.take());
         let Some(subject) = doing.subject() else { return };
         let operation = self.poll_operation.take().map(|longest| longest.operation);
@@ -222,7 +222,7 @@ fn coarse_ns() -> u64 {
 
 /// This thread runs the loop that counts in `stats`, for good.
 pub(crate) fn attach_stats(stats: &Arc<LoopStats>) {
-    stats.pulse.settle();
+    stats.activity.settle();
     // A thread runs one loop.
     LOCAL.with(|local| _ = local.loop_stats.set(stats.clone()));
 }
@@ -240,7 +240,7 @@ pub(crate) fn attach_root(root: &Waker, polls: u32) {
     });
 }
 
-/// Whether the root future has a turn to begin: the first one, or one after a full batch of task polls.
+/// Returns true if the root future starts a turn: the first one, or one after a full batch of task polls.
 pub(crate) fn is_turn_due() -> bool {
     LOCAL.with(|local| local.turn_start.get().is_none() || local.due.take())
 }
@@ -258,8 +258,8 @@ pub(crate) fn begin_turn(now: Instant) {
         local.tick.set(coarse_ns());
         local.polls_left.set(local.polls_per_turn.get());
         local.due.set(false);
-        if let Some(pulse) = local.pulse() {
-            pulse.begin_turn();
+        if let Some(activity) = local.activity() {
+            activity.begin_turn();
         }
     });
 }
@@ -267,13 +267,13 @@ pub(crate) fn begin_turn(now: Instant) {
 /// The loop is about to wait for events. What is to be done at the end of a turn is done: it belongs to the turn.
 pub(crate) fn rest() {
     LOCAL.with(|local| {
-        if let Some(pulse) = local.pulse() {
-            pulse.rest();
+        if let Some(activity) = local.activity() {
+            activity.rest();
         }
     });
 }
 
-/// Ends the turn that is going on, if any: its length and who took longest.
+/// Ends the current turn, if any, and returns its length and the task that took longest.
 pub(crate) fn end_turn(now: Instant) -> Option<(Duration, Option<Culprit>)> {
     LOCAL.with(|local| {
         let start = local.turn_start.take()?;
@@ -286,7 +286,7 @@ pin_project! {
     /// for who looks from outside, and 8 bytes.
     #[derive(Debug)]
     pub(crate) struct Watched<F> {
-        doing: Doing,
+        doing: ActivityWord,
         #[pin]
         future: F,
     }
@@ -294,7 +294,7 @@ pin_project! {
 
 impl<F> Watched<F> {
     pub(crate) fn new(subject: Subject, future: F) -> Self {
-        Self { doing: Doing::of(subject), future }
+        Self { doing: ActivityWord::of(subject), future }
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
             ),
         ];
         for (cause, major_faults, culprit, expected) in cases {
-            let parts = Parts::new(ms(16), ms(3), ms(12));
+            let parts = TurnParts::new(ms(16), ms(3), ms(12));
             let stall = Stall { index: 3, turn: ms(31), cause, parts, major_faults, culprit };
             assert_eq!(stall.to_string(), format!("event loop of worker 3 {expected}"));
         }

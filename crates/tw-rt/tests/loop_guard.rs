@@ -25,9 +25,9 @@ static ALLOCATOR: Heap = Heap;
 const SIGABRT: i32 = 6;
 const SIGSYS: i32 = 31;
 
-/// What a loop does with a file that was opened before the guard was on, and the call it is caught at, which differs
-/// between C libraries and architectures. None where more than its name is up to the C library, which may also block all
-/// signals around it: the kernel then kills the process.
+/// Operation of a loop on a file that was opened before the guard was on, and the call it is caught at, which differs
+/// between C libraries and architectures. None where more than its name is up to the C library, which may also block
+/// all signals around it: the kernel then kills the process.
 struct Caught {
     case: &'static str,
     calls: &'static [&'static str],
@@ -78,7 +78,7 @@ fn sleep() {
     let _ = rustix::thread::clock_nanosleep_relative(ClockId::Monotonic, &millisecond);
 }
 
-/// What loops do all day; must pass.
+/// Everyday operations of loops; must pass.
 async fn a_loops_work(file: File) {
     // Files: from memory or not at all.
     let page_cached = read_at_start(&file, ReadWriteFlags::NOWAIT);

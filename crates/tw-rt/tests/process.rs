@@ -1,11 +1,11 @@
-//! What concerns a whole process and so needs one of its own: signals, limits, priority.
+//! Tests that concern a whole process and so need one of their own: signals, limits, priority.
 
 #![allow(clippy::unwrap_used, reason = "a test, though without the harness that clippy knows")]
 
 use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Signal as Number, getpid, kill_process};
-use tw_rt::signal::{Received, Signal, Signals};
+use tw_rt::signal::{ReceivedSignal, Signal, Signals};
 use tw_rt::{LoopOptions, LoopThread, limits};
 
 fn signals_reach_the_thread_that_waits_and_no_loop() {
@@ -22,7 +22,7 @@ fn signals_reach_the_thread_that_waits_and_no_loop() {
         [Signal::Term, Signal::Int, Signal::Quit, Signal::Hup, Signal::Usr1, Signal::Usr2, Signal::Winch]
     {
         kill_process(getpid(), Number::from_named_raw(signal.number()).unwrap()).unwrap();
-        assert_eq!(signals.wait(None).unwrap(), Some(Received { signal, pid }), "{}", signal.name());
+        assert_eq!(signals.wait(None).unwrap(), Some(ReceivedSignal { signal, pid }), "{}", signal.name());
     }
     std::process::Command::new("true").spawn().unwrap().wait().unwrap();
     assert_eq!(signals.wait(None).unwrap().unwrap().signal, Signal::Chld);

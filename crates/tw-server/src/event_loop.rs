@@ -6,4 +6,4 @@ use crate::http::generation::Config;
 /// One loop's state.
 pub type Loop = tw_core::event_loop::Loop<Http>;
 /// Orders to a loop.
-pub type Order = tw_core::event_loop::Order<Config>;
+pub type LoopCommand = tw_core::event_loop::LoopCommand<Config>;

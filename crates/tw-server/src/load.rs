@@ -12,11 +12,11 @@ mod scope;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
-use tw_core::kept::Kept;
-use tw_core::load::{Blocks, Loader, Made, Mistakes, Process, Shared, Table};
+use tw_core::load::{ConfigBuilder, Loader, Mistakes, ProtocolBlocks, ProtocolParts, ResolveContext, Table};
 use tw_core::module::Protocol;
-use tw_core::pools::Ring;
+use tw_core::pools::UringUse;
 use tw_core::process::{LoopGuard, Sandbox};
+use tw_core::shared_objects::SharedObjects;
 use tw_disk::Locks;
 
 use self::blocks::LoadedHttp;
@@ -71,7 +71,7 @@ pub fn load(
     files: &dyn ConfFiles,
     prefixes: &Prefixes,
     modules: &'static [Module],
-    previous: &Kept,
+    previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
     tw_core::load::load(tree, files, prefixes, HttpBlocks::new(modules), previous, diagnostics)
@@ -88,7 +88,7 @@ struct HttpBlocks {
     temp_paths: Vec<Arc<TempPath>>,
     directories: Vec<Directory>,
     secures_upstreams: bool,
-    acme: tw_acme::Job,
+    acme: tw_acme::AcmeConfig,
 }
 
 impl HttpBlocks {
@@ -111,12 +111,12 @@ impl HttpBlocks {
             temp_paths: Vec::new(),
             directories: Vec::new(),
             secures_upstreams: false,
-            acme: tw_acme::Job::default(),
+            acme: tw_acme::AcmeConfig::default(),
         }
     }
 }
 
-impl Blocks for HttpBlocks {
+impl ProtocolBlocks for HttpBlocks {
     type Config = Config;
 
     const CONTEXTS: Contexts = Http::CONTEXTS;
@@ -133,9 +133,9 @@ impl Blocks for HttpBlocks {
         }
     }
 
-    fn resolve(&mut self, shared: Shared<'_>, mistakes: &mut Mistakes) {
+    fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
         // Whatever files the next configuration serves, those that are locked stay so.
-        self.locks = shared.kept.keep(shared.previous, b"files", |_| true, Locks::default);
+        self.locks = shared.shared_objects.keep(shared.previous, b"files", |_| true, Locks::default);
         let mut later = Mistakes::default();
         if let Some(http) = self.http.take() {
             let mut cx = Resolve::new(&mut self.vars, shared, Block::default());
@@ -152,7 +152,7 @@ impl Blocks for HttpBlocks {
         mistakes.follow(later, &self.vars);
     }
 
-    fn finish(self, process: Process<'_>) -> Result<Config, ConfError> {
+    fn finish(self, process: ConfigBuilder<'_>) -> Result<Config, ConfError> {
         let LoadedHttp { plans, servers, upstreams, reach } = self.built;
         let listens = blocks::listens(&servers, process.sources, process.diagnostics)?;
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
@@ -160,12 +160,13 @@ impl Blocks for HttpBlocks {
             return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
                 .hint("without threads, event loops wait for the disk, which the guard forbids"));
         }
-        let is_program = |work: &tw_acme::Work| matches!(work.issuer.challenge, tw_acme::Challenge::Dns01(_));
+        let is_program =
+            |work: &tw_acme::IssuerConfig| matches!(work.issuer.challenge, tw_acme::Challenge::Dns01(_));
         if self.acme.works.iter().any(is_program) && process.main.sandbox != Sandbox::Off {
             return Err(ConfError::new(NOT_IN_SANDBOX).hint("\"sandbox off;\" in the main context lets it"));
         }
         let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
-        let ring = if uses_ring { Ring::Used } else { Ring::Unused };
+        let ring = if uses_ring { UringUse::Used } else { UringUse::Unused };
         let memory = Memory::resolve(self.memory);
         let sends = plans.iter().any(|plan| plan.core.files.sendfile);
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
@@ -174,7 +175,7 @@ impl Blocks for HttpBlocks {
         let health_checks = GroupChecks::gather(&plans, &servers);
         Ok(Config {
             health_checks,
-            process: process.with(Made { listens: listens.addresses, reach, ring, pools })?,
+            process: process.build(ProtocolParts { listens: listens.addresses, reach, ring, pools })?,
             memory,
             locks: self.locks,
             lock_max,

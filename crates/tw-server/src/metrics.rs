@@ -1,13 +1,13 @@
 //! Requests, and the bytes of HTTP.
 
-use tw_core::metrics::{Kind, Metric, each_loop};
+use tw_core::metrics::{Metric, MetricKind, each_loop};
 use tw_disk::{Locks, Refusal};
 
 /// What is counted of requests, whatever modules answer them.
 pub static METRICS: &[Metric] = &[
     Metric {
         name: "requests_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["class"],
         doc: "Requests answered, by class of their status: 1xx to 5xx, or other.",
         read: |scrape, out| {
@@ -18,7 +18,7 @@ pub static METRICS: &[Metric] = &[
     },
     Metric {
         name: "event_loop_requests_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["worker"],
         doc: "Requests that an event loop began to serve.",
         read: |scrape, out| {
@@ -27,61 +27,63 @@ pub static METRICS: &[Metric] = &[
     },
     Metric {
         name: "received_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Bytes of requests: heads, and bodies as they came over the wire. Counted when a request is over.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.received)),
     },
     Metric {
         name: "sent_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Bytes of responses, heads included, as they went over the wire. Counted as they are sent.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.sent)),
     },
     Metric {
         name: "sendfile_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Bytes of files locked in memory that event loops had the kernel send (sendfile on).",
-        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.sent())),
+        read: |scrape, out| scrape.shared_objects::<Locks>().for_each(|locks| out.value(&[], locks.sent())),
     },
     Metric {
         name: "locked_files",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Files that are locked in memory, or about to be (hot_lock_size).",
-        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.files())),
+        read: |scrape, out| scrape.shared_objects::<Locks>().for_each(|locks| out.value(&[], locks.files())),
     },
     Metric {
         name: "locked_files_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Bytes of them, in whole pages.",
-        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.bytes())),
+        read: |scrape, out| scrape.shared_objects::<Locks>().for_each(|locks| out.value(&[], locks.bytes())),
     },
     Metric {
         name: "locked_files_limit_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "The most bytes of them: hot_lock_size, or what of it RLIMIT_MEMLOCK leaves room for; 0 without sendfile on.",
-        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.max())),
+        read: |scrape, out| scrape.shared_objects::<Locks>().for_each(|locks| out.value(&[], locks.max())),
     },
     Metric {
         name: "locked_files_evictions_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Files that were unlocked to make room for others.",
-        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.evictions())),
+        read: |scrape, out| {
+            scrape.shared_objects::<Locks>().for_each(|locks| out.value(&[], locks.evictions()))
+        },
     },
     Metric {
         name: "locked_files_refusals_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["reason"],
         doc: "Files that were not locked: not all of it was in memory (cold), others took the room (full), it was changed meanwhile \
               (changed), or the kernel refused (kernel).",
         read: |scrape, out| {
-            for locks in scrape.kept::<Locks>() {
+            for locks in scrape.shared_objects::<Locks>() {
                 for why in Refusal::ALL {
                     out.value(&[why.word()], locks.refusals(why));
                 }

@@ -7,8 +7,8 @@ use tokio::net::TcpListener;
 use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
 use tw_core::config_thread::ConfigThread;
 use tw_core::event_loop::Counts;
-use tw_core::kept::Kept;
 use tw_core::pools::Disks;
+use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
 use tw_http::Progress;
 use tw_net::Transport;
@@ -40,7 +40,7 @@ pub(crate) fn generation(conf: &str) -> Generation {
         &MemoryFiles::default(),
         &prefixes,
         &[],
-        &Kept::default(),
+        &SharedObjects::default(),
         &mut Diagnostics::default(),
     )
     .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));

@@ -2,7 +2,7 @@
 
 use crate::http::request::Request;
 
-pub use tw_core::vars::{Health, Preparations, Value, names_in};
+pub use tw_core::vars::{EvalStatus, Preparations, Value, names_in};
 
 /// `$realpath_root`, which the disk is asked for before the handlers run.
 pub(crate) const REALPATH_ROOT: Preparations = Preparations(1);
@@ -14,7 +14,7 @@ pub type Template = tw_core::vars::Template<Request>;
 /// A variable of requests as a module declares it.
 pub type VarDef = tw_core::vars::VarDef<Request>;
 /// How such a variable is computed.
-pub type Get = tw_core::vars::Get<Request>;
+pub type VarKind = tw_core::vars::VarKind<Request>;
 /// A variable bound at load.
 pub type Var = tw_core::vars::Var<Request>;
 /// A computed variable that a module defines at load.
@@ -24,6 +24,6 @@ pub type SlotKind = tw_core::vars::SlotKind<Request>;
 /// The slots of a configuration.
 pub type Slots = tw_core::vars::Slots<Request>;
 /// Where a new value of a variable goes.
-pub type VariablePlace = tw_core::vars::Place<Request>;
+pub type VarTarget = tw_core::vars::VarTarget<Request>;
 /// All names known while a configuration is loaded.
 pub type VarTable = tw_core::vars::VarTable<Request>;

@@ -2,10 +2,10 @@
 //!
 //! Every thread has pages of its own. A block that another thread frees is back in its page, and the page is not free before
 //! its own thread looks at it: a thread that has nothing to do never does. What is free on no thread any more goes back to
-//! the system when somebody asks the allocator for memory a second later; in a process that rests, nobody does.
+//! the system at an allocation a second later; in an idle process there is none.
 //!
 //! ```text
-//! block ─ freed by anybody ─► page of its thread ─ let_go, there ─► free for all threads ─ give_back, anywhere ─► system
+//! block ─ freed anywhere ─► page of its thread ─ release_unused, there ─► free for all threads ─ purge, anywhere ─► system
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -14,7 +14,7 @@ use std::ffi::c_long;
 
 /// `mi_option_purge_delay`, for which the bindings have no name.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-/// An hour: by then somebody has ordered it.
+/// An hour: [`purge`] is called long before.
 const NEVER_MS: c_long = 3_600_000;
 
 /// The alignment of every block, however small.
@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for Heap {
 pub struct CountingHeap;
 
 thread_local! {
-    /// Bytes this thread has allocated and nobody has freed on it, and the most of them since [`CountingHeap::measure`].
+    /// Bytes that were allocated and not freed on this thread, and the most of them since [`CountingHeap::measure`].
     static COUNT: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
@@ -136,24 +136,22 @@ unsafe impl GlobalAlloc for CountingHeap {
     }
 }
 
-/// From now on memory goes back to the system when [`give_back`] says so. A thread that asks the allocator for memory, such as
-/// a loop, does not do that by the way any more: it takes 50 ms for a gigabyte.
-pub fn give_back_by_order() {
+/// Leaves returning memory to the system to [`purge`]. Threads that allocate, such as loops, no longer do it on the way: it
+/// takes 50 ms for a gigabyte.
+pub fn defer_purge() {
     // SAFETY: it takes no pointer, and stores a number of which the allocator reads the newest whenever it frees pages.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER_MS) }
 }
 
-/// Lets go of the pages of this thread in which nothing is left, also of what others have freed; of the last one of each size
-/// only when this was said 16 times. Looks at each page: some 10 µs for 1000 of them. Does not touch what goes back to the
-/// system.
-pub fn let_go() {
+/// Releases empty pages of this thread, also those that other threads have emptied; the last one of each size only at every
+/// 16th call. Visits each page: some 10 µs for 1000 of them. Returns no memory to the system.
+pub fn release_unused() {
     // SAFETY: it takes no pointer, and may be called on any thread at any time, whichever allocator the program uses.
     unsafe { libmimalloc_sys::mi_collect(false) }
 }
 
-/// Gives memory that is not in use back to the system: what this thread has freed of its own, and whatever nobody has any
-/// more. May take milliseconds.
-pub fn give_back() {
+/// Returns unused memory to the system: pages freed by this thread, and pages of ended threads. May take milliseconds.
+pub fn purge() {
     // SAFETY: it takes no pointer, and may be called on any thread at any time, whichever allocator the program uses.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
@@ -163,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_as_large_and_as_aligned_as_was_asked_for() {
+    fn blocks_have_the_requested_size_and_alignment() {
         for align in [1, 2, 4, 8, 16, 64, 4096] {
             for size in [1, 7, 8, 9, 24, 767, 768, 1025, 70_000, 3 << 20] {
                 let layout = Layout::from_size_align(size, align).unwrap();
@@ -211,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn giving_back_leaves_what_is_in_use() {
+    fn purge_keeps_memory_in_use() {
         let kept = vec![7_u8; 1 << 20];
         drop(vec![8_u8; 1 << 20]);
-        give_back();
+        purge();
         assert!(kept.iter().all(|byte| *byte == 7));
     }
 }

@@ -34,11 +34,11 @@ pub fn take(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Keeps every descriptor this process has, but for the standard streams, from the programs it starts. Whoever started it
-/// may have left some open: a program with fewer rights must not get them.
+/// Sets close-on-exec on every descriptor of this process but the standard streams. The parent may have left some open, and a
+/// program with fewer rights must not inherit them.
 ///
 /// Errors: kernels before 5.11 cannot do it.
-pub fn keep_to_ourselves() -> io::Result<()> {
+pub fn set_close_on_exec() -> io::Result<()> {
     // SAFETY: sets a flag of descriptors, whoever owns them; no memory is touched.
     let status = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -55,7 +55,7 @@ mod tests {
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn of_many_who_try_at_once_one_takes_it() {
+    fn one_of_many_concurrent_callers_takes_the_descriptor() {
         const TAKERS: usize = 8;
         let (_alone, start) = (ALONE.lock(), Barrier::new(TAKERS));
         for _ in 0..500 {
@@ -94,7 +94,7 @@ mod tests {
         assert!(rustix::io::fcntl_getfd(&taken).unwrap().contains(FdFlags::CLOEXEC));
         assert_eq!(take(number).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 
-        match keep_to_ourselves() {
+        match set_close_on_exec() {
             Ok(()) => assert!(rustix::io::fcntl_getfd(&kept).unwrap().contains(FdFlags::CLOEXEC)),
             Err(error) => leave_out(Lacks::Machine, format_args!("no close_range(): {error}")),
         }

@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 /// 0.1 ms for so many.
 const STEP_SIZE: usize = 1 << 20;
 
-/// Of what lies above the frame of who locks a stack, as much as the frames of its callers take at most.
+/// Largest size of the frames of the callers, above the frame that locks a stack.
 const ABOVE_SIZE: usize = 64 * 1024;
 
 /// Reads in what is mapped at these addresses of this process, and keeps it in memory. May wait for disks.
@@ -23,15 +23,15 @@ pub fn lock(addresses: &Range<usize>) -> io::Result<()> {
     Ok(unsafe { rustix::mm::mlock(start, addresses.len()) }?)
 }
 
-/// Bytes that are kept in memory, never in swap, and out of core files, as long as this exists. Pages have neighbours: what shares the
-/// first and the last one is kept with them.
+/// Pages that are locked in memory and excluded from core files, as long as this exists. Other data in the first and the last
+/// page is kept with them.
 #[derive(Debug)]
-pub struct Concealed {
+pub struct ConcealedPages {
     pages: Range<usize>,
 }
 
-impl Concealed {
-    /// Conceals `bytes`, which stay where they are for as long. As far as the limit (`RLIMIT_MEMLOCK`) and the kernel allow.
+impl ConcealedPages {
+    /// Locks the pages of `bytes`, which must not move meanwhile, as far as the limit (`RLIMIT_MEMLOCK`) and the kernel allow.
     pub fn new(bytes: &[u8]) -> Self {
         let page = rustix::param::page_size();
         let (start, end) = (bytes.as_ptr().addr(), bytes.as_ptr().addr() + bytes.len());
@@ -50,7 +50,7 @@ impl Concealed {
     }
 }
 
-impl Drop for Concealed {
+impl Drop for ConcealedPages {
     fn drop(&mut self) {
         self.advise(Advice::LinuxDoDump);
         let start = std::ptr::without_provenance_mut(self.pages.start);
@@ -59,7 +59,7 @@ impl Drop for Concealed {
     }
 }
 
-/// Keeps the stack of the calling thread in memory, `below_size` bytes further down than it has come: more than it has.
+/// Locks the stack of the calling thread in memory, down to `below_size` bytes below its current end.
 ///
 /// Errors: those of [`lock`].
 pub fn lock_stack(below_size: usize) -> io::Result<()> {
@@ -85,8 +85,8 @@ pub fn may_lock(len: usize) -> bool {
     locked.is_ok()
 }
 
-/// A file that is mapped for nobody to read: what keeps its pages in memory once they are locked. It has no address for others,
-/// so that nothing can meet the end of a file that became shorter.
+/// Mapping of a file that keeps its pages in memory once they are locked. It cannot be read, so a file that became shorter
+/// cannot cause a fault.
 #[derive(Debug)]
 pub struct MappedFile {
     start: usize,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_locked_counts_and_what_is_not_there_is_an_error() {
+    fn locked_pages_are_counted_and_unmapped_ones_are_an_error() {
         // Whole pages, so that nobody else's are meant.
         let kept = vec![1_u8; 64 * 1024];
         let (start, middle) = (kept.as_ptr().addr(), kept.as_ptr().addr() + kept.len() / 2);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_concealed_is_in_no_core_file_and_locked() {
+    fn concealed_pages_are_locked_and_not_in_core_files() {
         // Whole pages, so that nobody else's are meant.
         let kept = vec![1_u8; 64 * 1024];
         // The flags of the mapping that has the middle of it.
@@ -188,7 +188,7 @@ mod tests {
         let flags = || flags(|range, _| range.contains(&at)).concat();
         let has = |flag: &str| has(&flags(), flag);
         assert!(!has("dd"));
-        let concealed = Concealed::new(&kept);
+        let concealed = ConcealedPages::new(&kept);
         assert!(has("dd"), "{:?}", flags());
         if !has("lo") {
             leave_out(Lacks::Machine, "no memory may be locked");

@@ -1,4 +1,4 @@
-//! Numbers and names of system calls, and of the arguments that filters look at, so that nobody else needs `libc`.
+//! Numbers and names of system calls, and of arguments for filters, so that no other crate needs `libc`.
 //!
 //! The first list holds what a loop may call and what it is likely to be caught calling; nothing depends on its being
 //! whole. The second one holds what no thread of a server ever calls.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_never_calls_is_nothing_a_loop_needs() {
+    fn refused_calls_are_not_needed_by_loops() {
         let never: Vec<_> = never().collect();
         assert!(never.contains(&SYS_ptrace) && never.contains(&SYS_execve));
         for needed in [SYS_clone, SYS_futex, SYS_openat2, SYS_prctl, SYS_tgkill, SYS_mmap] {

@@ -17,9 +17,9 @@ use crate::memory;
 /// Bytes that are copied at once.
 const COPY_SIZE: usize = 256 << 10;
 
-/// A part of the program or of a library. It stays where it is until the process ends: nothing here unloads a library.
+/// Mapped segment of the program or of a library. It stays mapped until the process ends: nothing here unloads a library.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Segment {
     kind: Kind,
     addresses: Range<usize>,
 }
@@ -33,24 +33,24 @@ enum Kind {
     Data,
 }
 
-/// All parts, code first. Errors: `/proc` cannot be read.
-pub fn parts() -> io::Result<Vec<Part>> {
+/// All segments, code first. Errors: `/proc` cannot be read.
+pub fn segments() -> io::Result<Vec<Segment>> {
     Ok(parts_of(&fs::read_to_string("/proc/self/maps")?))
 }
 
-impl Part {
+impl Segment {
     /// Bytes, in whole pages.
     pub fn size(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Reads it in and keeps it in memory. May wait for disks. Errors: those of [`memory::lock`].
+    /// Loads the segment and locks it in memory. May wait for disks. Errors: those of [`memory::lock`].
     pub fn lock(&self) -> io::Result<()> {
         memory::lock(&self.addresses)
     }
 }
 
-/// Writer that replaces parts by copies.
+/// Writer that replaces segments by private copies.
 #[derive(Debug)]
 pub struct Copier(File);
 
@@ -60,11 +60,11 @@ impl Copier {
         Ok(Self(File::options().read(true).write(true).open("/proc/self/mem")?))
     }
 
-    /// Reads a part in, and puts a copy that belongs to the process in its place. May wait for disks.
+    /// Loads a segment and replaces it by a private copy. May wait for disks.
     ///
     /// Errors: a kernel that lets nobody write to memory like this (`proc_mem.force_override`), or for what is written one before
     /// 5.14 (`EINVAL`). What was copied by then stays so.
-    pub fn copy(&self, part: &Part) -> io::Result<()> {
+    pub fn copy(&self, part: &Segment) -> io::Result<()> {
         if part.kind == Kind::Data {
             let start = std::ptr::without_provenance_mut(part.addresses.start);
             // SAFETY: pages become the process's own as if they were written to, but with what they hold.
@@ -82,12 +82,12 @@ impl Copier {
 
 /// From proc_pid_maps(5): `5500-5600 r-xp 00001000 fe:00 1234 /usr/sbin/tailwater`. A file of which nothing can be run is not a
 /// part of the program, and may be unmapped at any time.
-fn parts_of(maps: &str) -> Vec<Part> {
+fn parts_of(maps: &str) -> Vec<Segment> {
     let mapped: Vec<_> = maps.lines().filter_map(mapped_file).collect();
     let is_program = |path: &str| mapped.iter().any(|(kind, _, of)| *kind == Kind::Code && *of == path);
     let parts = mapped.iter().filter(|(_, _, path)| is_program(path));
     let mut parts: Vec<_> =
-        parts.map(|(kind, addresses, _)| Part { kind: *kind, addresses: addresses.clone() }).collect();
+        parts.map(|(kind, addresses, _)| Segment { kind: *kind, addresses: addresses.clone() }).collect();
     parts.sort_by_key(|part| part.kind);
     parts
 }
@@ -126,14 +126,14 @@ mod tests {
         odd line\n";
 
     #[test]
-    fn code_comes_first_and_what_is_no_program_not_at_all() {
+    fn code_comes_first_and_other_mappings_are_left_out() {
         let expected = [
             (Kind::Code, 0x55e4..0x55ec),
             (Kind::Code, 0x7f01..0x7f03),
             (Kind::Constants, 0x55e0..0x55e4),
             (Kind::Data, 0x55ec..0x55ed),
         ];
-        assert_eq!(parts_of(MAPS), expected.map(|(kind, addresses)| Part { kind, addresses }));
+        assert_eq!(parts_of(MAPS), expected.map(|(kind, addresses)| Segment { kind, addresses }));
         assert!(parts_of("").is_empty());
     }
 
@@ -155,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_what_was_there_and_no_file_has_it() {
+    fn copy_is_identical_and_private() {
         static WRITTEN: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(7);
-        let parts = parts().unwrap();
-        let code = |parts: &[Part]| parts.iter().filter(|part| part.kind == Kind::Code).count();
+        let parts = segments().unwrap();
+        let code = |parts: &[Segment]| parts.iter().filter(|part| part.kind == Kind::Code).count();
         assert!(code(&parts) >= 2, "the program and a library: {parts:?}");
         let copier = Copier::new().unwrap();
         let copy = || parts.iter().try_for_each(|part| copier.copy(part));
@@ -172,7 +172,7 @@ mod tests {
         }
         // This is run from it.
         assert_eq!(WRITTEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed), 7);
-        assert_eq!(self::parts().unwrap(), parts);
+        assert_eq!(segments().unwrap(), parts);
         copy().unwrap();
     }
 }

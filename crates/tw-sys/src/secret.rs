@@ -59,7 +59,7 @@ pub fn within<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Locks the vault again after everything was unlocked (munlockall(2)), as far as the limit allows.
-pub fn lock_again() {
+pub fn relock() {
     let mut vault = vault();
     let (start, used) = (vault.start, vault.used.next_multiple_of(STEP_SIZE));
     vault.locked = (0..used)
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allocated_within_is_in_the_vault_and_wiped() {
+    fn allocations_within_are_in_the_vault_and_wiped() {
         // SAFETY: any size may be asked for.
         let before = unsafe { OPENSSL_malloc(100) };
         assert!(install() && !install());
@@ -289,7 +289,7 @@ mod tests {
         }
         let before = locked();
         assert!(before > 0 && before.is_multiple_of(STEP_SIZE));
-        lock_again();
+        relock();
         assert_eq!(locked(), before);
     }
 

@@ -99,7 +99,7 @@ extern "C" fn visit(context: *mut c_void, frames: *mut c_void) -> c_int {
     if address != 0 && frames.push(address) { URC_NO_REASON } else { URC_NORMAL_STOP }
 }
 
-/// Nobody asks.
+/// No request.
 const IDLE: i32 = 0;
 /// The handler writes. Any other positive number is the thread that is asked.
 const WRITING: i32 = -1;
@@ -119,21 +119,21 @@ static SLOT: Slot = Slot {
     addresses: [const { AtomicUsize::new(0) }; FRAMES_MAX],
 };
 
-/// One asks at a time.
+/// Lock for one request at a time.
 static ASKER: Mutex<()> = Mutex::new(());
 
-/// Why there is no stack.
+/// Reason for a missing stack.
 #[derive(Debug)]
 pub enum NoStack {
-    /// The thread did not answer in time: it waits in the kernel for what no signal interrupts, as for a disk.
+    /// The thread did not respond in time: it waits in the kernel uninterruptibly, as for a disk.
     Silent,
     /// The signal could not be sent: the thread has ended.
     Gone(io::Error),
 }
 
-/// Lets every thread answer [`of_thread`]. Once per process, on the first thread: the others inherit that the signal is
-/// not blocked.
-pub fn answer() -> io::Result<()> {
+/// Installs the signal handler for [`of_thread`]. Called once per process, on the first thread: the others inherit the
+/// unblocked signal.
+pub fn install_handler() -> io::Result<()> {
     // The unwinder sets itself up when it is first used; not in a handler, please.
     let _ = of_this_thread();
     let handler: extern "C" fn(c_int, *const libc::siginfo_t, *const c_void) = on_asked;
@@ -152,7 +152,7 @@ pub fn answer() -> io::Result<()> {
     unblock()
 }
 
-/// One of the signals that mean nothing. The first ones belong to the C library and to managers of services.
+/// A real-time signal without a meaning. The first ones belong to the C library and to service managers.
 fn signal() -> c_int {
     libc::SIGRTMIN() + 20
 }
@@ -349,8 +349,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn an_answer_that_comes_too_late_keeps_nobody_from_asking_again() {
-        answer().unwrap();
+    fn late_response_does_not_block_the_next_request() {
+        install_handler().unwrap();
         let ((tell, told), (end, ended)) = (channel(), channel::<()>());
         let other = thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();

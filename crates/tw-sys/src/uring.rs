@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_waits_for_what_is_in_flight() {
+    fn dropping_waits_for_reads_in_flight() {
         let Some(mut ring) = ring(8) else { return };
         let file = file(&[7; 100_000]);
         let tag = Arc::new(());

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_only_grow() {
+    fn fault_counts_only_grow() {
         let first = major_faults();
         assert!(major_faults() >= first);
     }

@@ -49,7 +49,7 @@ fn sleeps(thread: i32) -> bool {
 
 #[test]
 fn threads_tell_where_they_are() {
-    stack::answer().unwrap();
+    stack::install_handler().unwrap();
     assert!(are_in(&looks(), looks as *const () as usize));
 
     let (tell, told) = mpsc::channel();

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use rustls::server::StoresServerSessions;
-use tw_base::{Counter, Limit, Whole};
+use tw_base::{Counter, FatalMutex, Limit};
 
 use crate::Clock;
 
@@ -29,7 +29,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::parameter(
 
 /// A cache of sessions.
 pub struct Cache {
-    shards: Box<[Whole<Shard>]>,
+    shards: Box<[FatalMutex<Shard>]>,
     hasher: RandomState,
     /// Bytes of each shard.
     size: usize,
@@ -107,7 +107,7 @@ impl Cache {
         // A small cache has few shards: each has room for some dozens.
         let shards = (size / (64 * ENTRY_COST)).clamp(1, SHARDS);
         Self {
-            shards: (0..shards).map(|_| Whole::default()).collect(),
+            shards: (0..shards).map(|_| FatalMutex::default()).collect(),
             hasher: RandomState::new(),
             size: size / shards,
             lifetime: u64::from(lifetime),
@@ -139,7 +139,7 @@ impl Cache {
         }
     }
 
-    fn shard(&self, key: &[u8]) -> Option<&Whole<Shard>> {
+    fn shard(&self, key: &[u8]) -> Option<&FatalMutex<Shard>> {
         self.shards.get(self.hasher.hash_one(key) as usize % self.shards.len())
     }
 

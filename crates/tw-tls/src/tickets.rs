@@ -19,7 +19,7 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::{hmac, rand};
 use rustls::server::ProducesTickets;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use zeroize::Zeroizing;
 
 use crate::Clock;
@@ -83,7 +83,7 @@ impl From<Unspecified> for TicketError {
 /// Seals and opens tickets.
 pub struct Tickets {
     /// The first one seals. Replaced as a whole, so that nobody seals while holding the lock.
-    keys: Whole<Arc<[Arc<Secret>]>>,
+    keys: FatalMutex<Arc<[Arc<Secret>]>>,
     origin: Origin,
     /// Seconds.
     lifetime: u32,
@@ -159,7 +159,7 @@ impl Tickets {
 
     fn new(keys: Vec<Secret>, origin: Origin, lifetime: u32, clock: Clock) -> Self {
         let keys: Arc<[_]> = keys.into_iter().map(Arc::new).collect();
-        Self { keys: Whole::new(keys), origin, lifetime, clock }
+        Self { keys: FatalMutex::new(keys), origin, lifetime, clock }
     }
 
     /// The keys, after those that are too old have been replaced.

@@ -1,250 +1,253 @@
-//! A group of servers (`upstream`), shared by all loops: its list of peers, which of them is next, and changes of the list.
+//! Group of servers (`upstream`), shared by all loops: its list of peers, the selection of peers, and changes of the
+//! list.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_net::Addr;
 
-use crate::attempt::{Attempt, Key, Stage};
-use crate::balance::Method;
+use crate::balance::BalanceMethod;
 use crate::health::Term;
 use crate::lease::Lease;
-use crate::list::List;
 use crate::peer::{Peer, PeerId, ServerId};
+use crate::peer_list::PeerList;
+use crate::peer_state::{Health, PeerState, signed};
+use crate::queue::{QueuedRequest, RequestQueue};
 use crate::rng::Rng;
-use crate::server::{Address, Params, Place, Server};
-use crate::state::{Health, State, signed};
-use crate::wait::{Line, Waiting};
+use crate::selection::{BalanceKey, PeerSelection, PeerTier};
+use crate::server::{PeerParams, ResolvedAddress, Server, ServerAddress};
 
-/// A group of servers. One for each generation of the configuration; what is known of a peer goes from one to the next.
+/// Group of servers. There is one for each generation of the configuration; the states of peers pass from one to the
+/// next.
 #[derive(Debug)]
 pub struct Group {
     name: Arc<str>,
-    method: Method,
-    /// Held while a peer is chosen, like nginx's lock of a zone.
-    list: Whole<Arc<List>>,
-    /// Held while another list is made, which may take longer.
-    ids: Whole<Ids>,
-    line: Arc<Line>,
-    /// Whether some server has a name that DNS is asked for.
-    has_names: AtomicBool,
-    /// Whose health checks count; held while one is told of.
-    pub(crate) term: Arc<Whole<Term>>,
-    /// Whether peers that come have to pass a check first.
-    demands_checks: AtomicBool,
-    /// Peers from this one on are known to no group before this one.
+    method: BalanceMethod,
+    /// Locked while a peer is selected, like nginx's lock of a zone.
+    list: FatalMutex<Arc<PeerList>>,
+    /// Locked while another list is made, which may take longer.
+    ids: FatalMutex<Ids>,
+    queue: Arc<RequestQueue>,
+    /// True if some server has a host name that DNS resolves.
+    has_host_names: AtomicBool,
+    /// Configuration whose health checks count; locked while one reports.
+    pub(crate) term: Arc<FatalMutex<Term>>,
+    /// True if new peers have to pass a check first.
+    requires_checks: AtomicBool,
+    /// First identifier of peers that earlier groups do not know.
     first_new: PeerId,
 }
 
-/// The next name of a server or peer, and the number of the latest list.
+/// Next identifier of a server or peer, and the number of the latest list.
 #[derive(Clone, Debug, Default)]
 struct Ids {
     next: u32,
     generation: u64,
 }
 
-/// No peer can be used now. nginx: "no live upstreams".
+/// Error if no peer can be used now. nginx: "no live upstreams".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPeer;
 
-/// There is no such peer or server in the group any more.
+/// Error if there is no such peer or server in the group any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unknown;
+pub struct UnknownPeer;
 
-/// The group has a server of this name or place.
+/// Error if the group has a server of this name or address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exists;
+pub struct ServerExists;
 
 impl Group {
-    /// A group of these servers. With `old`, the group that had this name before, peers keep their identity, counters, failures
-    /// and connections if a server of the same name has the same address; and names that DNS has been asked for keep their
-    /// addresses. `old` is not changed and can go on.
+    /// Creates a group of these servers. With `old`, the earlier group of this name, peers keep their identity,
+    /// counters, failures and connections if a server of the same name has the same address, and host names keep
+    /// their resolved addresses. `old` is not changed and can go on.
     ///
     /// Computes the ring of `hash … consistent`: not on a loop.
-    pub fn new(name: &str, method: Method, servers: Vec<Server>, old: Option<&Group>) -> Self {
-        let (line, term, mut ids) = match old {
-            Some(old) => (old.line.clone(), old.term.clone(), old.ids.lock().clone()),
+    pub fn new(name: &str, method: BalanceMethod, servers: Vec<Server>, old: Option<&Group>) -> Self {
+        let (queue, term, mut ids) = match old {
+            Some(old) => (old.queue.clone(), old.term.clone(), old.ids.lock().clone()),
             None => Default::default(),
         };
         let first_new = PeerId(ids.next);
-        let mut heirs = Heirs::of(old);
+        let mut inherited = InheritedPeers::of(old);
         let (mut listed, mut peers) = (Vec::new(), Vec::new());
         for server in servers {
-            let state = || Arc::new(State::new(line.clone()));
-            let id = ids.enlist(&server, &mut heirs, state, &mut peers);
+            let state = || Arc::new(PeerState::new(queue.clone()));
+            let id = ids.enlist(&server, &mut inherited, state, &mut peers);
             listed.push((id, Arc::new(server)));
         }
         ids.generation += 1;
-        let has_names = has_names(&listed).into();
-        let list = List::new(ids.generation, &method, listed, peers);
+        let has_host_names = has_host_names(&listed).into();
+        let list = PeerList::new(ids.generation, &method, listed, peers);
         Self {
             name: name.into(),
             method,
-            list: Whole::new(Arc::new(list)),
-            ids: Whole::new(ids),
-            line,
+            list: FatalMutex::new(Arc::new(list)),
+            ids: FatalMutex::new(ids),
+            queue,
             term,
-            demands_checks: AtomicBool::new(false),
+            requires_checks: AtomicBool::new(false),
             first_new,
-            has_names,
+            has_host_names,
         }
     }
 
-    /// Its name.
+    /// Name of the group.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// How it chooses.
-    pub fn method(&self) -> Method {
+    /// Load balancing method.
+    pub fn method(&self) -> BalanceMethod {
         self.method
     }
 
-    /// Whether DNS has to be asked for some of its servers.
-    pub fn has_names(&self) -> bool {
-        self.has_names.load(Relaxed)
+    /// Returns true if some server has a host name that DNS resolves.
+    pub fn has_host_names(&self) -> bool {
+        self.has_host_names.load(Relaxed)
     }
 
-    /// The peers now.
-    pub fn list(&self) -> Arc<List> {
+    /// Current list of peers.
+    pub fn list(&self) -> Arc<PeerList> {
         self.list.lock().clone()
     }
 
-    /// From now on peers that come get no requests before they have passed a health check (`mandatory`), nor do those that no
-    /// group knew before. What is known of the others, [`Checker::new`](crate::Checker::new) decides.
-    pub fn demand_checks(&self) {
-        self.demands_checks.store(true, Relaxed);
+    /// Requires new peers to pass a health check before they get requests (`mandatory`), also those that are new to
+    /// this group. [`HealthChecker::new`](crate::HealthChecker::new) decides about the others.
+    pub fn require_checks(&self) {
+        self.requires_checks.store(true, Relaxed);
         let list = self.list();
         let new = list.peers().filter(|peer| peer.id >= self.first_new);
         new.for_each(|peer| peer.state.set_health(Health::Checking));
     }
 
-    /// The state of a peer that comes.
-    fn new_state(&self) -> Arc<State> {
-        let state = State::new(self.line.clone());
-        if self.demands_checks.load(Relaxed) {
+    /// State of a new peer.
+    fn new_state(&self) -> Arc<PeerState> {
+        let state = PeerState::new(self.queue.clone());
+        if self.requires_checks.load(Relaxed) {
             state.set_health(Health::Checking);
         }
         Arc::new(state)
     }
 
-    /// A request that looks for a peer: what the method chooses by, the peer that `sticky` binds it to, and how many peers it
-    /// may try (`proxy_next_upstream_tries`; zero is all).
-    pub fn begin(&self, key: Key, sid: Option<Box<[u8]>>, tries_max: u32) -> Attempt {
-        Attempt::new(key, sid, tries_max, self.method.search())
+    /// Starts the selection of peers for a request: the key of the method, the peer that `sticky` binds it to, and
+    /// the largest number of peers to try (`proxy_next_upstream_tries`; zero is all).
+    pub fn start_selection(&self, key: BalanceKey, sid: Option<Box<[u8]>>, tries_max: u32) -> PeerSelection {
+        PeerSelection::new(key, sid, tries_max, self.method.search())
     }
 
-    /// The next peer for this request: one that it has not tried, in nginx's order. `now` is in milliseconds of a clock that
-    /// never goes back; all calls for a group and its successors use the same one.
+    /// Selects the next peer for this request, one that it has not tried, in nginx's order. `now` is in milliseconds
+    /// of a clock that never goes back; all calls for a group and its successors use the same one.
     ///
     /// With the permit it takes 80 ns among one peer, 110 among three, and 11 for each further one (`least_conn` 25, `least_time`
     /// 45, methods that hash or draw less than one), most of it under the lock of the group. Allocates from the fifth try on.
-    pub fn select(&self, attempt: &mut Attempt, now: u64, rng: &mut Rng) -> Result<Lease, NoPeer> {
+    pub fn select(&self, selection: &mut PeerSelection, now: u64, rng: &mut Rng) -> Result<Lease, NoPeer> {
         let (list, at) = (self.list.lock(), signed(now));
-        let (tried, search) = (attempt.tried.len(), attempt.search);
+        let (tried, search) = (selection.tried.len(), selection.search);
         loop {
-            let chosen = self.method.choose(&list, attempt, at, rng);
-            let is_new = chosen.is_some_and(|peer| list.is_single || !attempt.tried.has(peer.id));
+            let chosen = self.method.choose(&list, selection, at, rng);
+            let is_new = chosen.is_some_and(|peer| list.is_single || !selection.tried.has(peer.id));
             match chosen {
                 Some(peer) if is_new && peer.take() => {
                     if !list.is_single {
-                        attempt.tried.add(peer.id);
+                        selection.tried.add(peer.id);
                     }
-                    attempt.count(&list);
+                    selection.count(&list);
                     peer.chosen(at);
                     return Ok(Lease::new(peer.clone(), now, list.is_single, self.method.measure()));
                 }
                 // A generation that is going has just taken its last connection.
-                Some(peer) if is_new && !list.is_single => attempt.tried.add(peer.id),
-                _ if attempt.stage == Stage::Primary && !list.backup.peers.is_empty() => {
-                    attempt.stage = Stage::Backup;
+                Some(peer) if is_new && !list.is_single => selection.tried.add(peer.id),
+                _ if selection.stage == PeerTier::Primary && !list.backup.peers.is_empty() => {
+                    selection.stage = PeerTier::Backup;
                 }
                 _ => {
                     // Who looks again, because it waits, looks at everybody again that it was not sent to.
-                    attempt.tried.truncate(tried);
-                    (attempt.stage, attempt.search) = (Stage::Primary, search);
+                    selection.tried.truncate(tried);
+                    (selection.stage, selection.search) = (PeerTier::Primary, search);
                     return Err(NoPeer);
                 }
             }
         }
     }
 
-    /// A place in the line of those for whom there is no peer, unless `max` wait (`queue`). Join first, then select once more:
-    /// what becomes free after that calls.
-    pub fn wait(&self, max: usize) -> Option<Waiting> {
-        self.line.join(max)
+    /// Enters the queue of requests without a peer, unless `max` wait (`queue`). Select once more after that: a peer
+    /// that becomes free later wakes the request.
+    pub fn enqueue(&self, max: usize) -> Option<QueuedRequest> {
+        self.queue.join(max)
     }
 
-    /// How many wait in line.
-    pub fn waiting(&self) -> usize {
-        self.line.len()
+    /// Number of requests in the queue.
+    pub fn queue_len(&self) -> usize {
+        self.queue.len()
     }
 
-    /// When the next peer that is left alone because of failures may be tried again. Time calls nobody in the line.
+    /// Time at which the next peer that is out because of failures may be tried again. The queue is not woken by
+    /// time.
     pub fn retry_ms(&self) -> Option<u64> {
         let list = self.list();
         list.peers().filter_map(|peer| peer.retry_ms()).min().and_then(|at| u64::try_from(at).ok())
     }
 
-    /// Adds a server, unless there is one of this name or place. Makes another list, as all that follow: not on a loop if the group is
-    /// large and hashed consistently.
-    pub fn add(&self, server: Server) -> Result<ServerId, Exists> {
+    /// Adds a server, unless there is one of this name or address. Makes another list, like all following methods:
+    /// not on a loop if the group is large and hashed consistently.
+    pub fn add(&self, server: Server) -> Result<ServerId, ServerExists> {
         let mut ids = self.ids.lock();
         let old = self.list();
-        let is_it = |known: &Server| known.name == server.name || known.place == server.place;
+        let is_it = |known: &Server| known.name == server.name || known.address == server.address;
         if old.servers.iter().any(|(_, known)| is_it(known)) {
-            return Err(Exists);
+            return Err(ServerExists);
         }
         let (mut servers, mut peers) = (old.servers.clone(), old.peers().cloned().collect::<Vec<_>>());
-        let id = ids.enlist(&server, &mut Heirs::default(), || self.new_state(), &mut peers);
+        let id = ids.enlist(&server, &mut InheritedPeers::default(), || self.new_state(), &mut peers);
         servers.push((id, Arc::new(server)));
         self.put(&mut ids, servers, peers);
         Ok(id)
     }
 
-    /// Removes a server with all its peers. Requests that are under way there go on.
-    pub fn remove_server(&self, id: ServerId) -> Result<(), Unknown> {
+    /// Removes a server with all its peers. Requests in progress there go on.
+    pub fn remove_server(&self, id: ServerId) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
         let servers: Vec<_> = old.servers.iter().filter(|(other, _)| *other != id).cloned().collect();
         if servers.len() == old.servers.len() {
-            return Err(Unknown);
+            return Err(UnknownPeer);
         }
         let peers = old.peers().filter(|peer| peer.server != id).cloned().collect();
         self.put(&mut ids, servers, peers);
         Ok(())
     }
 
-    /// Removes one peer. Requests that are under way there go on. DNS may bring it back.
-    pub fn remove(&self, id: PeerId) -> Result<(), Unknown> {
+    /// Removes one peer. Requests in progress there go on. DNS may bring it back.
+    pub fn remove(&self, id: PeerId) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
-        old.peer(id).ok_or(Unknown)?;
+        old.peer(id).ok_or(UnknownPeer)?;
         let peers = old.peers().filter(|peer| peer.id != id).cloned().collect();
         self.put(&mut ids, old.servers.clone(), peers);
         Ok(())
     }
 
-    /// Changes the parameters of one peer. It stays the same peer, with its place, counters and connections.
-    pub fn change(&self, id: PeerId, change: impl FnOnce(&mut Params)) -> Result<(), Unknown> {
+    /// Changes the parameters of one peer, which keeps its position, counters and connections.
+    pub fn change(&self, id: PeerId, change: impl FnOnce(&mut PeerParams)) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
-        let mut params = old.peer(id).ok_or(Unknown)?.params.clone();
+        let mut params = old.peer(id).ok_or(UnknownPeer)?.params.clone();
         change(&mut params);
-        let changed = Arc::new(old.peer(id).ok_or(Unknown)?.with(params));
+        let changed = Arc::new(old.peer(id).ok_or(UnknownPeer)?.with(params));
         let peers = old.peers().map(|peer| if peer.id == id { changed.clone() } else { peer.clone() });
         self.put(&mut ids, old.servers.clone(), peers.collect());
         Ok(())
     }
 
-    /// Changes the parameters of a server, and with them those of all its peers, which stay the same peers.
-    pub fn change_server(&self, id: ServerId, change: impl Fn(&mut Params)) -> Result<(), Unknown> {
+    /// Changes the parameters of a server and of all its peers, which stay the same peers.
+    pub fn change_server(&self, id: ServerId, change: impl Fn(&mut PeerParams)) -> Result<(), UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
         let mut servers = old.servers.clone();
-        let (_, server) = servers.iter_mut().find(|(other, _)| *other == id).ok_or(Unknown)?;
+        let (_, server) = servers.iter_mut().find(|(other, _)| *other == id).ok_or(UnknownPeer)?;
         change(&mut Arc::make_mut(server).params);
         let changed = |peer: &Arc<Peer>| {
             let mut params = peer.params.clone();
@@ -256,13 +259,14 @@ impl Group {
         Ok(())
     }
 
-    /// DNS has these addresses for a server. Peers whose address is among them stay, in their places; the others go, and new
-    /// ones come last. Says whether that made another list.
-    pub fn resolved(&self, id: ServerId, addresses: &[Address]) -> Result<bool, Unknown> {
+    /// Sets the addresses of a server from DNS. Peers whose address is among them stay, in their order; the others
+    /// are removed, and new ones are added at the end. Returns true if that made another list.
+    pub fn resolved(&self, id: ServerId, addresses: &[ResolvedAddress]) -> Result<bool, UnknownPeer> {
         let mut ids = self.ids.lock();
         let old = self.list();
-        let (_, server) = old.servers.iter().find(|(other, _)| *other == id).ok_or(Unknown)?;
-        let mut new: Vec<Option<(Address, Arc<str>, Params)>> = Vec::with_capacity(addresses.len());
+        let (_, server) = old.servers.iter().find(|(other, _)| *other == id).ok_or(UnknownPeer)?;
+        let mut new: Vec<Option<(ResolvedAddress, Arc<str>, PeerParams)>> =
+            Vec::with_capacity(addresses.len());
         for address in addresses {
             let (name, params) = described(server, address);
             new.push(Some((address.clone(), name, params)));
@@ -273,7 +277,7 @@ impl Group {
                 peers.push(peer.clone());
                 continue;
             }
-            let is_same = |found: &&mut Option<(Address, Arc<str>, Params)>| {
+            let is_same = |found: &&mut Option<(ResolvedAddress, Arc<str>, PeerParams)>| {
                 found.as_ref().is_some_and(|(address, name, params)| {
                     address.addr == peer.addr && *name == peer.name && params.backup == peer.params.backup
                 })
@@ -283,7 +287,7 @@ impl Group {
                 Some((address, _, params))
                     if address.weight.is_some() && params.weight != peer.params.weight =>
                 {
-                    let params = Params { weight: params.weight, ..peer.params.clone() };
+                    let params = PeerParams { weight: params.weight, ..peer.params.clone() };
                     peers.push(Arc::new(peer.with(params)));
                     is_changed = true;
                 }
@@ -302,15 +306,15 @@ impl Group {
         Ok(is_changed)
     }
 
-    /// Another list takes the place of the one there is, and those who wait look at it.
+    /// Replaces the list, and wakes the waiting requests.
     fn put(&self, ids: &mut Ids, servers: Vec<(ServerId, Arc<Server>)>, peers: Vec<Arc<Peer>>) {
         ids.generation += 1;
-        self.has_names.store(has_names(&servers), Relaxed);
-        let list = Arc::new(List::new(ids.generation, &self.method, servers, peers));
+        self.has_host_names.store(has_host_names(&servers), Relaxed);
+        let list = Arc::new(PeerList::new(ids.generation, &self.method, servers, peers));
         // The old list may be long: it goes after the lock.
         let old = std::mem::replace(&mut *self.list.lock(), list);
         drop(old);
-        self.line.call_all();
+        self.queue.wake_all();
     }
 }
 
@@ -324,20 +328,20 @@ impl Ids {
         PeerId(self.next())
     }
 
-    /// Names a server and its peers, and adds these to `peers`. A server whose address is written has the number of its peer,
-    /// so that one number says both.
+    /// Gives a server and its peers identifiers, and adds the peers to `peers`. A server with a fixed address has the
+    /// identifier of its peer, so that one number names both.
     fn enlist(
         &mut self,
         server: &Server,
-        heirs: &mut Heirs,
-        state: impl Fn() -> Arc<State>,
+        inherited: &mut InheritedPeers,
+        state: impl Fn() -> Arc<PeerState>,
         peers: &mut Vec<Arc<Peer>>,
     ) -> ServerId {
-        let (known, addresses) = heirs.addresses(server);
-        let mut id = known.or_else(|| server.is_named().then(|| ServerId(self.next())));
+        let (known, addresses) = inherited.addresses(server);
+        let mut id = known.or_else(|| server.has_host_name().then(|| ServerId(self.next())));
         for address in addresses {
             let (name, params) = described(server, &address);
-            let (peer, state) = match heirs.take(&name, &address.addr) {
+            let (peer, state) = match inherited.take(&name, &address.addr) {
                 Some(known) => (known.id, known.state.clone()),
                 None => (self.next_peer(), state()),
             };
@@ -348,12 +352,12 @@ impl Ids {
     }
 }
 
-fn has_names(servers: &[(ServerId, Arc<Server>)]) -> bool {
-    servers.iter().any(|(_, server)| server.is_named())
+fn has_host_names(servers: &[(ServerId, Arc<Server>)]) -> bool {
+    servers.iter().any(|(_, server)| server.has_host_name())
 }
 
 /// Name and parameters of a peer.
-fn described(server: &Server, address: &Address) -> (Arc<str>, Params) {
+fn described(server: &Server, address: &ResolvedAddress) -> (Arc<str>, PeerParams) {
     let mut params = server.params.clone();
     params.weight = match address.weight {
         Some(weight) if params.weight == 1 => weight.max(1),
@@ -363,20 +367,20 @@ fn described(server: &Server, address: &Address) -> (Arc<str>, Params) {
     (address.name.clone().unwrap_or_else(|| server.name.clone()), params)
 }
 
-/// The peers of a group whose place is taken, each for one heir.
+/// Peers of the earlier group, each to be inherited once.
 #[derive(Default)]
-struct Heirs {
+struct InheritedPeers {
     servers: Vec<(ServerId, Arc<Server>)>,
     peers: Vec<Option<Arc<Peer>>>,
 }
 
-impl Heirs {
+impl InheritedPeers {
     fn of(old: Option<&Group>) -> Self {
         let Some(list) = old.map(Group::list) else { return Self::default() };
         Self { servers: list.servers.clone(), peers: list.peers().cloned().map(Some).collect() }
     }
 
-    /// The peer of this name and address, once.
+    /// Takes the peer of this name and address, once.
     fn take(&mut self, name: &str, addr: &Addr) -> Option<Arc<Peer>> {
         let is_it = |peer: &&mut Option<Arc<Peer>>| {
             peer.as_ref().is_some_and(|peer| *peer.name == *name && peer.addr == *addr)
@@ -384,14 +388,17 @@ impl Heirs {
         self.peers.iter_mut().find(is_it).and_then(Option::take)
     }
 
-    /// The addresses of a server: its own, or those that DNS gave for the same name before, with the number it had. Once.
-    fn addresses(&mut self, server: &Server) -> (Option<ServerId>, Vec<Address>) {
-        let (host, service, port) = match &server.place {
-            Place::Fixed(addrs) => return (None, addrs.iter().cloned().map(Address::from).collect()),
-            Place::Named { host, service, port, .. } => (host, service, *port),
+    /// Addresses of a server: its own, or those that DNS gave for the same name before, with its earlier identifier.
+    /// Once.
+    fn addresses(&mut self, server: &Server) -> (Option<ServerId>, Vec<ResolvedAddress>) {
+        let (host, service, port) = match &server.address {
+            ServerAddress::Fixed(addrs) => {
+                return (None, addrs.iter().cloned().map(ResolvedAddress::from).collect());
+            }
+            ServerAddress::Named { host, service, port, .. } => (host, service, *port),
         };
-        let is_it = |place: &Place| matches!(place, Place::Named { host: h, service: s, .. } if h == host && s == service);
-        let Some(at) = self.servers.iter().position(|(_, old)| is_it(&old.place)) else {
+        let is_it = |address: &ServerAddress| matches!(address, ServerAddress::Named { host: h, service: s, .. } if h == host && s == service);
+        let Some(at) = self.servers.iter().position(|(_, old)| is_it(&old.address)) else {
             return (None, Vec::new());
         };
         let (id, before) = self.servers.remove(at);
@@ -400,7 +407,7 @@ impl Heirs {
             Addr::Inet(addr) if service.is_none() => Addr::Inet((addr.ip(), port).into()),
             addr => addr.clone(),
         };
-        let addresses = of_it.map(|peer| Address {
+        let addresses = of_it.map(|peer| ResolvedAddress {
             addr: with_port(&peer.addr),
             name: service.as_ref().map(|_| peer.name.clone()),
             weight: service.as_ref().map(|_| peer.params.weight),
@@ -418,18 +425,18 @@ impl fmt::Display for NoPeer {
 
 impl std::error::Error for NoPeer {}
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no such peer")
     }
 }
 
-impl std::error::Error for Unknown {}
+impl std::error::Error for UnknownPeer {}
 
-impl fmt::Display for Exists {
+impl fmt::Display for ServerExists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("there is such a server")
     }
 }
 
-impl std::error::Error for Exists {}
+impl std::error::Error for ServerExists {}

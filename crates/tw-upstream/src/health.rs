@@ -1,5 +1,5 @@
-//! When which peer is checked, and what its answers mean. Who makes the checks is told what to do next, and tells how it
-//! went; nothing here waits or sends.
+//! Schedule of health checks, and the health that follows from their results. The caller makes the checks: it asks
+//! for the next action and reports results; nothing here waits or sends.
 //!
 //! ```text
 //!            `fails` failures in a row
@@ -8,104 +8,104 @@
 //!    │       `passes` passes in a row       │
 //!    └── first passes ── Checking ── fails ─┘     (`mandatory`: new peers, and after a reload without `persistent`)
 //! ```
-//! A group may have several tests, each with such a state for each peer: the worst of them is what holds.
+//! A group may have several tests, each with such a state for each peer; the worst state applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 use crate::group::Group;
-use crate::list::List;
 use crate::peer::{Peer, PeerId};
+use crate::peer_list::PeerList;
+use crate::peer_state::{Health, signed};
 use crate::rng::Rng;
-use crate::server::Admin;
-use crate::state::{Health, signed};
+use crate::server::AdminState;
 
-/// The parameters of `health_check` that say when, and what counts.
+/// Parameters of `health_check` about schedule and thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckParams {
-    /// From the beginning of a check to that of the next one, in milliseconds.
+pub struct HealthCheckParams {
+    /// Time between the starts of two checks, in milliseconds.
     pub interval_ms: u64,
-    /// Up to so many milliseconds later, at random.
+    /// Largest random delay of a check, in milliseconds.
     pub jitter_ms: u64,
-    /// So many failures in a row make a peer unhealthy.
+    /// Failures in a row that make a peer unhealthy.
     pub fails: u32,
-    /// So many passes in a row make it healthy.
+    /// Passes in a row that make a peer healthy.
     pub passes: u32,
-    /// Whether a peer has to pass its first check before it gets requests.
+    /// True if a peer has to pass its first check before it gets requests.
     pub mandatory: bool,
-    /// Whether that does not hold for one that was healthy before a reload.
+    /// True if `mandatory` is waived for a peer that was healthy before a reload.
     pub persistent: bool,
 }
 
-/// The checks of one group. One loop has it, as long as its term lasts.
+/// Health checks of one group. One loop owns it, for the term of its configuration.
 #[derive(Debug)]
-pub struct Checker {
-    /// What each peer has to pass.
-    tests: Box<[CheckParams]>,
-    term: Arc<Whole<Term>>,
+pub struct HealthChecker {
+    /// Tests that each peer has to pass.
+    tests: Box<[HealthCheckParams]>,
+    term: Arc<FatalMutex<Term>>,
     own_term: Term,
-    /// Number of the list of peers that was taken in last.
+    /// Number of the list of peers that was applied last.
     list: u64,
-    patients: BTreeMap<PeerId, Patient>,
-    /// Checks that are not under way, in the order of their time.
+    peers: BTreeMap<PeerId, CheckedPeer>,
+    /// Checks that are not in progress, by their time.
     due: BTreeSet<(u64, PeerId, usize)>,
 }
 
-/// Which configuration's checks count: those of an older one that is still going say nothing any more.
+/// Configuration whose checks count: an older one that still runs has no effect any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Term(u64);
 
-/// A peer and what it has said to each test.
+/// Peer with the results of each test.
 #[derive(Debug)]
-struct Patient {
+struct CheckedPeer {
     peer: Arc<Peer>,
-    tests: Vec<Findings>,
+    tests: Vec<CheckResults>,
 }
 
-/// What a test has found of one peer.
+/// Results of one test for one peer.
 #[derive(Clone, Copy, Debug)]
-struct Findings {
+struct CheckResults {
     health: Health,
-    /// How many of the latest answers were the same, and which.
+    /// Number of equal results in a row, up to the latest one.
     in_row: u32,
     has_passed: bool,
-    /// When the next check begins, if one is under way.
+    /// Start of the next check, while one is in progress.
     next_ms: Option<u64>,
 }
 
-/// What to do next.
+/// Next action of the caller.
 #[derive(Clone, Debug)]
-pub enum Next {
-    /// Check this peer with the test of this number, and tell how that went.
+pub enum CheckAction {
+    /// Check this peer with the test of this number, and report the result.
     Check(Arc<Peer>, usize),
-    /// Nothing before this moment.
-    At(u64),
-    /// Nothing, until a check that is under way has ended or the list of peers has changed.
-    Nothing,
-    /// Nothing any more: another configuration's checks count.
-    Over,
+    /// Wait until this time.
+    WaitUntil(u64),
+    /// Wait until a check in progress has ended or the list of peers has changed.
+    Wait,
+    /// Stop: the checks of another configuration count.
+    Stop,
 }
 
 /// nginx's defaults.
-impl Default for CheckParams {
+impl Default for HealthCheckParams {
     fn default() -> Self {
         Self { interval_ms: 5000, jitter_ms: 0, fails: 1, passes: 1, mandatory: false, persistent: false }
     }
 }
 
-impl Checker {
-    /// Checks for a group, which begin at once. `term` is the number of the configuration they are for: a later one takes
-    /// over, and one with the same number goes on where the other has ended.
-    pub fn new(tests: &[CheckParams], group: &Group, term: u64, now: u64, rng: &mut Rng) -> Self {
+impl HealthChecker {
+    /// Starts the checks of a group. `term` is the number of their configuration: a later one takes over, and one
+    /// with the same number continues.
+    pub fn new(tests: &[HealthCheckParams], group: &Group, term: u64, now: u64, rng: &mut Rng) -> Self {
         let mut checker = Self {
             tests: tests.into(),
             term: group.term.clone(),
             own_term: Term(term),
             list: 0,
-            patients: BTreeMap::new(),
+            peers: BTreeMap::new(),
             due: BTreeSet::new(),
         };
         let mut held = group.term.lock();
@@ -118,8 +118,8 @@ impl Checker {
         checker
     }
 
-    /// Takes in what has changed in the list of peers. Cheap if nothing has; ask before each [`next`](Self::next).
-    pub fn follow(&mut self, list: &List, now: u64, rng: &mut Rng) {
+    /// Applies changes of the list of peers. Cheap if there are none; call it before each [`next`](Self::next).
+    pub fn follow(&mut self, list: &PeerList, now: u64, rng: &mut Rng) {
         if list.generation() == self.list {
             return;
         }
@@ -130,50 +130,49 @@ impl Checker {
         }
     }
 
-    /// Makes the peers of `list` the ones that are checked. Of those that were not, and that it `begins` with, `mandatory`
-    /// tests know nothing.
-    fn take_in(&mut self, list: &List, begins: bool, now: u64, rng: &mut Rng) {
+    /// Checks the peers of `list`. `mandatory` tests have no result for a new peer with which it `begins`.
+    fn take_in(&mut self, list: &PeerList, begins: bool, now: u64, rng: &mut Rng) {
         self.list = list.generation();
-        let mut patients = BTreeMap::new();
-        for peer in list.peers().filter(|peer| peer.params.admin != Admin::Down) {
-            let tests = match self.patients.remove(&peer.id) {
-                Some(patient) => patient.tests,
+        let mut peers = BTreeMap::new();
+        for peer in list.peers().filter(|peer| peer.params.admin != AdminState::Down) {
+            let tests = match self.peers.remove(&peer.id) {
+                Some(checked) => checked.tests,
                 None => {
                     for (nth, test) in self.tests.iter().enumerate() {
                         self.due.insert((now + rng.below(test.jitter_ms + 1), peer.id, nth));
                     }
-                    self.tests.iter().map(|test| Findings::first(test, peer, begins)).collect()
+                    self.tests.iter().map(|test| CheckResults::first(test, peer, begins)).collect()
                 }
             };
-            let patient = Patient { peer: peer.clone(), tests };
-            patient.settle(now);
-            patients.insert(peer.id, patient);
+            let checked = CheckedPeer { peer: peer.clone(), tests };
+            checked.settle(now);
+            peers.insert(peer.id, checked);
         }
-        self.patients = patients;
-        self.due.retain(|(_, id, _)| self.patients.contains_key(id));
+        self.peers = peers;
+        self.due.retain(|(_, id, _)| self.peers.contains_key(id));
     }
 
-    /// What to do next. A check that is handed out is under way until [`done`](Self::done).
-    pub fn next(&mut self, now: u64, rng: &mut Rng) -> Next {
+    /// Returns the next action. A check that is returned is in progress until [`done`](Self::done).
+    pub fn next(&mut self, now: u64, rng: &mut Rng) -> CheckAction {
         if *self.term.lock() != self.own_term {
-            return Next::Over;
+            return CheckAction::Stop;
         }
         while let Some((due_ms, id, nth)) = self.due.first().copied() {
             if due_ms > now {
-                return Next::At(due_ms);
+                return CheckAction::WaitUntil(due_ms);
             }
             self.due.pop_first();
-            let Some((patient, test)) = self.patients.get_mut(&id).zip(self.tests.get(nth)) else { continue };
-            let Some(findings) = patient.tests.get_mut(nth) else { continue };
-            findings.next_ms = Some(now + test.interval_ms.max(1) + rng.below(test.jitter_ms + 1));
-            patient.peer.state.counters.checks.add(1);
-            return Next::Check(patient.peer.clone(), nth);
+            let Some((checked, test)) = self.peers.get_mut(&id).zip(self.tests.get(nth)) else { continue };
+            let Some(results) = checked.tests.get_mut(nth) else { continue };
+            results.next_ms = Some(now + test.interval_ms.max(1) + rng.below(test.jitter_ms + 1));
+            checked.peer.state.counters.checks.add(1);
+            return CheckAction::Check(checked.peer.clone(), nth);
         }
-        Next::Nothing
+        CheckAction::Wait
     }
 
-    /// A check has ended. Says what the peer has become, if that is something else. A check of a peer that has left the group
-    /// means nothing, nor does one of a configuration that is going.
+    /// Reports the result of a check. Returns the health of the peer if it has changed. A result for a peer that has
+    /// left the group has no effect, nor has one of an old configuration.
     pub fn done(&mut self, id: PeerId, nth: usize, passed: bool, now: u64) -> Option<Health> {
         let term = self.term.clone();
         let held = term.lock();
@@ -181,28 +180,28 @@ impl Checker {
             return None;
         }
         self.ended(id, nth);
-        let patient = self.patients.get_mut(&id)?;
-        patient.tests.get_mut(nth)?.learn(passed, self.tests.get(nth)?);
-        patient.peer.state.note_check(passed);
-        patient.settle(now)
+        let checked = self.peers.get_mut(&id)?;
+        checked.tests.get_mut(nth)?.learn(passed, self.tests.get(nth)?);
+        checked.peer.state.note_check(passed);
+        checked.settle(now)
     }
 
-    /// A check has ended without a word of the peer, by a fault of ours. The next one comes in its time.
+    /// Ends a check without a result, after a failure at this end. The next one follows in its time.
     pub fn give_up(&mut self, id: PeerId, nth: usize) {
         self.ended(id, nth);
     }
 
     fn ended(&mut self, id: PeerId, nth: usize) {
-        let findings = self.patients.get_mut(&id).and_then(|patient| patient.tests.get_mut(nth));
-        if let Some(next_ms) = findings.and_then(|findings| findings.next_ms.take()) {
+        let results = self.peers.get_mut(&id).and_then(|checked| checked.tests.get_mut(nth));
+        if let Some(next_ms) = results.and_then(|results| results.next_ms.take()) {
             self.due.insert((next_ms, id, nth));
         }
     }
 }
 
-impl Findings {
-    /// What a test begins with.
-    fn first(test: &CheckParams, peer: &Peer, begins: bool) -> Self {
+impl CheckResults {
+    /// Initial state of a test.
+    fn first(test: &HealthCheckParams, peer: &Peer, begins: bool) -> Self {
         let found = peer.state.health();
         // Only a peer that somebody has checked before was found healthy.
         let was_healthy = found == Health::Healthy && peer.state.counters.checks.value() > 0;
@@ -214,7 +213,7 @@ impl Findings {
         Self { health, in_row: 0, has_passed: false, next_ms: None }
     }
 
-    fn learn(&mut self, passed: bool, test: &CheckParams) {
+    fn learn(&mut self, passed: bool, test: &HealthCheckParams) {
         self.in_row = if self.has_passed == passed { self.in_row.saturating_add(1) } else { 1 };
         self.has_passed = passed;
         self.health = match (self.health, passed) {
@@ -227,10 +226,10 @@ impl Findings {
     }
 }
 
-impl Patient {
-    /// Makes the worst finding the one that holds; says so if it did not before.
+impl CheckedPeer {
+    /// Applies the worst state of all tests; returns it if it has changed.
     fn settle(&self, now: u64) -> Option<Health> {
-        let has = |health: Health| self.tests.iter().any(|findings| findings.health == health);
+        let has = |health: Health| self.tests.iter().any(|results| results.health == health);
         let worst = [Health::Unhealthy, Health::Checking].into_iter().find(|health| has(*health));
         let health = worst.unwrap_or(Health::Healthy);
         if self.peer.state.health() == health {
@@ -238,7 +237,7 @@ impl Patient {
         }
         match health {
             Health::Healthy => self.peer.recovers(now),
-            Health::Unhealthy => self.peer.falls_ill(now),
+            Health::Unhealthy => self.peer.becomes_unhealthy(now),
             Health::Checking => self.peer.state.set_health(health),
         }
         Some(health)
@@ -246,8 +245,8 @@ impl Patient {
 }
 
 impl Group {
-    /// In the configuration with the number `term` nobody checks the peers: what earlier checks have found no longer counts.
-    pub fn without_checks(&self, term: u64, now: u64) {
+    /// Ends health checks in the configuration with the number `term`: earlier results no longer count.
+    pub fn disable_checks(&self, term: u64, now: u64) {
         let mut held = self.term.lock();
         if *held > Term(term) {
             return;
@@ -260,7 +259,7 @@ impl Group {
 }
 
 impl Peer {
-    fn falls_ill(&self, now: u64) {
+    fn becomes_unhealthy(&self, now: u64) {
         self.state.counters.unhealthy.add(1);
         self.state.set_health(Health::Unhealthy);
         self.state.goes_out(signed(now));
@@ -279,9 +278,9 @@ mod tests {
     use tw_net::Addr;
 
     use super::*;
-    use crate::{Key, Method, NoPeer, Outcome, Server, Status};
+    use crate::{BalanceKey, BalanceMethod, NoPeer, PeerOutcome, PeerStatus, Server};
 
-    const MANDATORY: CheckParams = CheckParams {
+    const MANDATORY: HealthCheckParams = HealthCheckParams {
         interval_ms: 5000,
         jitter_ms: 0,
         fails: 1,
@@ -292,27 +291,27 @@ mod tests {
 
     fn group(count: u8, old: Option<&Group>) -> Group {
         let server = |n| Server::fixed("s", [Addr::Inet(([127, 0, 0, n], 80).into())]);
-        Group::new("g", Method::RoundRobin, (1..=count).map(server).collect(), old)
+        Group::new("g", BalanceMethod::RoundRobin, (1..=count).map(server).collect(), old)
     }
 
-    fn checker(tests: &[CheckParams], group: &Group, term: u64) -> Checker {
-        Checker::new(tests, group, term, 0, &mut Rng::seeded(1))
+    fn checker(tests: &[HealthCheckParams], group: &Group, term: u64) -> HealthChecker {
+        HealthChecker::new(tests, group, term, 0, &mut Rng::seeded(1))
     }
 
-    fn check(checker: &mut Checker, now: u64) -> Option<(PeerId, usize)> {
+    fn check(checker: &mut HealthChecker, now: u64) -> Option<(PeerId, usize)> {
         match checker.next(now, &mut Rng::seeded(1)) {
-            Next::Check(peer, nth) => Some((peer.id(), nth)),
-            Next::At(_) | Next::Nothing | Next::Over => None,
+            CheckAction::Check(peer, nth) => Some((peer.id(), nth)),
+            CheckAction::WaitUntil(_) | CheckAction::Wait | CheckAction::Stop => None,
         }
     }
 
-    fn statuses(group: &Group) -> Vec<Status> {
+    fn statuses(group: &Group) -> Vec<PeerStatus> {
         group.list().peers().map(|peer| peer.status()).collect()
     }
 
     #[test]
-    fn answers_in_a_row_change_the_health() {
-        let params = CheckParams { fails: 2, passes: 3, ..CheckParams::default() };
+    fn results_in_a_row_change_the_health() {
+        let params = HealthCheckParams { fails: 2, passes: 3, ..HealthCheckParams::default() };
         let group = group(1, None);
         let mut checker = checker(&[params], &group, 1);
         let answers = [
@@ -333,7 +332,9 @@ mod tests {
             let (id, nth) = check(&mut checker, now).unwrap();
             assert_eq!(check(&mut checker, now + 60_000), None, "it is under way");
             assert_eq!(checker.done(id, nth, passed, now + 10), expected, "{round}");
-            assert!(matches!(checker.next(now + 10, &mut Rng::seeded(1)), Next::At(at) if at == now + 5000));
+            assert!(
+                matches!(checker.next(now + 10, &mut Rng::seeded(1)), CheckAction::WaitUntil(at) if at == now + 5000)
+            );
         }
         let peer = &group.snapshot(60_000).peers[0];
         assert_eq!((peer.checks.checks, peer.checks.fails, peer.checks.unhealthy), (11, 4, 1));
@@ -341,73 +342,77 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_healthy_gets_nothing() {
+    fn unhealthy_peer_gets_no_requests() {
         let group = group(2, None);
-        group.demand_checks();
+        group.require_checks();
         let mut rng = Rng::seeded(1);
-        assert_eq!(statuses(&group), [Status::Checking; 2], "before anybody checks");
+        assert_eq!(statuses(&group), [PeerStatus::Checking; 2], "before anybody checks");
         let mut checker = checker(&[MANDATORY], &group, 1);
-        assert_eq!(statuses(&group), [Status::Checking; 2]);
-        let mut select = || group.select(&mut group.begin(Key::None, None, 0), 50, &mut rng);
+        assert_eq!(statuses(&group), [PeerStatus::Checking; 2]);
+        let mut select = || group.select(&mut group.start_selection(BalanceKey::None, None, 0), 50, &mut rng);
         assert_eq!(select().err(), Some(NoPeer));
         let [(one, _), (two, _)] = [0; 2].map(|now| check(&mut checker, now).unwrap());
         assert_eq!(checker.done(one, 0, true, 10), Some(Health::Healthy));
         assert_eq!(checker.done(two, 0, false, 10), Some(Health::Unhealthy));
-        assert_eq!(statuses(&group), [Status::Up, Status::Unhealthy]);
+        assert_eq!(statuses(&group), [PeerStatus::Up, PeerStatus::Unhealthy]);
         for _ in 0..3 {
             let lease = select().unwrap();
             assert_eq!(lease.peer().id(), one);
-            lease.done(Outcome::Success, 50);
+            lease.done(PeerOutcome::Success, 50);
         }
-        group.without_checks(2, 60);
-        assert_eq!(statuses(&group), [Status::Up; 2]);
+        group.disable_checks(2, 60);
+        assert_eq!(statuses(&group), [PeerStatus::Up; 2]);
     }
 
     #[test]
-    fn a_reload_keeps_who_was_healthy_if_it_is_to() {
-        for (persistent, expected) in [(true, Status::Up), (false, Status::Checking)] {
-            let params = CheckParams { persistent, ..MANDATORY };
+    fn persistent_health_survives_a_reload() {
+        for (persistent, expected) in [(true, PeerStatus::Up), (false, PeerStatus::Checking)] {
+            let params = HealthCheckParams { persistent, ..MANDATORY };
             let old = group(2, None);
             let mut first = checker(&[params], &old, 1);
             let (id, nth) = check(&mut first, 0).unwrap();
             first.done(id, nth, true, 10);
             let new = group(3, Some(&old));
-            new.demand_checks();
-            assert_eq!(statuses(&old), [Status::Up, Status::Checking], "it has not begun");
+            new.require_checks();
+            assert_eq!(statuses(&old), [PeerStatus::Up, PeerStatus::Checking], "it has not begun");
             checker(&[params], &new, 2);
-            assert_eq!(statuses(&new), [expected, Status::Checking, Status::Checking], "{persistent}");
+            assert_eq!(
+                statuses(&new),
+                [expected, PeerStatus::Checking, PeerStatus::Checking],
+                "{persistent}"
+            );
         }
     }
 
     #[test]
-    fn only_the_latest_configuration_says_who_is_healthy() {
+    fn only_checks_of_the_latest_configuration_count() {
         let old = group(1, None);
-        let mut first = checker(&[CheckParams::default()], &old, 1);
+        let mut first = checker(&[HealthCheckParams::default()], &old, 1);
         let (id, nth) = check(&mut first, 0).unwrap();
         let new = group(1, Some(&old));
-        new.without_checks(2, 10);
+        new.disable_checks(2, 10);
         assert_eq!(first.done(id, nth, false, 20), None);
-        assert_eq!(statuses(&new), [Status::Up]);
-        assert!(matches!(first.next(60_000, &mut Rng::seeded(1)), Next::Over));
+        assert_eq!(statuses(&new), [PeerStatus::Up]);
+        assert!(matches!(first.next(60_000, &mut Rng::seeded(1)), CheckAction::Stop));
         // A loop that is late begins with the one before.
         let mut late = checker(&[MANDATORY], &old, 1);
-        assert!(matches!(late.next(60_000, &mut Rng::seeded(1)), Next::Over));
-        assert_eq!(statuses(&new), [Status::Up]);
+        assert!(matches!(late.next(60_000, &mut Rng::seeded(1)), CheckAction::Stop));
+        assert_eq!(statuses(&new), [PeerStatus::Up]);
         // One that has ended is taken over.
         let newest = group(1, Some(&new));
         let mut third = checker(&[MANDATORY], &newest, 3);
         let (id, nth) = check(&mut third, 0).unwrap();
         third.done(id, nth, true, 20);
         let mut third = checker(&[MANDATORY], &newest, 3);
-        assert_eq!(statuses(&newest), [Status::Up]);
+        assert_eq!(statuses(&newest), [PeerStatus::Up]);
         assert_eq!(check(&mut third, 0), Some((id, nth)));
     }
 
     #[test]
-    fn the_worst_of_several_tests_holds() {
+    fn worst_of_several_tests_applies() {
         let group = group(1, None);
-        let twice = CheckParams { passes: 2, ..CheckParams::default() };
-        let mut checker = checker(&[CheckParams::default(), twice], &group, 1);
+        let twice = HealthCheckParams { passes: 2, ..HealthCheckParams::default() };
+        let mut checker = checker(&[HealthCheckParams::default(), twice], &group, 1);
         let (id, mut now) = (PeerId(0), 0);
         let steps = [
             ([true, true], [None, None]),
@@ -425,36 +430,36 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_come_are_checked_and_those_that_go_are_not() {
+    fn added_peers_are_checked_and_removed_ones_are_not() {
         let (group, mut rng) = (group(2, None), Rng::seeded(1));
-        let mut checker = checker(&[CheckParams::default()], &group, 1);
+        let mut checker = checker(&[HealthCheckParams::default()], &group, 1);
         let [(one, _), (two, _)] = [0; 2].map(|now| check(&mut checker, now).unwrap());
         group.remove(one).unwrap();
-        group.demand_checks();
+        group.require_checks();
         group.add(Server::fixed("new", [Addr::Inet(([127, 0, 0, 9], 80).into())])).unwrap();
-        group.change(two, |params| params.admin = Admin::Down).unwrap();
-        assert_eq!(statuses(&group)[1], Status::Checking);
+        group.change(two, |params| params.admin = AdminState::Down).unwrap();
+        assert_eq!(statuses(&group)[1], PeerStatus::Checking);
         checker.follow(&group.list(), 100, &mut rng);
         assert_eq!(checker.done(one, 0, false, 100), None);
         let (new, nth) = check(&mut checker, 100).unwrap();
         assert!(new != one && new != two);
         checker.give_up(new, nth);
-        assert!(matches!(checker.next(150, &mut rng), Next::At(5100)));
+        assert!(matches!(checker.next(150, &mut rng), CheckAction::WaitUntil(5100)));
         assert_eq!(check(&mut checker, 5100), Some((new, nth)));
-        assert!(matches!(checker.next(u64::MAX / 2, &mut rng), Next::Nothing));
+        assert!(matches!(checker.next(u64::MAX / 2, &mut rng), CheckAction::Wait));
     }
 
     #[test]
     fn jitter_spreads_the_checks() {
-        let params = CheckParams { jitter_ms: 1000, ..CheckParams::default() };
+        let params = HealthCheckParams { jitter_ms: 1000, ..HealthCheckParams::default() };
         let (group, mut rng) = (group(1, None), Rng::seeded(5));
-        let mut checker = Checker::new(&[params], &group, 1, 0, &mut rng);
+        let mut checker = HealthChecker::new(&[params], &group, 1, 0, &mut rng);
         let mut spans = Vec::new();
-        let Next::At(mut at) = checker.next(0, &mut rng) else { panic!() };
+        let CheckAction::WaitUntil(mut at) = checker.next(0, &mut rng) else { panic!() };
         for _ in 0..50 {
-            assert!(matches!(checker.next(at, &mut rng), Next::Check(..)));
+            assert!(matches!(checker.next(at, &mut rng), CheckAction::Check(..)));
             checker.done(PeerId(0), 0, true, at);
-            let Next::At(next) = checker.next(at, &mut rng) else { panic!() };
+            let CheckAction::WaitUntil(next) = checker.next(at, &mut rng) else { panic!() };
             spans.push(next - at);
             at = next;
         }

@@ -1,15 +1,15 @@
-//! The permit to use a peer for one request. Dropping it gives the connection back.
+//! Permit to use a peer for one request. Dropping it releases the connection.
 
 use std::sync::Arc;
 
 use crate::balance::LeastTime;
 use crate::peer::Peer;
-use crate::state::signed;
+use crate::peer_state::signed;
 
-/// One request that is under way to a peer. Who ends it with [`done`](Self::done) tells how it went; who drops it gives up,
-/// which says nothing of the peer.
+/// Request in progress to a peer. [`done`](Self::done) reports its outcome; dropping the lease gives the request up,
+/// which says nothing about the peer.
 ///
-/// Chooses, counts and ends without waiting; nothing of it allocates.
+/// No call waits or allocates.
 // DIFF(nginx): a request that is given up, because its client has left, does not mark a peer as live that has failed before.
 #[derive(Debug)]
 #[must_use]
@@ -18,32 +18,33 @@ pub struct Lease {
     began_ms: u64,
     /// The only peer of its group: failures do not count.
     is_single: bool,
-    /// What is measured for `least_time`.
+    /// Measure for `least_time`.
     measure: Option<LeastTime>,
     is_inflight: bool,
     connect_ms: Option<u64>,
     header_ms: Option<u64>,
 }
 
-/// How a request to a peer ended.
+/// Outcome of a request to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Well, also if the answer is an error that no other peer is asked about.
+pub enum PeerOutcome {
+    /// Success; also an error response that is not worth another peer.
     Success,
-    /// With an answer that another peer may give better, and that says nothing against this one (403, 404).
+    /// Response that another peer may improve, and that says nothing against this one (403, 404).
     Next,
-    /// With an error, a timeout, or an answer that counts as one.
+    /// Error, timeout, or a response that counts as one.
     Failed,
 }
 
-/// What an end means for the peer.
+/// Change of a peer's availability by an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing new.
+pub enum PeerChange {
+    /// No change.
     Unchanged,
-    /// It has failed `max_fails` times and is left alone. nginx: "upstream server temporarily disabled", at `warn`.
+    /// The peer has failed `max_fails` times and is out for `fail_timeout`. nginx: "upstream server temporarily
+    /// disabled", at `warn`.
     Disabled,
-    /// It works again.
+    /// The peer is available again.
     Recovered,
 }
 
@@ -56,12 +57,12 @@ impl Lease {
         Self { peer, began_ms: now, is_single, measure, is_inflight, connect_ms: None, header_ms: None }
     }
 
-    /// Where to send the request.
+    /// Peer to send the request to.
     pub fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
 
-    /// The connection is there. A connection that was kept has none of that time.
+    /// Records that the connection is established. A reused connection has no such time.
     pub fn connected(&mut self, now: u64) {
         let span = self.span(now);
         self.connect_ms = Some(span);
@@ -69,7 +70,7 @@ impl Lease {
         self.note(LeastTime::is_by_connect, span, now);
     }
 
-    /// The head, or the first byte, of the response is there.
+    /// Records that the head, or the first byte, of the response has arrived.
     pub fn header(&mut self, now: u64) {
         let span = self.span(now);
         self.header_ms = Some(span);
@@ -77,7 +78,7 @@ impl Lease {
         self.note(LeastTime::is_by_header, span, now);
     }
 
-    /// The response has this status.
+    /// Counts the status of the response.
     pub fn status(&self, status: u16) {
         let class = usize::from(status / 100).checked_sub(1);
         if let Some(counter) = class.and_then(|class| self.peer.state.counters.responses.get(class)) {
@@ -85,38 +86,40 @@ impl Lease {
         }
     }
 
-    /// So many bytes were sent.
+    /// Counts sent bytes.
     pub fn sent(&self, bytes: u64) {
         self.peer.state.counters.sent.add(bytes);
     }
 
-    /// So many bytes were received.
+    /// Counts received bytes.
     pub fn received(&self, bytes: u64) {
         self.peer.state.counters.received.add(bytes);
     }
 
-    /// The peer works: what a connection says in a protocol where nothing else does (nginx's stream, over TCP).
-    pub fn passed(&self, now: u64) -> Verdict {
-        if self.is_single { Verdict::Unchanged } else { self.peer.passed(signed(now)) }
+    /// Reports success as soon as a connection is established, for protocols without responses (nginx's stream, over
+    /// TCP).
+    pub fn passed(&self, now: u64) -> PeerChange {
+        if self.is_single { PeerChange::Unchanged } else { self.peer.passed(signed(now)) }
     }
 
-    /// The end. Only a success counts for the averages of times, so that a peer is not preferred that fails quickly.
-    pub fn done(mut self, outcome: Outcome, now: u64) -> Verdict {
+    /// Ends the request. Only a success counts for the averages of times, so that a peer is not preferred that fails
+    /// quickly.
+    pub fn done(mut self, outcome: PeerOutcome, now: u64) -> PeerChange {
         let state = &self.peer.state;
         let span = self.span(now);
-        if outcome == Outcome::Success {
+        if outcome == PeerOutcome::Success {
             state.counters.response.record_ns(nanos(span));
             self.average(span);
         }
         self.lands(span, now);
         match (outcome, self.is_single) {
-            (Outcome::Failed, true) => {
+            (PeerOutcome::Failed, true) => {
                 self.peer.state.counters.fails.add(1);
-                Verdict::Unchanged
+                PeerChange::Unchanged
             }
-            (_, true) => Verdict::Unchanged,
-            (Outcome::Failed, false) => self.peer.failed(signed(now)),
-            (Outcome::Success | Outcome::Next, false) => self.peer.passed(signed(now)),
+            (_, true) => PeerChange::Unchanged,
+            (PeerOutcome::Failed, false) => self.peer.failed(signed(now)),
+            (PeerOutcome::Success | PeerOutcome::Next, false) => self.peer.passed(signed(now)),
         }
     }
 
@@ -124,7 +127,7 @@ impl Lease {
         now.saturating_sub(self.began_ms)
     }
 
-    /// With `inflight` the average that is chosen by is as new as it can be.
+    /// With `inflight` the average is updated as early as possible.
     fn note(&mut self, is_by: fn(LeastTime) -> bool, span: u64, now: u64) {
         if let Some(measure) = self.measure
             && self.is_inflight
@@ -135,7 +138,7 @@ impl Lease {
         }
     }
 
-    /// It is no longer under way as far as `least_time … inflight` counts.
+    /// Ends the request's part in `least_time … inflight`.
     fn lands(&mut self, span: u64, now: u64) {
         if std::mem::take(&mut self.is_inflight) {
             self.peer.state.times.end(signed(span), signed(now));

@@ -1,50 +1,50 @@
 //! Groups of servers, and which of their peers gets the next request: for HTTP and for streams alike.
 //!
 //! ```text
-//! Group::begin ─► Attempt ─► Group::select ─► Lease ─► done(Outcome) ─► Verdict
-//!                    ▲           │ NoPeer                    │ Failed, and tries are left
-//!                    │           └─► wait (queue), or 502    │
-//!                    └───────────────────────────────────────┘
+//! Group::start_selection ─► PeerSelection ─► Group::select ─► Lease ─► done(PeerOutcome) ─► PeerChange
+//!                               ▲                 │ NoPeer                │ Failed, and tries are left
+//!                               │                 └─► enqueue, or 502     │
+//!                               └─────────────────────────────────────────┘
 //! ```
 //!
 //! No protocol, no I/O and no clock: time is an argument, in milliseconds of a clock that never goes back, and so are random
 //! numbers. A [`Group`] is shared by all loops behind an `Arc`. The sequences of all methods are nginx's; `tests/nginx.rs`
 //! has what nginx did with the same servers.
 //!
-//! What changes with requests is the [`State`] of a peer, in atomics; what an operator or DNS changes is the [`List`], which is
-//! replaced as a whole. A reload makes another group with the states of the old one.
+//! The [`PeerState`] of a peer changes with requests and is made of atomics; the [`PeerList`] changes by operators or
+//! DNS and is replaced as a whole. A reload makes another group with the states of the old one.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-mod attempt;
 mod balance;
 mod group;
 mod health;
 mod lease;
-mod list;
 mod peer;
+mod peer_list;
+mod peer_state;
+mod queue;
 mod rng;
+mod selection;
 mod server;
-mod session;
 mod snapshot;
-mod state;
+mod sticky_sessions;
 #[cfg(test)]
 mod tests;
-mod wait;
 
-pub use attempt::{Attempt, Key};
-pub use balance::{LeastTime, Method, Time, Two, Wants};
-pub use group::{Exists, Group, NoPeer, Unknown};
-pub use health::{CheckParams, Checker, Next};
-pub use lease::{Lease, Outcome, Verdict};
-pub use list::List;
-pub use peer::{Peer, PeerId, ServerId, Status};
+pub use balance::{BalanceMethod, KeyKind, LeastTime, RandomTwo, TimeKind};
+pub use group::{Group, NoPeer, ServerExists, UnknownPeer};
+pub use health::{CheckAction, HealthCheckParams, HealthChecker};
+pub use lease::{Lease, PeerChange, PeerOutcome};
+pub use peer::{Peer, PeerId, PeerStatus, ServerId};
+pub use peer_list::PeerList;
+pub use peer_state::{Health, PeerCounters, PeerState};
+pub use queue::QueuedRequest;
 pub use rng::Rng;
-pub use server::{Address, Admin, Params, Place, Server};
-pub use session::{Learned, Sessions};
-pub use snapshot::{Checks, GroupSnapshot, PeerSnapshot};
-pub use state::{Counters, Health, State};
-pub use wait::Waiting;
+pub use selection::{BalanceKey, PeerSelection};
+pub use server::{AdminState, PeerParams, ResolvedAddress, Server, ServerAddress};
+pub use snapshot::{CheckCounts, GroupSnapshot, PeerSnapshot};
+pub use sticky_sessions::{Learned, StickySessions};
 
-/// What bounds a group that DNS can make large.
+/// Limits of a group that DNS can make large.
 pub const LIMITS: &[tw_base::Limit] = balance::LIMITS;

@@ -1,4 +1,4 @@
-//! One address that requests can be sent to: what it is now, and the state that loops and generations share.
+//! One address of an upstream server, and its availability.
 //!
 //! ```text
 //!            max_fails failures               fail_timeout_ms later
@@ -15,22 +15,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use md5::{Digest, Md5};
 use tw_net::Addr;
 
-use crate::lease::Verdict;
-use crate::server::{Admin, Params};
-use crate::state::{Health, State, signed};
+use crate::lease::PeerChange;
+use crate::peer_state::{Health, PeerState, signed};
+use crate::server::{AdminState, PeerParams};
 
-/// The step of a peer that has all of its weight, per unit of weight. During a slow start steps are parts of it.
+/// Step of a peer with all of its weight, per unit of weight. During a slow start steps are fractions of it.
 pub(crate) const WHOLE_STEP: i64 = 1024;
 
-/// Names a peer for as long as it is in its group, over reloads too.
+/// Identifier of a peer as long as it is in its group, also over reloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// Names a server of a group.
+/// Identifier of a server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
-/// One address of a server. It never changes: new parameters make a new `Peer` with the same [`State`].
+/// One address of a server. It never changes: new parameters make a new `Peer` with the same [`PeerState`].
 #[derive(Debug)]
 pub struct Peer {
     pub(crate) id: PeerId,
@@ -39,24 +39,24 @@ pub struct Peer {
     pub(crate) addr: Addr,
     text: Box<str>,
     sid: Arc<[u8]>,
-    pub(crate) params: Params,
-    pub(crate) state: Arc<State>,
+    pub(crate) params: PeerParams,
+    pub(crate) state: Arc<PeerState>,
 }
 
-/// Whether a peer can get requests now, and if not, why.
+/// Availability of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It can.
+pub enum PeerStatus {
+    /// Gets requests.
     Up,
-    /// The operator does not want it to.
+    /// Taken out by an operator.
     Down,
-    /// Only those that are bound to it.
+    /// Gets only requests that are bound to it.
     Draining,
-    /// It has failed too often, and no request has succeeded since.
+    /// Has failed too often, and no request has succeeded since.
     Unavailable,
     /// Health checks have failed.
     Unhealthy,
-    /// It has not passed its first health check yet.
+    /// Has not passed its first health check yet.
     Checking,
 }
 
@@ -66,21 +66,21 @@ impl Peer {
         server: ServerId,
         name: Arc<str>,
         addr: Addr,
-        params: Params,
-        state: Arc<State>,
+        params: PeerParams,
+        state: Arc<PeerState>,
     ) -> Self {
         let text: Box<str> = addr.to_string().into();
         let sid = params.route.clone().unwrap_or_else(|| hex(&Md5::digest(text.as_bytes())));
         Self { id, server, name, addr, text, sid, params, state }
     }
 
-    /// The same peer with other parameters.
-    pub(crate) fn with(&self, params: Params) -> Self {
+    /// Copy of the peer with other parameters.
+    pub(crate) fn with(&self, params: PeerParams) -> Self {
         let (name, addr) = (self.name.clone(), self.addr.clone());
         Self::new(self.id, self.server, name, addr, params, self.state.clone())
     }
 
-    /// What names it in its group.
+    /// Identifier in the group.
     pub fn id(&self) -> PeerId {
         self.id
     }
@@ -95,7 +95,7 @@ impl Peer {
         &self.name
     }
 
-    /// Where to connect.
+    /// Address to connect to.
     pub fn addr(&self) -> &Addr {
         &self.addr
     }
@@ -105,31 +105,31 @@ impl Peer {
         &self.text
     }
 
-    /// What `sticky` knows it by: the route, or 32 hexadecimal digits.
+    /// Identifier for `sticky`: the route, or 32 hexadecimal digits.
     pub fn sid(&self) -> &Arc<[u8]> {
         &self.sid
     }
 
     /// Its parameters.
-    pub fn params(&self) -> &Params {
+    pub fn params(&self) -> &PeerParams {
         &self.params
     }
 
-    /// What all loops know of it.
-    pub fn state(&self) -> &Arc<State> {
+    /// State that all loops share.
+    pub fn state(&self) -> &Arc<PeerState> {
         &self.state
     }
 
-    /// What a status page says of it.
-    pub fn status(&self) -> Status {
+    /// Status for status pages.
+    pub fn status(&self) -> PeerStatus {
         let (params, state) = (&self.params, &self.state);
         match (params.admin, state.health()) {
-            (Admin::Down, _) => Status::Down,
-            (Admin::Drain, _) => Status::Draining,
-            (Admin::Up, Health::Unhealthy) => Status::Unhealthy,
-            (Admin::Up, Health::Checking) => Status::Checking,
-            (Admin::Up, Health::Healthy) if self.has_failed_too_often() => Status::Unavailable,
-            (Admin::Up, Health::Healthy) => Status::Up,
+            (AdminState::Down, _) => PeerStatus::Down,
+            (AdminState::Drain, _) => PeerStatus::Draining,
+            (AdminState::Up, Health::Unhealthy) => PeerStatus::Unhealthy,
+            (AdminState::Up, Health::Checking) => PeerStatus::Checking,
+            (AdminState::Up, Health::Healthy) if self.has_failed_too_often() => PeerStatus::Unavailable,
+            (AdminState::Up, Health::Healthy) => PeerStatus::Up,
         }
     }
 
@@ -137,12 +137,12 @@ impl Peer {
         self.params.max_fails > 0 && self.state.fails.load(Relaxed) >= self.params.max_fails
     }
 
-    /// Whether a request that nothing binds to it may be sent there.
+    /// Returns true if an unbound request may be sent to the peer.
     pub(crate) fn is_usable(&self, now: i64) -> bool {
-        self.params.admin == Admin::Up && self.is_usable_if_bound(now)
+        self.params.admin == AdminState::Up && self.is_usable_if_bound(now)
     }
 
-    /// Whether a request that `sticky` binds to it may be sent there.
+    /// Returns true if a request that `sticky` binds to the peer may be sent to it.
     pub(crate) fn is_usable_if_bound(&self, now: i64) -> bool {
         let is_left_alone = || {
             self.has_failed_too_often()
@@ -151,23 +151,23 @@ impl Peer {
         self.is_open() && !is_left_alone()
     }
 
-    /// Whether it can be used as far as failures do not count: the only peer of a group has no failures.
+    /// Returns true if the peer can be used when failures do not count: the only peer of a group has no failures.
     pub(crate) fn is_open(&self) -> bool {
-        let Params { admin, max_conns, .. } = self.params;
-        admin != Admin::Down
+        let PeerParams { admin, max_conns, .. } = self.params;
+        admin != AdminState::Down
             && self.state.health() == Health::Healthy
             && (max_conns == 0 || self.state.connections() < max_conns)
     }
 
-    /// When it may be tried again, if it is left alone because of failures.
+    /// Time at which it may be tried again, if it is out because of failures.
     pub(crate) fn retry_ms(&self) -> Option<i64> {
-        let is_left_alone = self.status() == Status::Unavailable;
+        let is_left_alone = self.status() == PeerStatus::Unavailable;
         is_left_alone.then(|| {
             self.state.checked_ms.load(Relaxed) + signed(self.params.fail_timeout_ms).saturating_add(1)
         })
     }
 
-    /// Its weight in steps: all of it, or the part that a slow start has reached; at least one step.
+    /// Current weight in steps: all of it, or the part that a slow start has reached; at least one step.
     pub(crate) fn steps(&self, now: i64) -> i64 {
         i64::from(self.params.weight) * self.ramp(now)
     }
@@ -177,8 +177,8 @@ impl Peer {
         if since >= span { WHOLE_STEP } else { (WHOLE_STEP * since.max(0) / span).max(1) }
     }
 
-    /// One round of the smooth weighted round robin for this peer: what it gains, added to where it stands. A part of the
-    /// weight that failures took comes back. Under the lock of the group. Source: nginx, `ngx_http_upstream_get_peer`.
+    /// One round of the smooth weighted round robin for this peer: adds its gain to its current weight, and restores
+    /// part of the weight lost by failures. Under the lock of the group. Source: nginx, `ngx_http_upstream_get_peer`.
     pub(crate) fn advance(&self, now: i64) -> Advance {
         let state = &self.state;
         let reduced = state.reduced.load(Relaxed).min(self.params.weight);
@@ -197,7 +197,7 @@ impl Peer {
         self.state.take(self.params.max_conns)
     }
 
-    /// It was chosen: after `fail_timeout` this request tells whether it works again.
+    /// Records that it was chosen: after `fail_timeout` this request shows if it works again.
     pub(crate) fn chosen(&self, now: i64) {
         let state = &self.state;
         if now - state.checked_ms.load(Relaxed) > signed(self.params.fail_timeout_ms) {
@@ -207,50 +207,50 @@ impl Peer {
         state.counters.requests.add(1);
     }
 
-    /// An attempt has failed. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
-    pub(crate) fn failed(&self, now: i64) -> Verdict {
+    /// Records a failed attempt. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
+    pub(crate) fn failed(&self, now: i64) -> PeerChange {
         let (params, state) = (&self.params, &self.state);
         state.counters.fails.add(1);
         let fails = state.fails.fetch_add(1, Relaxed).saturating_add(1);
         state.failed_ms.store(now, Relaxed);
         state.checked_ms.store(now, Relaxed);
         if params.max_fails == 0 {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         let less = |reduced: u32| Some((reduced + params.weight / params.max_fails).min(params.weight));
         let _ = state.reduced.fetch_update(Relaxed, Relaxed, less);
         if fails < params.max_fails {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         if fails == params.max_fails {
             state.counters.unavail.add(1);
             state.goes_out(now);
         }
-        Verdict::Disabled
+        PeerChange::Disabled
     }
 
-    /// An attempt has gone well: if it was the one that tells, earlier failures no longer count.
-    pub(crate) fn passed(&self, now: i64) -> Verdict {
+    /// Records a successful attempt: if it was the trial after failures, these no longer count.
+    pub(crate) fn passed(&self, now: i64) -> PeerChange {
         let state = &self.state;
         if state.fails.load(Relaxed) == 0 || state.failed_ms.load(Relaxed) >= state.checked_ms.load(Relaxed) {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         let fails = state.fails.swap(0, Relaxed);
         if self.params.max_fails == 0 || fails < self.params.max_fails {
-            return Verdict::Unchanged;
+            return PeerChange::Unchanged;
         }
         if state.health() == Health::Healthy {
             state.comes_back(now);
         }
-        Verdict::Recovered
+        PeerChange::Recovered
     }
 }
 
-/// What [`Peer::advance`] did.
+/// Result of [`Peer::advance`].
 pub(crate) struct Advance {
-    /// Where the peer stands now.
+    /// New current weight.
     pub(crate) current: i64,
-    /// What it gained.
+    /// Increase.
     pub(crate) step: i64,
 }
 
@@ -270,41 +270,42 @@ fn hex(bytes: &[u8]) -> Arc<[u8]> {
 mod tests {
     use super::*;
 
-    fn peer(params: Params) -> Peer {
+    fn peer(params: PeerParams) -> Peer {
         let addr = Addr::Inet("127.0.0.1:8080".parse().unwrap());
-        Peer::new(PeerId(1), ServerId(1), "a".into(), addr, params, Arc::new(State::new(Arc::default())))
+        Peer::new(PeerId(1), ServerId(1), "a".into(), addr, params, Arc::new(PeerState::new(Arc::default())))
     }
 
     #[test]
-    fn a_peer_is_known_by_its_route_or_the_md5_of_its_address() {
-        assert_eq!(&**peer(Params::default()).sid(), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
-        let route = Params { route: Some(b"r1".as_slice().into()), ..Params::default() };
+    fn sticky_identifier_is_the_route_or_the_md5_of_the_address() {
+        assert_eq!(&**peer(PeerParams::default()).sid(), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
+        let route = PeerParams { route: Some(b"r1".as_slice().into()), ..PeerParams::default() };
         assert_eq!(&**peer(route).sid(), b"r1".as_slice());
     }
 
     #[test]
-    fn failures_count_and_one_request_tells_when_they_no_longer_do() {
-        let peer = peer(Params { max_fails: 2, fail_timeout_ms: 1000, weight: 5, ..Params::default() });
+    fn failures_count_until_a_trial_request_succeeds() {
+        let peer =
+            peer(PeerParams { max_fails: 2, fail_timeout_ms: 1000, weight: 5, ..PeerParams::default() });
         peer.chosen(5000);
-        assert_eq!(peer.failed(5000), Verdict::Unchanged);
+        assert_eq!(peer.failed(5000), PeerChange::Unchanged);
         assert!(peer.is_usable(5000));
-        assert_eq!(peer.failed(5400), Verdict::Disabled);
+        assert_eq!(peer.failed(5400), PeerChange::Disabled);
         // 5 / 2 of the weight for each failure.
         assert_eq!(peer.state.reduced.load(Relaxed), 4);
-        assert_eq!((peer.status(), peer.retry_ms()), (Status::Unavailable, Some(6401)));
+        assert_eq!((peer.status(), peer.retry_ms()), (PeerStatus::Unavailable, Some(6401)));
         assert!(!peer.is_usable(6400) && peer.is_usable(6401));
         // A request that was under way says nothing of the time after the failure.
-        assert_eq!(peer.passed(6401), Verdict::Unchanged);
+        assert_eq!(peer.passed(6401), PeerChange::Unchanged);
         peer.chosen(6401);
         assert!(!peer.is_usable(6402), "one request at a time tells");
-        assert_eq!(peer.passed(6500), Verdict::Recovered);
-        assert_eq!((peer.status(), peer.state.counters.downtime_ms.value()), (Status::Up, 1100));
+        assert_eq!(peer.passed(6500), PeerChange::Recovered);
+        assert_eq!((peer.status(), peer.state.counters.downtime_ms.value()), (PeerStatus::Up, 1100));
         assert_eq!(peer.state.counters.unavail.value(), 1);
     }
 
     #[test]
-    fn a_slow_start_gives_the_weight_back_bit_by_bit() {
-        let peer = peer(Params { slow_start_ms: 1000, weight: 2, ..Params::default() });
+    fn slow_start_restores_the_weight_gradually() {
+        let peer = peer(PeerParams { slow_start_ms: 1000, weight: 2, ..PeerParams::default() });
         assert_eq!(peer.steps(50), 2 * WHOLE_STEP);
         peer.state.comes_back(10_000);
         for (now, expected) in [(10_000, 2), (10_250, 512), (10_500, 1024), (11_000, 2048), (20_000, 2048)] {

@@ -1,19 +1,20 @@
-//! What metrics, status pages and an API show of a group: plain numbers, copied without the locks that requests take.
+//! Snapshots of groups for metrics, status pages and an API: plain numbers, copied without the locks that requests
+//! take.
 
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::peer::{Peer, PeerId, ServerId, Status};
-use crate::server::Params;
+use crate::peer::{Peer, PeerId, PeerStatus, ServerId};
+use crate::server::PeerParams;
 
 /// A group at one moment.
 #[derive(Clone, Debug)]
 pub struct GroupSnapshot {
     /// Its name.
     pub name: Arc<str>,
-    /// Which list of peers it has; grows with each change.
+    /// Number of its list of peers; grows with each change.
     pub generation: u64,
-    /// How many requests wait in line.
+    /// Number of requests in the queue.
     pub waiting: usize,
     /// Its peers, those that are not backup first.
     pub peers: Vec<PeerSnapshot>,
@@ -22,7 +23,7 @@ pub struct GroupSnapshot {
 /// A peer at one moment.
 #[derive(Clone, Debug)]
 pub struct PeerSnapshot {
-    /// What names it in its group.
+    /// Identifier in the group.
     pub id: PeerId,
     /// The server it belongs to.
     pub server: ServerId,
@@ -31,28 +32,28 @@ pub struct PeerSnapshot {
     /// Its address as `$upstream_addr` shows it.
     pub addr: Box<str>,
     /// Its parameters.
-    pub params: Params,
-    /// Whether it can get requests.
-    pub status: Status,
+    pub params: PeerParams,
+    /// Availability.
+    pub status: PeerStatus,
     /// Requests under way.
     pub connections: u32,
-    /// How often it was chosen.
+    /// Number of times it was chosen.
     pub requests: u64,
     /// Responses by the first digit of their status, 1 to 5.
     pub responses: [u64; 5],
     /// Attempts that failed.
     pub fails: u64,
-    /// How often it was left alone because of failures.
+    /// Number of times it was out because of failures.
     pub unavail: u64,
     /// Health checks made, failed, and how often they found it unhealthy.
-    pub checks: Checks,
+    pub checks: CheckCounts,
     /// Bytes sent to it.
     pub sent: u64,
     /// Bytes received from it.
     pub received: u64,
     /// Milliseconds in which it was left alone.
     pub downtime_ms: u64,
-    /// When it was last chosen, in milliseconds of the caller's clock.
+    /// Time at which it was last chosen, in milliseconds of the caller's clock.
     pub selected_ms: Option<u64>,
     /// Moving average of the time until connected, in milliseconds.
     pub connect_ms: u64,
@@ -62,27 +63,27 @@ pub struct PeerSnapshot {
     pub response_ms: u64,
 }
 
-/// What health checks have found.
+/// Counters of health checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checks {
+pub struct CheckCounts {
     /// Checks made.
     pub checks: u64,
     /// Checks failed.
     pub fails: u64,
-    /// How often the peer became unhealthy.
+    /// Number of times the peer became unhealthy.
     pub unhealthy: u64,
-    /// Whether the latest one was passed; `None` before the first one.
+    /// Result of the latest check; `None` before the first one.
     pub last_passed: Option<bool>,
 }
 
 impl Group {
-    /// A copy of all numbers but the histograms, which are read one by one ([`Counters`](crate::Counters)). Takes the lock of the group once, to clone a reference.
+    /// A copy of all numbers but the histograms, which are read one by one ([`PeerCounters`](crate::PeerCounters)). Takes the lock of the group once, to clone a reference.
     pub fn snapshot(&self, now: u64) -> GroupSnapshot {
         let list = self.list();
         GroupSnapshot {
             name: self.name().clone(),
             generation: list.generation(),
-            waiting: self.waiting(),
+            waiting: self.queue_len(),
             peers: list.peers().map(|peer| peer.snapshot(now)).collect(),
         }
     }
@@ -104,7 +105,7 @@ impl Peer {
             responses: counters.responses.each_ref().map(|class| class.value()),
             fails: counters.fails.value(),
             unavail: counters.unavail.value(),
-            checks: Checks {
+            checks: CheckCounts {
                 checks: counters.checks.value(),
                 fails: counters.check_fails.value(),
                 unhealthy: counters.unhealthy.value(),

@@ -1,4 +1,4 @@
-//! What the tests of groups share.
+//! Helpers for the tests of groups.
 
 mod changes;
 mod failures;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tw_net::Addr;
 
-use crate::{Attempt, Group, Key, Lease, Method, Outcome, Params, Rng, Server};
+use crate::{BalanceKey, BalanceMethod, Group, Lease, PeerOutcome, PeerParams, PeerSelection, Rng, Server};
 
 /// A peer `127.0.0.N:9` of weight `weight`, without limits.
 fn server(n: u8, weight: u32) -> Server {
@@ -18,7 +18,7 @@ fn server(n: u8, weight: u32) -> Server {
 }
 
 /// A peer `127.0.0.N:9`.
-fn with(n: u8, change: impl FnOnce(&mut Params)) -> Server {
+fn with(n: u8, change: impl FnOnce(&mut PeerParams)) -> Server {
     let addr = format!("127.0.0.{n}:9");
     let mut server = Server::fixed(&addr, [addr_of(&addr)]);
     change(&mut server.params);
@@ -32,7 +32,7 @@ fn addr_of(text: &str) -> Addr {
     }
 }
 
-fn group(method: Method, servers: Vec<Server>) -> Group {
+fn group(method: BalanceMethod, servers: Vec<Server>) -> Group {
     Group::new("g", method, servers, None)
 }
 
@@ -45,30 +45,30 @@ fn number(lease: &Lease) -> u8 {
 }
 
 /// A request that has not chosen yet.
-fn ask(group: &Group, key: Key) -> (Attempt, Rng) {
-    (group.begin(key, None, 0), Rng::seeded(1))
+fn ask(group: &Group, key: BalanceKey) -> (PeerSelection, Rng) {
+    (group.start_selection(key, None, 0), Rng::seeded(1))
 }
 
 /// The numbers of the peers that as many requests get, each of which succeeds at once.
 fn turns(group: &Group, count: usize, now: u64) -> Vec<u8> {
     let one = |_| {
-        let (mut attempt, mut rng) = ask(group, Key::None);
-        let lease = group.select(&mut attempt, now, &mut rng).unwrap();
+        let (mut selection, mut rng) = ask(group, BalanceKey::None);
+        let lease = group.select(&mut selection, now, &mut rng).unwrap();
         let number = number(&lease);
-        lease.done(Outcome::Success, now);
+        lease.done(PeerOutcome::Success, now);
         number
     };
     (0..count).map(one).collect()
 }
 
 /// The peers that one request gets which fails everywhere.
-fn all_fail(group: &Group, key: Key, now: u64) -> Vec<u8> {
-    let (mut attempt, mut rng) = ask(group, key);
+fn all_fail(group: &Group, key: BalanceKey, now: u64) -> Vec<u8> {
+    let (mut selection, mut rng) = ask(group, key);
     let mut tried = Vec::new();
-    while let Ok(lease) = group.select(&mut attempt, now, &mut rng) {
+    while let Ok(lease) = group.select(&mut selection, now, &mut rng) {
         tried.push(number(&lease));
-        lease.done(Outcome::Failed, now);
-        if attempt.tries_left() == 0 {
+        lease.done(PeerOutcome::Failed, now);
+        if selection.tries_left() == 0 {
             break;
         }
     }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use tw_net::Addr;
 use tw_sys::heap::CountingHeap;
-use tw_upstream::{Group, Key, Method, Outcome, Rng, Server, ServerId};
+use tw_upstream::{BalanceKey, BalanceMethod, Group, PeerOutcome, Rng, Server, ServerId};
 
 #[global_allocator]
 static ALLOCATOR: CountingHeap = CountingHeap;
@@ -14,7 +14,7 @@ static ALLOCATOR: CountingHeap = CountingHeap;
 const SERVERS: u16 = 3000;
 const SERVERS_USIZE: usize = SERVERS as usize;
 
-fn group(method: Method) -> Group {
+fn group(method: BalanceMethod) -> Group {
     let server = |n: u16| {
         let [high, low] = n.to_be_bytes();
         let name = format!("10.1.{high}.{low}:8080");
@@ -38,9 +38,9 @@ fn peak_of(work: impl FnOnce()) -> usize {
 #[test]
 fn a_server_costs_less_than_two_kilobytes() {
     for (method, most) in [
-        (Method::RoundRobin, 2000),
+        (BalanceMethod::RoundRobin, 2000),
         // Beside 160 points of 8 bytes.
-        (Method::HashConsistent, 2000 + 160 * 8),
+        (BalanceMethod::HashConsistent, 2000 + 160 * 8),
     ] {
         let (_group, bytes) = cost(|| group(method));
         let each = bytes / SERVERS_USIZE;
@@ -50,14 +50,15 @@ fn a_server_costs_less_than_two_kilobytes() {
 
 #[test]
 fn a_server_costs_more_only_when_it_is_asked() {
-    let group = group(Method::RoundRobin);
+    let group = group(BalanceMethod::RoundRobin);
     let mut rng = Rng::seeded(1);
     let ((), bytes) = cost(|| {
         for _ in 0..10 {
-            let mut lease = group.select(&mut group.begin(Key::None, None, 0), 50, &mut rng).unwrap();
+            let mut lease =
+                group.select(&mut group.start_selection(BalanceKey::None, None, 0), 50, &mut rng).unwrap();
             lease.connected(51);
             lease.header(52);
-            lease.done(Outcome::Success, 53);
+            lease.done(PeerOutcome::Success, 53);
         }
     });
     assert!((10 * 7000..10 * 9000).contains(&bytes), "{bytes} bytes for ten servers that were asked");
@@ -66,9 +67,9 @@ fn a_server_costs_more_only_when_it_is_asked() {
 #[test]
 fn a_change_of_one_server_takes_one_more_list_of_references() {
     for (method, most) in [
-        (Method::RoundRobin, 100),
+        (BalanceMethod::RoundRobin, 100),
         // Beside another ring.
-        (Method::HashConsistent, 200 + 160 * 8),
+        (BalanceMethod::HashConsistent, 200 + 160 * 8),
     ] {
         let group = group(method);
         let peak = peak_of(|| {

@@ -89,7 +89,7 @@ impl Looks {
         self.looked = now;
         let (after, mut hanging) = (self.settings.map(|settings| settings.after), Vec::new());
         for seen in &mut self.loops {
-            let look = seen.stats.pulse.look();
+            let look = seen.stats.activity.snapshot();
             if look.turn.is_none() || look.turn != seen.turn {
                 (seen.turn, seen.stood, seen.is_reported) = (look.turn, Duration::ZERO, false);
                 continue;
@@ -121,7 +121,7 @@ impl Looks {
 mod tests {
     use std::sync::mpsc::{Sender, channel};
 
-    use tw_core::process::WhenHanging;
+    use tw_core::process::HangAction;
     use tw_rt::{LoopOptions, LoopThread};
 
     use super::*;
@@ -148,7 +148,7 @@ mod tests {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
         let mut looks = Looks::new(now);
-        looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: WhenHanging::Report }));
+        looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: HangAction::Report }));
         looks.add(3, worker.stats().clone());
         let mut found = Vec::new();
         for _ in 0..20 {
@@ -162,7 +162,7 @@ mod tests {
         assert!(!looks.are_turning(now));
 
         leave.send(()).unwrap();
-        while worker.stats().pulse.look().turn.is_some() {
+        while worker.stats().activity.snapshot().turn.is_some() {
             std::thread::yield_now();
         }
         for _ in 0..20 {

@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tw_base::whole;
+use tw_base::fatal_mutex;
 use tw_core::event_loop::{Counts, PANICS_WAITING_MAX, STACKS_KNOWN_MAX};
-use tw_core::process::{LoopWatchdog, WhenHanging};
+use tw_core::process::{HangAction, LoopWatchdog};
 use tw_log::{ErrorLog, Sinks};
 use tw_rt::LoopStats;
 use tw_sys::stack;
@@ -73,7 +73,7 @@ impl Faults {
     /// From here on panics are counted and told, and what they break ends the process. Once per process, on its main thread
     /// and before there are loops.
     pub(crate) fn watch(counts: Arc<Counts>, sinks: &Sinks) -> io::Result<Self> {
-        stack::answer()?;
+        stack::install_handler()?;
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
         let common = Arc::new(Common {
             log: Mutex::new(ErrorLog::none()),
@@ -92,7 +92,7 @@ impl Faults {
         thread::Builder::new().name(NAME.to_owned()).spawn(move || keeper.run())?;
         panic::report_to(common.clone());
         let tell = common.clone();
-        whole::when_broken(move |what| {
+        fatal_mutex::on_poison(move |what| {
             let _ = tell.broken.set(what);
             // A full queue is looked at as well.
             let _ = tell.events.try_send(Event::Look);
@@ -226,7 +226,7 @@ impl Keeper {
                 tw_log::alert!(log, "{line}");
             }
         });
-        if settings.is_some_and(|settings| settings.then == WhenHanging::Restart) {
+        if settings.is_some_and(|settings| settings.then == HangAction::Restart) {
             tw_log::alert!(log, "an event loop hangs, exiting");
             self.end(HANGING);
         }

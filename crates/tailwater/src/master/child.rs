@@ -19,7 +19,7 @@ use rustix::process::{
 };
 use tw_base::Errno;
 use tw_log::Level;
-use tw_rt::signal::Received;
+use tw_rt::signal::ReceivedSignal;
 use tw_server::http::cache::PURGES_MAX;
 
 use super::control::Client;
@@ -88,7 +88,7 @@ pub(super) enum Failure {
     /// It can be told nothing any more.
     Lost(Fault),
     /// There was no time to wait for it.
-    Interrupted(Received),
+    Interrupted(ReceivedSignal),
 }
 
 impl From<Failure> for Fault {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tw_conf::MemoryFiles;
 use tw_core::process::MainSettings;
 use tw_server::http::generation::Config;
-use tw_sys::heap::give_back;
-use tw_sys::memory::Concealed;
+use tw_sys::heap::purge;
+use tw_sys::memory::ConcealedPages;
 
 use super::logs::LogFiles;
 use super::silence::SIGN_INTERVAL;
@@ -33,7 +33,7 @@ pub(super) struct Handover {
     /// Every file of it.
     pub(super) files: MemoryFiles,
     /// Those with private keys, in memory and out of core files.
-    pub(super) concealed: Vec<Concealed>,
+    pub(super) concealed: Vec<ConcealedPages>,
     /// Certificates that are followed.
     pub(super) used: Used,
     /// Where it listens.
@@ -87,7 +87,7 @@ impl Handover {
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
         let used = config.watched().map(|watched| (watched.pair.clone(), watched.version())).collect();
         drop(config);
-        give_back();
+        purge();
         Self {
             source,
             concealed: conceal(&files),
@@ -115,9 +115,9 @@ impl Handover {
 }
 
 /// Keeps private keys in memory and out of core files, as long as they stay where they are.
-fn conceal(files: &MemoryFiles) -> Vec<Concealed> {
+fn conceal(files: &MemoryFiles) -> Vec<ConcealedPages> {
     let has_key = |text: &[u8]| text.windows(PRIVATE_KEY.len()).any(|window| window == PRIVATE_KEY);
-    files.iter().filter(|(_, text)| has_key(text)).map(|(_, text)| Concealed::new(text)).collect()
+    files.iter().filter(|(_, text)| has_key(text)).map(|(_, text)| ConcealedPages::new(text)).collect()
 }
 
 /// The environment of a worker process: the time zone, and what `env` names.

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use tw_rt::signal::{Received, Signal, Signals};
+use tw_rt::signal::{ReceivedSignal, Signal, Signals};
 
 /// First what ends something. A storm of the others cannot keep the server from being stopped.
 const ORDER: [Signal; 8] = [
@@ -36,7 +36,7 @@ impl Inbox {
     }
 
     /// The next one to be obeyed, if there is any. Does not wait.
-    pub(super) fn next(&self) -> io::Result<Option<Received>> {
+    pub(super) fn next(&self) -> io::Result<Option<ReceivedSignal>> {
         let looked = self.look();
         match self.waiting.borrow_mut().pop() {
             Some(first) => Ok(Some(first)),
@@ -45,7 +45,7 @@ impl Inbox {
     }
 
     /// One that cannot wait until a worker process has answered. It stays in here. WINCH is an order to a daemon only.
-    pub(super) fn interruption(&self, is_daemon: bool) -> io::Result<Option<Received>> {
+    pub(super) fn interruption(&self, is_daemon: bool) -> io::Result<Option<ReceivedSignal>> {
         self.look()?;
         Ok(self.waiting.borrow().interruption(is_daemon))
     }
@@ -72,23 +72,23 @@ impl AsFd for Inbox {
 
 /// At most one of each kind, as in the kernel.
 #[derive(Debug, Default)]
-struct Waiting(Vec<Received>);
+struct Waiting(Vec<ReceivedSignal>);
 
 impl Waiting {
-    fn push(&mut self, received: Received) {
+    fn push(&mut self, received: ReceivedSignal) {
         if self.0.iter().all(|one| one.signal != received.signal) {
             self.0.push(received);
         }
     }
 
-    fn pop(&mut self) -> Option<Received> {
+    fn pop(&mut self) -> Option<ReceivedSignal> {
         let first = |signal: &Signal| self.0.iter().position(|one| one.signal == *signal);
         let at = ORDER.iter().find_map(first)?;
         Some(self.0.swap_remove(at))
     }
 
-    fn interruption(&self, is_daemon: bool) -> Option<Received> {
-        let cannot_wait = |received: &&Received| match received.signal {
+    fn interruption(&self, is_daemon: bool) -> Option<ReceivedSignal> {
+        let cannot_wait = |received: &&ReceivedSignal| match received.signal {
             Signal::Term | Signal::Int | Signal::Quit => true,
             Signal::Winch => is_daemon,
             Signal::Chld | Signal::Usr1 | Signal::Usr2 | Signal::Hup => false,
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn what_ends_something_comes_first_and_nothing_comes_twice() {
         let mut waiting = Waiting::default();
-        let push = |waiting: &mut Waiting, signal| waiting.push(Received { signal, pid: 1 });
+        let push = |waiting: &mut Waiting, signal| waiting.push(ReceivedSignal { signal, pid: 1 });
         assert_eq!(waiting.pop(), None);
         for signal in [Signal::Hup, Signal::Usr1, Signal::Hup, Signal::Winch, Signal::Chld] {
             push(&mut waiting, signal);
         }
-        let signal = |received: Option<Received>| received.map(|received| received.signal);
+        let signal = |received: Option<ReceivedSignal>| received.map(|received| received.signal);
         assert_eq!(waiting.interruption(false), None);
         assert_eq!(signal(waiting.interruption(true)), Some(Signal::Winch));
         push(&mut waiting, Signal::Quit);

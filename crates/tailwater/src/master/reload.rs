@@ -96,7 +96,7 @@ impl Master {
         let Serving::Here(server, rules) = &mut self.serving else { return Ok(()) };
         let (source, speaker) = (self.source.clone(), console.clone());
         let (loaded, said) = server.load(move |previous| {
-            let loaded = source.load(&previous.kept, &speaker);
+            let loaded = source.load(&previous.shared_objects, &speaker);
             (loaded, speaker.end_record())
         });
         console.go_on_recording(said);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_base::Errno;
 use tw_log::{Level, open_log};
-use tw_rt::signal::{Received, Signal};
+use tw_rt::signal::{ReceivedSignal, Signal};
 
 use super::control::{Client, Control, Wish};
 use super::logs::LogFiles;
@@ -88,7 +88,7 @@ impl Master {
     }
 
     /// The next signal that waits.
-    pub(super) fn next_signal(&self) -> Option<Received> {
+    pub(super) fn next_signal(&self) -> Option<ReceivedSignal> {
         self.inbox.next().unwrap_or_else(|error| {
             let errno = Errno::from(&error);
             self.console.say(Level::Alert, format_args!("read() of signals failed ({errno})"));
@@ -96,7 +96,7 @@ impl Master {
         })
     }
 
-    fn on_signal(&mut self, received: Received, state: State) -> State {
+    fn on_signal(&mut self, received: ReceivedSignal, state: State) -> State {
         let signal = match received.signal {
             // Its terminal is gone.
             Signal::Hup if self.mode == Mode::Session => Signal::Term,
@@ -115,7 +115,7 @@ impl Master {
             Signal::Winch if self.mode == Mode::Background => ", stop accepting connections",
             Signal::Winch | Signal::Chld => "",
         };
-        self.notice(format_args!("{}{action}", Received { signal, ..received }));
+        self.notice(format_args!("{}{action}", ReceivedSignal { signal, ..received }));
         match signal {
             _ if ends_softly => self.drain(state),
             Signal::Term | Signal::Int => {

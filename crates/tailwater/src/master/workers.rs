@@ -450,13 +450,13 @@ mod tests {
     use crate::master::child::tests::{actor, inbox};
     use crate::master::silence::SIGN_INTERVAL;
     use crate::worker::sandbox::Role;
-    use tw_core::kept::Kept;
+    use tw_core::shared_objects::SharedObjects;
     use tw_testkit::process::Group;
     use tw_testkit::wait;
 
     fn handover() -> Handover {
         let source = Source::text(b"/".to_vec(), "conf", b"events { }".to_vec());
-        let config = source.load(&Kept::default(), &Console::quiet()).unwrap().config;
+        let config = source.load(&SharedObjects::default(), &Console::quiet()).unwrap().config;
         Handover {
             rules: Rules::of(&config, Role::Worker),
             source,

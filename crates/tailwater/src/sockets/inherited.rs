@@ -72,7 +72,7 @@ impl Inherited {
             this.take_from_systemd(&text(COUNT), &text(NAMES));
         }
         // An old kernel hands them on, as nginx does.
-        let _ = inherit::keep_to_ourselves();
+        let _ = inherit::set_close_on_exec();
         this
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tw_acme::{Agent, Say};
+use tw_acme::{Agent, LogFn};
 use tw_base::Errno;
 use tw_log::Level;
 use tw_server::http::generation::Generation;
@@ -44,10 +44,10 @@ impl Acme {
         }
         let Some(agent) = &self.agent else { return };
         let log = (*generation.error_log).clone();
-        let say: Say = Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
-        agent.follow(generation.acme.clone(), say);
+        let say: LogFn = Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
+        agent.set_config(generation.acme.clone(), say);
         if self.orders == Orders::Yes {
-            agent.begin();
+            agent.start_ordering();
         }
     }
 
@@ -55,7 +55,7 @@ impl Acme {
     pub(super) fn begin(&mut self) {
         self.orders = Orders::Yes;
         if let Some(agent) = &self.agent {
-            agent.begin();
+            agent.start_ordering();
         }
     }
 
@@ -64,7 +64,7 @@ impl Acme {
         self.orders = Orders::No;
         // With its last message it ends, and lets go of the state directories.
         if let Some(agent) = self.agent.take() {
-            agent.retire();
+            agent.stop();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The loops of the process: started, given a new configuration, told to leave, waited for.
 //!
 //! ```text
-//! start ─ Order::Begin ─► current ─ Order::Generation ─► current        a reload
-//!                            └───── Order::Quit ───────► leaving ─► ended   fewer loops, loops with other settings, shutdown
+//! start ─ LoopCommand::Start ─► current ─ LoopCommand::Generation ─► current        a reload
+//!                            └───── LoopCommand::Quit ───────► leaving ─► ended   fewer loops, loops with other settings, shutdown
 //!                                                           └─ timeout ─► dropped: connections are closed
 //! ```
 //! Loops that are started together begin together, when all of them stand: a start that fails has served nobody.
@@ -20,9 +20,9 @@ use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{Cause, LoopOptions, LoopThread, OnStall, SendFile};
-use tw_server::event_loop::Order;
+use tw_server::event_loop::LoopCommand;
 use tw_server::http::Http;
-use tw_server::http::generation::{Config, Live};
+use tw_server::http::generation::{Config, GenerationRef};
 
 use crate::console::{Console, Fault};
 use crate::faults::Faults;
@@ -46,7 +46,7 @@ pub(crate) struct Loops {
 
 /// What the loops are to serve.
 pub(crate) struct Wanted<'a> {
-    pub(crate) generation: &'a Live,
+    pub(crate) generation: &'a GenerationRef,
     pub(crate) sockets: &'a Sockets,
     pub(crate) affinity: &'a Affinity,
 }
@@ -67,14 +67,14 @@ struct LoopSettings {
 struct Running {
     id: u64,
     index: usize,
-    thread: LoopThread<Order>,
+    thread: LoopThread<LoopCommand>,
 }
 
 /// A loop that accepts nothing any more.
 struct Leaving {
     id: u64,
     /// `None` once its time was over.
-    thread: Option<LoopThread<Order>>,
+    thread: Option<LoopThread<LoopCommand>>,
     until: Option<Instant>,
 }
 
@@ -104,7 +104,7 @@ impl Loops {
     fn let_begin(&self, loops: &[Running]) {
         if self.has_begun {
             // One that has just ended is started again by `reap`.
-            loops.iter().for_each(|running| drop(running.thread.send(Order::Begin)));
+            loops.iter().for_each(|running| drop(running.thread.send(LoopCommand::Start)));
         }
     }
 
@@ -113,7 +113,7 @@ impl Loops {
         let leaving = self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref());
         for thread in self.current.iter().map(|running| &running.thread).chain(leaving) {
             // One that has just ended has no files.
-            let _ = thread.send(Order::CloseFiles);
+            let _ = thread.send(LoopCommand::CloseFiles);
         }
     }
 
@@ -143,7 +143,7 @@ impl Loops {
         let surplus = self.current.split_off(kept);
         for (running, sockets) in self.current.iter().zip(handed_over) {
             // A loop that has just ended is started again by `reap`.
-            let _ = running.thread.send(Order::Generation(wanted.generation.clone(), sockets));
+            let _ = running.thread.send(LoopCommand::Generation(wanted.generation.clone(), sockets));
         }
         started.iter().for_each(|running| self.know(running));
         self.let_begin(&started);
@@ -240,7 +240,7 @@ impl Loops {
     }
 
     /// A loop has ended, or its time is over.
-    fn ended(&self, thread: &LoopThread<Order>) {
+    fn ended(&self, thread: &LoopThread<LoopCommand>) {
         self.counts.remove_loop(thread.stats());
         self.faults.remove(thread.stats());
     }
@@ -249,7 +249,7 @@ impl Loops {
         &mut self,
         index: usize,
         settings: &LoopSettings,
-        generation: &Live,
+        generation: &GenerationRef,
         sockets: Vec<ListenSocket>,
     ) -> Result<Running, Fault> {
         self.last_id += 1;
@@ -269,7 +269,7 @@ impl Loops {
         let (counts, generation) = (self.counts.clone(), generation.clone());
         let cpus = settings.affinity.of_worker(index);
         let locks = settings.memory_lock != MemoryLock::Off;
-        let life = move |orders| {
+        let life = move |commands| {
             if let Some(cpus) = cpus
                 && let Err(error) = cpus.pin_current_thread()
             {
@@ -282,7 +282,7 @@ impl Loops {
                     "mlock() of the stack of worker {index} failed ({errno})"
                 );
             }
-            event_loop::run::<Http>(index, counts, generation, sockets, orders)
+            event_loop::run::<Http>(index, counts, generation, sockets, commands)
         };
         // The end of the last connection belongs to the life of a loop: it may leave something to the pools.
         let thread = LoopThread::start_until(options, farewell, life).map_err(|error| {
@@ -314,13 +314,13 @@ impl Loops {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         for Running { id, thread, .. } in workers {
             // One that has ended by itself said farewell.
-            let _ = thread.send(Order::Quit);
+            let _ = thread.send(LoopCommand::Quit);
             self.leaving.push(Leaving { id, thread: Some(thread), until });
         }
     }
 
     /// The thread is at its end: waiting for it takes no time.
-    fn bury(&self, thread: Option<LoopThread<Order>>) {
+    fn bury(&self, thread: Option<LoopThread<LoopCommand>>) {
         if let Some(thread) = thread {
             self.ended(&thread);
             // Its panic was written when it happened.

@@ -22,7 +22,7 @@ use tw_log::Level;
 use tw_rt::limits;
 use tw_server::http::generation::Config;
 use tw_sys::memory;
-use tw_sys::program::{self, Copier, Part};
+use tw_sys::program::{self, Copier, Segment};
 use tw_sys::secret;
 
 use crate::console::Console;
@@ -49,7 +49,7 @@ const FILES_STEP: u64 = 64 << 10;
 pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) {
     // It cannot fail: there is nothing that it could lack.
     let _ = munlockall();
-    secret::lock_again();
+    secret::relock();
     let memory_lock = config.main.memory_lock;
     let (all, level) = match memory_lock {
         MemoryLock::Off => return,
@@ -144,9 +144,9 @@ fn lock_all() -> Result<(), String> {
 /// Keeps the program and its libraries; says how many bytes of them as a copy, because a lock would leave too little for the rest
 /// of what is wanted. What cannot be copied is locked, as much of it as may be.
 fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, String> {
-    let parts = program::parts()
+    let parts = program::segments()
         .map_err(|error| format!("open() \"/proc/self/maps\" failed ({})", Errno::from(&error)))?;
-    let size: usize = parts.iter().map(Part::size).sum();
+    let size: usize = parts.iter().map(Segment::size).sum();
     let stacks = STACK_ROOM * config.main.worker_count() as u64;
     let wanted = (size as u64).saturating_add(stacks).saturating_add(config.lock_max);
     let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted);

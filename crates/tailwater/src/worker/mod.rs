@@ -25,8 +25,8 @@ use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
 use tw_server::config::ssl::watched;
-use tw_server::http::generation::{Config, Generation, Live};
-use tw_sys::heap::give_back;
+use tw_server::http::generation::{Config, Generation, GenerationRef};
+use tw_sys::heap::purge;
 use tw_sys::program::Copier;
 
 use crate::channel::Purge;
@@ -50,7 +50,7 @@ pub(crate) const END_PATIENCE: Duration =
 /// What runs.
 pub(crate) struct Server {
     config_thread: ConfigThread,
-    generation: Live,
+    generation: GenerationRef,
     sockets: Arc<Sockets>,
     pools: Vec<Pool>,
     affinity: Affinity,
@@ -81,7 +81,7 @@ impl Server {
         }
         let disks = Disks::new(pools.iter().cloned(), config.ring);
         let config_thread =
-            ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;
+            ConfigThread::start(purge).map_err(|error| failed("starting a thread", &error))?;
         let generation = config_thread.publish(Generation { id: 1, config, disks });
         let mut loops = Loops::new(sinks).map_err(|error| failed("starting the watchdog", &error))?;
         memory::allow_files(&generation, generation.main.worker_count(), console);
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// What it serves by.
-    pub(crate) fn generation(&self) -> &Live {
+    pub(crate) fn generation(&self) -> &GenerationRef {
         &self.generation
     }
 

@@ -21,13 +21,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread;
-use tw_core::kept::Kept;
+use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
 use tw_server::config::ssl;
 use tw_server::http::generation::Config;
-use tw_sys::heap::give_back;
+use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
 
@@ -144,7 +144,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
     ssl::inherit_keys(&order.keys.0);
-    let loaded = config_thread::alone(give_back, || load(&order, &Kept::default()));
+    let loaded = config_thread::run_on_own_thread(purge, || load(&order, &SharedObjects::default()));
     let config = loaded
         .map_err(|error| Fault::emerg(format!("starting a thread failed ({})", Errno::from(&error))))??;
     let Taken { sockets, affinity } = take(&order, fds, &config, sinks)?;
@@ -167,7 +167,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
 }
 
 /// Loads what the master has read and checked.
-fn load(order: &Configure, previous: &Kept) -> Result<Config, Fault> {
+fn load(order: &Configure, previous: &SharedObjects) -> Result<Config, Fault> {
     let files = memory_files(&order.files);
     let console = Console::quiet();
     console.begin_record();
@@ -353,7 +353,7 @@ impl Worker {
             }
         };
         let load = move |previous: &Config| {
-            let config = load(&order, &previous.kept);
+            let config = load(&order, &previous.shared_objects);
             (order, config)
         };
         let (order, config) = self.server.load_while(load, every, show_life);

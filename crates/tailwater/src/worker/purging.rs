@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 
 use tw_log::{Level, Text};
 use tw_server::http::cache::{self, Cache, PURGES_MAX, Purged, Scope};
-use tw_server::http::generation::Live;
+use tw_server::http::generation::GenerationRef;
 
 use crate::channel::{How, Named, Purge};
 
@@ -36,7 +36,7 @@ impl Purging {
     /// Begins a purge. `answer` gets what came of it, perhaps at once.
     pub(crate) fn begin(
         &self,
-        generation: &Live,
+        generation: &GenerationRef,
         order: Purge,
         answer: impl FnOnce(Outcome) + Send + 'static,
     ) {
@@ -73,10 +73,10 @@ impl Drop for Owed {
     }
 }
 
-async fn purge(generation: &Live, order: &Purge) -> Outcome {
+async fn purge(generation: &GenerationRef, order: &Purge) -> Outcome {
     let name = Text(&order.cache);
-    let Some(cache) = generation.kept.find::<Cache>(&order.cache) else {
-        let known = generation.kept.of_type::<Cache>();
+    let Some(cache) = generation.shared_objects.find::<Cache>(&order.cache) else {
+        let known = generation.shared_objects.of_type::<Cache>();
         let known: Vec<_> = known.iter().map(|(name, _)| format!("\"{}\"", Text(name))).collect();
         return Outcome::refused(match known.is_empty() {
             true => format!("no cache \"{name}\": the server has none"),

@@ -23,12 +23,12 @@ use landlock::{
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tw_base::Errno;
-use tw_core::pools::Ring;
+use tw_core::pools::UringUse;
 use tw_core::process::Sandbox;
 use tw_core::reach::BindsTo;
-use tw_disk::Allowed;
+use tw_disk::AllowedPaths;
 use tw_log::Level;
-use tw_rt::confine::{self, Needs};
+use tw_rt::confine::{self, ConfineOptions};
 use tw_server::http::generation::Config;
 
 use crate::conf;
@@ -114,7 +114,7 @@ impl Rules {
             places: Places::of(config, role, restricted),
             connects: config.reach.does_connect(),
             binds: config.reach.does_bind(),
-            io_uring: config.ring == Ring::Used,
+            io_uring: config.ring == UringUse::Used,
         }
     }
 
@@ -184,20 +184,20 @@ impl Rules {
         }
         let (report, files) = self.enforce_here()?;
         if files == Files::Restricted {
-            tw_disk::confined(self.allowed()).map_err(|error| failed("getgroups()", &error))?;
+            tw_disk::set_allowed_paths(self.allowed()).map_err(|error| failed("getgroups()", &error))?;
         }
         Ok(report)
     }
 
     /// Where files may be read and written, for messages.
-    pub(crate) fn allowed(&self) -> Allowed {
+    pub(crate) fn allowed(&self) -> AllowedPaths {
         let restricted = self.restricted_files();
         let places = |is_meant: fn(&Place) -> bool| {
             let places =
                 self.places.iter().filter(|place| place.origin == Origin::Configuration && is_meant(place));
             places.map(|place| place.path.clone()).collect()
         };
-        Allowed {
+        AllowedPaths {
             reading: restricted.intersects(READ).then(|| places(Place::is_read)),
             writing: restricted.contains(AccessFs::WriteFile).then(|| places(Place::is_written)),
         }
@@ -219,7 +219,7 @@ impl Rules {
         };
         let is_made =
             |path: &Path| config.temp_paths.iter().any(|temp| conf::path(temp.path.to_bytes()) == path);
-        let Allowed { mut reading, mut writing } = self.allowed();
+        let AllowedPaths { mut reading, mut writing } = self.allowed();
         for places in [&mut reading, &mut writing].into_iter().flatten() {
             places
                 .extend(self.places.missing().map(|(path, _)| path.to_owned()).filter(|path| is_made(path)));
@@ -250,7 +250,7 @@ impl Rules {
         rustix::thread::set_no_new_privs(true)
             .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
         let files = self.landlock(&mut report)?;
-        let needs = Needs {
+        let needs = ConfineOptions {
             io_uring: self.io_uring,
             listen: self.role == Role::Alone,
             bind: self.binds.is_some(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use tw_core::metrics::{BOUNDS_NS, CORE, Kind, Metric, PREFIX};
+use tw_core::metrics::{BOUNDS_NS, CORE, Metric, MetricKind, PREFIX};
 
 use crate::{cell, check, heading};
 
@@ -44,7 +44,7 @@ fn metrics_are_documented() {
         writeln!(out, "## {heading}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|").unwrap();
         for Metric { name, kind, labels, doc, .. } in metrics {
             assert!(seen.insert(*name), "{name} stands twice");
-            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+            assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
             let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
             writeln!(out, "| `{PREFIX}{name}` | {} | {labels} | {} |", kind.word(), cell(doc)).unwrap();
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use tw_server::vars::{Get, VarDef};
+use tw_server::vars::{VarDef, VarKind};
 
 use crate::{cell, check, names, rows};
 
@@ -73,7 +73,7 @@ fn variables_are_documented() {
     for (title, variables) in &chapters {
         writeln!(out, "## Module {title}\n\n| variable | settable | meaning |\n|---|---|---|").unwrap();
         for variable in variables {
-            let family = if matches!(variable.get, Get::Family(_)) { "*name*" } else { "" };
+            let family = if matches!(variable.get, VarKind::Family(_)) { "*name*" } else { "" };
             let settable = if variable.assign.is_some() { "yes" } else { "" };
             assert!(variable.doc.ends_with('.'), "${}: {}", variable.name, variable.doc);
             writeln!(out, "| `${}`{family} | {settable} | {} |", variable.name, cell(variable.doc)).unwrap();

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Who has left.
 #[derive(Debug, Default)]
-pub(super) struct Leaving(Whole<Left>);
+pub(super) struct Leaving(FatalMutex<Left>);
 
 #[derive(Debug, Default)]
 struct Left {

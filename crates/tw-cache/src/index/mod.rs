@@ -10,7 +10,7 @@
 //! With another [`Policy`] other entries go than the least recently used ones (`queue.rs`).
 //!
 //! 64 shards, each behind a lock that is held while a handful of slots change; an operation on many entries gives it back after
-//! at most 32 of them (`STEP_ENTRIES`). Nobody looks at a shard that a panic has left half changed ([`Whole`]). The order of
+//! at most 32 of them (`STEP_ENTRIES`). Nobody looks at a shard that a panic has left half changed ([`FatalMutex`]). The order of
 //! last use is exact to the second, over all shards. No clock: `now` is in seconds of the clock on the wall, and so are all
 //! times.
 //!
@@ -45,7 +45,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 
 use crate::Key;
 use crate::purge::Sequence;
@@ -120,7 +120,7 @@ struct Place {
     oldest_use: AtomicU32,
     small: Load,
     main: Load,
-    shard: Whole<Shard>,
+    shard: FatalMutex<Shard>,
 }
 
 impl Index {
@@ -133,7 +133,7 @@ impl Index {
             oldest_use: AtomicU32::new(NEVER),
             small: Load::default(),
             main: Load::default(),
-            shard: Whole::new(Shard::new(seed, leaving.clone())),
+            shard: FatalMutex::new(Shard::new(seed, leaving.clone())),
         };
         let index = Self {
             seed,

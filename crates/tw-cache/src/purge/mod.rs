@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use md5::{Digest, Md5};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 
 use crate::Key;
 use cut::Cut;
@@ -119,7 +119,7 @@ pub struct Purges {
     sequence: Arc<Sequence>,
     /// Number of the last purge that is remembered, or up to which purges were forgotten; zero before the first one.
     latest: AtomicU64,
-    lists: Whole<Lists>,
+    lists: FatalMutex<Lists>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -140,7 +140,7 @@ impl Purges {
 
     fn with(sequence: Sequence, lists: Lists) -> Self {
         let latest = AtomicU64::new(lists.newest());
-        Self { sequence: Arc::new(sequence), latest, lists: Whole::new(lists) }
+        Self { sequence: Arc::new(sequence), latest, lists: FatalMutex::new(lists) }
     }
 
     /// Where the fills of this cache get their numbers.

@@ -1,9 +1,9 @@
-//! How connections come to a loop: from its listening sockets, one at a time or all that wait (`multi_accept`), and only
-//! while it is its turn (`accept_mutex`).
+//! Accepting connections from listening sockets: one at a time or all that are pending (`multi_accept`), and only
+//! while the loop holds the accept mutex (`accept_mutex`).
 //!
-//! A loop whose tasks all have something to do is back at its sockets only when each of them has had its share: if it took
-//! one connection each time, the last one of a crowd would wait for as many rounds as there are others. So a loop that does
-//! not rest takes as many as it has been away for.
+//! A busy loop is back at its sockets only after each ready task has run. If it took one connection each time, the
+//! last of many pending connections would wait for as many rounds as there are others. So a loop that does not sleep
+//! between its turns accepts more at once, in proportion to the time since it last accepted.
 //!
 //! ```text
 //! its own socket (reuseport) ──────────────────────────────┐
@@ -31,22 +31,23 @@ use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::FirstBytes;
 use tw_rt::watch::Subject;
 
-use super::room::Room;
+use super::idle_eviction::Eviction;
 use super::{Application, Loop};
-use crate::generation::SocketOf;
+use crate::generation::SocketSharing;
 
-/// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
-/// wakes every loop for each connection.
+/// Listening sockets beyond the first ones for which a starting loop is prepared. Sockets that later reloads add wake
+/// every loop for each connection.
 const SPARE_GATES: usize = 8;
-/// How much the last connections tell of the next one. Where first bytes are rarely there, one in so many is tried.
+/// Weight of the last connections in the guess for the next one. Where first bytes are rarely there at accept, one in
+/// so many connections is tried.
 const GUESS_MAX: i8 = 16;
 
-/// How long a loop that does not rest works for each connection that it takes.
+/// Work of a busy loop that stands for one more accepted connection.
 const WORK_FOR_ONE: Duration = Duration::from_micros(100);
-/// Connections that such a loop takes at once.
+/// Largest number of connections that a busy loop accepts at once.
 const TAKEN_AT_ONCE_MAX: u128 = 64;
 
-/// Connections that a loop takes at last from a socket it leaves.
+/// Largest number of connections that a loop still accepts from a socket it stops listening on.
 const LAST_MAX: usize = 1024;
 
 pub(super) const LIMIT: Limit = Limit::count(
@@ -62,16 +63,16 @@ pub(super) const AT_ONCE_LIMIT: Limit = Limit::count(
     "the others have their turn first",
 );
 
-/// The right to accept from sockets of all loops, which one loop at a time has (`accept_mutex`).
+/// Accept mutex (`accept_mutex`): the right of one loop at a time to accept from sockets that all loops share.
 #[derive(Default)]
 pub(super) struct AcceptMutex {
-    /// Its number; 0 for nobody.
+    /// Number of the loop that holds it; 0 if it is free.
     holder: AtomicU64,
     last: AtomicU64,
 }
 
 impl AcceptMutex {
-    /// Takes it for `number`, which may have it already. Never waits.
+    /// Locks it for `number`, or returns true if that loop holds it already. Never waits.
     fn take(&self, number: u64) -> bool {
         // Acquire and release: whoever has it next sees what the last one accepted.
         match self.holder.compare_exchange(0, number, AcqRel, Acquire) {
@@ -90,13 +91,13 @@ impl AcceptMutex {
     }
 }
 
-/// What a loop needs to accept.
+/// Accepting state of a loop.
 pub(super) struct Accepting {
-    /// What the mutex knows it by.
+    /// Number of the loop for the mutex.
     number: u64,
-    /// Its sockets, and the tasks that accept from them.
+    /// Listening sockets, and the tasks that accept from them.
     tasks: RefCell<Vec<Task>>,
-    /// Tasks that wait for their turn.
+    /// Number of tasks that wait for the mutex.
     waiting: Cell<usize>,
     turn: Notify,
     first_bytes: Cell<i8>,
@@ -109,7 +110,7 @@ struct Task {
     handle: JoinHandle<()>,
 }
 
-/// Asks a task to take what waits in its socket, and to end.
+/// Tells a task to accept what is pending in its socket, and to end.
 #[derive(Default)]
 struct End {
     is_asked: Cell<bool>,
@@ -124,7 +125,7 @@ impl End {
         }
     }
 
-    /// What `future` gives, or `None` once the end is asked for.
+    /// Runs `future`, or returns `None` once the task is told to end.
     async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -158,7 +159,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// When a task last accepted, and how long its loop had worked until then.
+/// Time at which a task last accepted, and how long its loop had worked until then.
 #[derive(Clone, Copy)]
 struct Seen {
     at: Instant,
@@ -167,7 +168,7 @@ struct Seen {
 
 impl Seen {
     // DIFF(nginx): with `multi_accept off`, a loop that does not rest takes more than one connection at once.
-    /// How many connections a loop takes beside one, if `self` is how it stood when it took one before.
+    /// Number of further connections to accept at `now`, if `self` is the state at the accept before.
     fn more_at(self, now: Self) -> u128 {
         let away = now.at.saturating_duration_since(self.at);
         let busy = Duration::from_nanos(now.busy_ns.saturating_sub(self.busy_ns));
@@ -190,12 +191,12 @@ impl Accepting {
         }
     }
 
-    /// Prepares the loop of this thread, which begins with these sockets.
+    /// Prepares the loop of this thread, which starts with these sockets.
     pub(super) fn prepare(sockets: &[ListenSocket]) {
         Acceptor::prepare(sockets.len() + SPARE_GATES);
     }
 
-    /// What to expect of a connection that has just come.
+    /// Guess for a connection that was just accepted: are its first bytes there?
     fn first_bytes(&self) -> FirstBytes {
         match self.first_bytes.get() {
             1.. => FirstBytes::Likely,
@@ -209,7 +210,7 @@ impl Accepting {
 }
 
 impl<A: Application> Loop<A> {
-    /// Accepts from these sockets and from no others. Those it has already stay as they are.
+    /// Accepts from these sockets only. Sockets that it has already are kept as they are.
     pub(super) fn listen(self: &Rc<Self>, sockets: Vec<ListenSocket>) {
         let mut old = self.accepting.tasks.take();
         let mut tasks = Vec::with_capacity(sockets.len());
@@ -236,8 +237,9 @@ impl<A: Application> Loop<A> {
         self.accepting.turn.notify_waiters();
     }
 
-    /// Accepts what waits in its sockets, and nothing more. The kernel may have told this loop alone of a connection.
-    pub(super) async fn listen_no_more(&self) {
+    /// Accepts the connections that are pending in its sockets, and then stops. The kernel may have woken this loop
+    /// alone for one of them.
+    pub(super) async fn stop_listening(&self) {
         let tasks = self.accepting.tasks.take();
         tasks.iter().for_each(|task| task.end.ask());
         for task in tasks {
@@ -247,27 +249,28 @@ impl<A: Application> Loop<A> {
         self.give_up_turn();
     }
 
-    /// Whether one of the tasks that accept has ended, which none does by itself. If not, the task of `cx` is woken then.
+    /// Returns true if one of the accepting tasks has ended, which none does by itself. Otherwise the task of `cx` is
+    /// woken when one does.
     pub(super) fn has_stopped_accepting(&self, cx: &mut Context<'_>) -> bool {
         let mut tasks = self.accepting.tasks.borrow_mut();
         tasks.iter_mut().any(|task| Pin::new(&mut task.handle).poll(cx).is_ready())
     }
 
-    /// Lets another loop accept, if this one had its turn.
+    /// Releases the accept mutex, if this loop holds it.
     pub(super) fn give_up_turn(&self) {
         self.counts.accept_mutex.give_up(self.accepting.number);
     }
 
-    /// Tries to get its turn to accept, if somebody waits for it. nginx tries once for each of its turns of the loop; this is
-    /// called for each request.
-    pub fn knock(&self) {
+    /// Wakes the tasks that wait for the accept mutex if it is free. nginx tries once in each turn of its loop; this
+    /// is called once for each request.
+    pub fn try_accept_mutex(&self) {
         if self.accepting.waiting.get() > 0 && self.counts.accept_mutex.is_free() {
             self.accepting.turn.notify_waiters();
         }
     }
 
-    /// Learns whether the first bytes of a connection were there when it was taken.
-    pub fn saw_first_bytes(&self, were_there: bool) {
+    /// Records if the first bytes of a connection were there when it was accepted.
+    pub fn record_first_bytes(&self, were_there: bool) {
         let guess = self.accepting.first_bytes.get();
         if guess > 0 {
             let next = if were_there { guess.saturating_add(1) } else { guess / 2 };
@@ -280,22 +283,22 @@ impl<A: Application> Loop<A> {
         let mut seen = None;
         loop {
             let next = async {
-                let has_turns = self.wait_for_turn(&mut acceptor).await;
+                let has_turns = self.wait_for_accept_mutex(&mut acceptor).await;
                 (has_turns, acceptor.accept().await)
             };
             let Some((has_turns, outcome)) = end.or(next).await else { break };
-            let mut room = self.came(outcome, &listen);
+            let mut eviction = self.handle_accept_result(outcome, &listen);
             let mut more = self.more(&mut seen);
             // What failed would fail again until other tasks have run.
-            while room.is_none()
+            while eviction.is_none()
                 && more > 0
-                && let Some(outcome) = acceptor.another()
+                && let Some(outcome) = acceptor.try_accept()
             {
                 more -= 1;
-                room = self.came(outcome, &listen);
+                eviction = self.handle_accept_result(outcome, &listen);
             }
-            if room == Some(Room::Made) {
-                acceptor.try_again();
+            if eviction == Some(Eviction::Done) {
+                acceptor.skip_error_pause();
             }
             if has_turns {
                 self.give_up_turn();
@@ -304,12 +307,12 @@ impl<A: Application> Loop<A> {
             }
         }
         for _ in 0..LAST_MAX {
-            let Some(Ok(accepted)) = acceptor.another() else { break };
-            self.came_one(accepted, &listen);
+            let Some(Ok(accepted)) = acceptor.try_accept() else { break };
+            self.handle_accepted(accepted, &listen);
         }
     }
 
-    /// How many connections a task takes beside the one it has just taken.
+    /// Number of further connections to accept after the current one.
     fn more(&self, seen: &mut Option<Seen>) -> u128 {
         if self.generation.borrow().main.multi_accept {
             return u128::MAX;
@@ -322,15 +325,16 @@ impl<A: Application> Loop<A> {
         seen.replace(now).map_or(0, |before| before.more_at(now)).min(free.into())
     }
 
-    /// Waits until this loop may accept from a socket of all loops. Whether there are turns at all.
-    async fn wait_for_turn(&self, acceptor: &mut Acceptor) -> bool {
+    /// Waits until this loop may accept from a socket that all loops share. Returns true if the accept mutex is in
+    /// use.
+    async fn wait_for_accept_mutex(&self, acceptor: &mut Acceptor) -> bool {
         loop {
-            let Some(delay) = self.turns_of(acceptor) else { return false };
+            let Some(delay) = self.accept_mutex_delay(acceptor) else { return false };
             let is_full = self.is_nearly_full();
             if !is_full && self.counts.accept_mutex.take(self.accepting.number) {
                 return true;
             }
-            acceptor.rest();
+            acceptor.pause();
             let waiting = Waiting::new(&self.accepting.waiting);
             // DIFF(nginx): one that is nearly full leaves it to the others for two delays, in which each of them tries, not
             // for as many turns of its loop as it lacks connections.
@@ -343,65 +347,69 @@ impl<A: Application> Loop<A> {
         }
     }
 
-    /// The delay, if there are turns for this socket.
-    fn turns_of(&self, acceptor: &Acceptor) -> Option<Duration> {
+    /// Delay of the accept mutex, or `None` if this socket needs no mutex.
+    fn accept_mutex_delay(&self, acceptor: &Acceptor) -> Option<Duration> {
         let main = &self.generation.borrow().main;
         let has_turns = main.accept_mutex && main.worker_count() > 1 && acceptor.shared_with() == Share::All;
         has_turns.then_some(main.accept_mutex_delay)
     }
 
-    /// Whether fewer than an eighth of its connections are free.
+    /// Returns true if less than an eighth of the worker connections is free.
     fn is_nearly_full(&self) -> bool {
         let limit = self.connections_max();
         limit.saturating_sub(self.connections_in_use()) < limit / 8
     }
 
-    /// Serves a connection, or says that there was none, and whether there is room for it now.
-    fn came(self: &Rc<Self>, outcome: Result<Accepted, AcceptError>, listen: &Rc<Addr>) -> Option<Room> {
+    /// Serves an accepted connection; on an error says if a descriptor has been freed for it.
+    fn handle_accept_result(
+        self: &Rc<Self>,
+        outcome: Result<Accepted, AcceptError>,
+        listen: &Rc<Addr>,
+    ) -> Option<Eviction> {
         let error = match outcome {
             Ok(accepted) => {
-                self.came_one(accepted, listen);
+                self.handle_accepted(accepted, listen);
                 return None;
             }
             Err(error) => error,
         };
-        let room = self.free_descriptors(error);
-        if room == Room::None {
+        let eviction = self.free_descriptors(error);
+        if eviction == Eviction::NothingIdle {
             let level = if error.is_exhaustion() { Level::Crit } else { Level::Alert };
             tw_log::write_at!(self.generation().error_log, level, "{error}");
         }
-        Some(room)
+        Some(eviction)
     }
 
-    fn came_one(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
+    fn handle_accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
         // What panics with one connection keeps nobody from accepting the next; the hook has told it.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let local = self.shared_address(&accepted, listen).map(Rc::new);
             let listen = local.as_ref().unwrap_or(listen);
             if let Some(accepted) = self.pass_on(accepted, listen) {
-                self.take_in(accepted, listen);
+                self.serve_accepted(accepted, listen);
             }
         }));
     }
 
-    /// Serves a connection.
-    pub(super) fn take_in(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
+    /// Starts to serve a connection.
+    pub(super) fn serve_accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
         let (socket, peer) = accepted.into_socket(self.accepting.first_bytes());
         self.accepted(socket, peer, listen);
     }
 
-    /// The configured address a connection came to, if that shares the socket of another.
+    /// Configured address of a connection, if that shares the socket of another address.
     fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
         let generation = self.generation.borrow();
         // Where every address has a socket of its own, nobody looks at the list.
         let is = |address: &Addr, socket| {
             generation.listens.iter().any(|listen| listen.address == *address && listen.socket == socket)
         };
-        if !is(listen, SocketOf::Several) {
+        if !is(listen, SocketSharing::Shared) {
             return None;
         }
         let local = accepted.local_addr().ok()?;
-        is(&local, SocketOf::Another).then_some(local)
+        is(&local, SocketSharing::Other).then_some(local)
     }
 }
 
@@ -410,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_has_the_mutex() {
+    fn mutex_has_one_holder_at_a_time() {
         let mutex = AcceptMutex::default();
         assert!(mutex.is_free() && mutex.take(1) && mutex.take(1) && !mutex.take(2));
         mutex.give_up(2);
@@ -420,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_rests_takes_as_many_as_it_was_away_for() {
+    fn busy_loop_accepts_in_proportion_to_its_absence() {
         let at = Instant::now();
         // Microseconds since one was taken, how many of them were work, and how many more are taken.
         for (away, busy, expected) in [
@@ -442,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_follow_what_was_seen() {
+    fn first_byte_guess_follows_observations() {
         let mutex = AcceptMutex::default();
         let accepting = Accepting::new(&mutex);
         assert_eq!(accepting.first_bytes(), FirstBytes::Likely);

@@ -23,7 +23,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
@@ -34,11 +34,12 @@ use crate::process::ConnectionBalance;
 const PASSED_ON_MAX: usize = 64;
 /// Time between two looks at the other loops. One look reads two cache lines of each.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long what a loop did counts.
+/// Time constant of the smoothed load.
 const SMOOTH: Duration = Duration::from_millis(100);
 /// Connections that cost nothing now count like this share of a core for a loop that has as many as all have on average.
 const COUNT_WEIGHT: f64 = 0.05;
-/// How fast the part that is passed on follows: a load that is twice the mean passes everything on after some 0.2 s.
+/// Speed at which the passed-on share follows the load: one that is twice the mean passes everything on after some
+/// 0.2 s.
 const GAIN: f64 = 0.5;
 /// Loads this near to the mean are even.
 const EVEN: f64 = 0.02;
@@ -50,7 +51,7 @@ pub(super) const LIMIT: Limit = Limit::count(
     "the loop that accepted them serves them",
 );
 
-/// What a loop sends another one.
+/// Message from one loop to another.
 enum Message {
     /// A connection on its way.
     PassedOn(Accepted, Addr),
@@ -62,9 +63,9 @@ enum Message {
 pub struct Sibling {
     /// Number of the loop.
     pub index: usize,
-    /// What it counts of connections and sessions.
+    /// Counters of its connections and sessions.
     pub tally: Arc<Tally>,
-    /// What it counts of its turns.
+    /// Statistics of its turns.
     pub stats: Arc<LoopStats>,
     inbox: Sender<Message>,
 }
@@ -72,7 +73,7 @@ pub struct Sibling {
 /// The loops that accept.
 #[derive(Default)]
 pub(super) struct Siblings {
-    all: Whole<Vec<Arc<Sibling>>>,
+    all: FatalMutex<Vec<Arc<Sibling>>>,
     /// Changes with every loop that comes or goes.
     version: AtomicU64,
 }
@@ -90,7 +91,7 @@ impl Siblings {
     }
 }
 
-/// What a loop knows of the others.
+/// Balancing state of one loop: the loads of its siblings and the share that it passes on.
 #[derive(Default)]
 pub(super) struct Balance {
     me: RefCell<Option<Arc<Sibling>>>,
@@ -111,7 +112,7 @@ struct Known {
     busy_ns: u64,
     /// Share of time in turns, smoothed.
     busy: f64,
-    /// How much less than the mean it has.
+    /// Difference between the mean load and its load, 0 if that is larger.
     lacks: f64,
     /// Parts of connections that it is owed.
     owed: f64,
@@ -189,13 +190,13 @@ impl Balance {
     }
 }
 
-/// Whether there are other loops.
+/// Result of asking other loops to close descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum SiblingRequest {
     /// They have been asked.
-    Others,
+    Sent,
     /// There is none.
-    Nobody,
+    NoSiblings,
 }
 
 impl<A: Application> Loop<A> {
@@ -213,7 +214,7 @@ impl<A: Application> Loop<A> {
         self.counts.siblings.change(|all| all.push(sibling));
     }
 
-    /// How many nanoseconds this loop has worked until `now`; `None` before others know of it.
+    /// Nanoseconds that this loop has worked until `now`; `None` before its siblings know it.
     pub(super) fn busy_until(&self, now: Instant) -> Option<u64> {
         self.balance.me.borrow().as_ref().map(|me| me.stats.busy.until(now))
     }
@@ -253,22 +254,22 @@ impl<A: Application> Loop<A> {
         match message {
             Message::PassedOn(accepted, listen) => {
                 self.tally.taken_over.add(1);
-                self.take_in(accepted, &Rc::new(listen));
+                self.serve_accepted(accepted, &Rc::new(listen));
             }
             // The other one tries again after its pause, whatever there was.
-            Message::WantsDescriptors => self.help_out(),
+            Message::WantsDescriptors => self.free_descriptors_for_sibling(),
         }
     }
 
     /// Lets the other loops close what they can spare.
-    pub(super) fn ask_siblings_for_descriptors(&self) -> Asked {
+    pub(super) fn request_descriptors_from_siblings(&self) -> SiblingRequest {
         let me = self.balance.me.borrow();
-        let mut asked = Asked::Nobody;
+        let mut asked = SiblingRequest::NoSiblings;
         for sibling in self.counts.siblings.all.lock().iter() {
             if !me.as_ref().is_some_and(|me| Arc::ptr_eq(me, sibling)) {
                 // One whose queue is full will find out by itself.
                 let _ = sibling.inbox.try_send(Message::WantsDescriptors);
-                asked = Asked::Others;
+                asked = SiblingRequest::Sent;
             }
         }
         asked
@@ -354,19 +355,19 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_one_loop_is_spread_over_all() {
+    fn connections_of_one_loop_are_spread_over_all() {
         let went = bench(&[0, 0, 0, 0]).accept(4000);
         assert!(went.iter().all(|went| (900..1100).contains(went)), "{went:?}");
     }
 
     #[test]
-    fn a_loop_that_has_more_gets_less() {
+    fn loaded_loop_gets_fewer_connections() {
         let went = bench(&[100, 100, 400]).accept(600);
         assert!(went[2] < 50 && went[0] > 250 && went[1] > 200, "{went:?}");
     }
 
     #[test]
-    fn an_even_load_stays_where_it_is() {
+    fn even_load_is_not_moved() {
         let bench = bench(&[500, 500]);
         let (balance, me) = &bench.balances[0];
         let mut now = Instant::now();
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_that_come_and_go_are_noticed() {
+    fn started_and_stopped_loops_are_noticed() {
         let bench = bench(&[10, 10]);
         let (balance, me) = &bench.balances[0];
         let mut now = Instant::now();

@@ -1,4 +1,4 @@
-//! What one turn of a loop may spend on one kind of work, so that the others have theirs.
+//! Budget of one turn of the loop for copying bodies, so that other connections have their share.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use tw_base::Limit;
 
 use super::SCRATCH_SIZE;
-use super::line::Line;
+use super::bulk_queue::BulkQueue;
 
 /// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
 const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
-/// A response that is longer than this is large: what it sends has its place in the [line](CopyBudget::poll_bulk).
+/// Size from which a response is large: it then waits in the [bulk queue](CopyBudget::poll_bulk) before each piece.
 pub const BULK_MIN: usize = 64 << 10;
-/// How long that takes, about.
+/// Approximate time that copying as much takes.
 const TURN_COPY_TIME: Duration = Duration::from_millis(1);
 
 pub(super) const LIMITS: [Limit; 2] = [
@@ -31,12 +31,12 @@ pub(super) const LIMITS: [Limit; 2] = [
     ),
 ];
 
-/// What the current turn has copied from files to sockets.
+/// Bytes that the current turn has copied from files to sockets.
 pub struct CopyBudget {
-    /// When the turn began, and the bytes.
+    /// Start of the turn, and the bytes copied in it.
     turn: Cell<(Instant, usize)>,
-    /// Line of the tasks that wait to send a piece of a large body.
-    pub(super) line: Rc<Line>,
+    /// Tasks that wait to send a piece of a large body.
+    pub(super) line: Rc<BulkQueue>,
 }
 
 impl CopyBudget {
@@ -44,14 +44,14 @@ impl CopyBudget {
         Self { turn: Cell::new((tw_rt::clock::now(), 0)), line: Rc::default() }
     }
 
-    /// Whether this turn may still copy from files to sockets: the other connections then wait at most about a
-    /// millisecond. Counts `bytes` as copied.
+    /// Returns true if this turn may still copy from files to sockets, and then counts `bytes` as copied. Other
+    /// connections so wait for about a millisecond at most.
     pub fn may_copy(&self, bytes: usize) -> bool {
         self.may_copy_in(tw_rt::clock::now(), bytes)
     }
 
-    /// Counts `bytes` as copied. If this turn has copied enough, the others have theirs first: everybody may copy one piece in
-    /// each, however many there are.
+    /// Counts `bytes` as copied. If this turn has copied enough, waits for the next one; each sender may copy one
+    /// piece in each turn, however many there are.
     pub async fn spend(&self, bytes: usize) {
         if !self.may_copy(bytes) {
             tw_rt::yield_now().await;
@@ -64,12 +64,13 @@ impl CopyBudget {
         self.turn.set((turn, self.copied(turn).saturating_add(bytes)));
     }
 
-    /// Returns true if this turn may copy another piece for the line: new events are looked for after each buffer.
+    /// Returns true if this turn may copy another piece for the bulk queue. The loop polls for new events after each
+    /// buffer.
     pub(super) fn may_go_on(&self) -> bool {
         self.copied(tw_rt::clock::now()) < SCRATCH_SIZE
     }
 
-    /// Counts time that this turn spent on making bodies, as if as much as takes that long had been copied.
+    /// Counts time that this turn spent on making bodies like the bytes that would take as long to copy.
     pub fn charge(&self, spent: Duration) {
         self.charge_to(tw_rt::clock::now(), spent);
     }

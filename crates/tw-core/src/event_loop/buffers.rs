@@ -1,4 +1,4 @@
-//! Memory that everything on one loop uses in turn. Nobody holds it across an await.
+//! Buffers that all connections of one loop share, one after another. None is held across an await.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,7 +7,7 @@ pub const SCRATCH_SIZE: usize = 256 << 10;
 
 /// The buffers of one loop.
 pub struct Buffers {
-    /// What goes out before a body.
+    /// Response head, and the first bytes of a body.
     pub head_out: RefCell<Vec<u8>>,
     /// Between files and sockets, [`SCRATCH_SIZE`] bytes.
     pub scratch: RefCell<Box<[u8]>>,

@@ -1,4 +1,4 @@
-//! What loops count for the whole process, and what is remembered of their stalls.
+//! Counters of the whole process, and the stalls that are remembered.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use tw_base::{Counter, Limit, Whole};
+use tw_base::{Counter, FatalMutex, Limit};
 use tw_rt::LoopStats;
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::Stall;
 
 use super::accept::AcceptMutex;
 use super::balance::{Sibling, Siblings};
-use super::tally::{Number, Tallies, Tally};
+use super::tally::{LoopCounter, Tallies, Tally};
 
 /// Stalls that are remembered.
 const STALLS_KEPT: usize = 32;
@@ -22,11 +22,11 @@ const STALLS_KEPT: usize = 32;
 pub(super) const LIMIT: Limit =
     Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten");
 
-/// What loops count for the whole process.
+/// State that all loops of the process share: counters, stalls, the accept mutex.
 #[derive(Default)]
 pub struct Counts {
-    /// When the process began.
-    pub started: Birth,
+    /// Start of the process.
+    pub started: StartTime,
     /// The last stalls.
     pub stalls: Stalls,
     /// Panics of all threads.
@@ -36,8 +36,8 @@ pub struct Counts {
     pub(super) tallies: Tallies,
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,
-    /// What each loop counts of its turns.
-    loops: Whole<Vec<Arc<LoopStats>>>,
+    /// Statistics of the turns of each loop.
+    loops: FatalMutex<Vec<Arc<LoopStats>>>,
 }
 
 impl Counts {
@@ -46,7 +46,7 @@ impl Counts {
         self.last_connection.fetch_add(1, Relaxed) + 1
     }
 
-    /// What each loop counts of its turns, by number. Read by scrapes only.
+    /// Statistics of the turns of each loop, in the order of the loops. Read by scrapes only.
     pub fn loops(&self) -> Vec<Arc<LoopStats>> {
         self.loops.lock().clone()
     }
@@ -68,20 +68,20 @@ impl Counts {
     }
 
     /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
-    pub fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+    pub fn total(&self, which: impl Fn(&Tally) -> &LoopCounter) -> u64 {
         self.tallies.total(which)
     }
 }
 
-/// When something began.
-pub struct Birth {
+/// Time of a start, by both clocks.
+pub struct StartTime {
     /// Monotonic.
     pub at: Instant,
     /// Wall clock.
     pub wall: UnixTime,
 }
 
-impl Default for Birth {
+impl Default for StartTime {
     fn default() -> Self {
         Self { at: tw_rt::clock::now(), wall: tw_rt::clock::unix() }
     }
@@ -89,14 +89,14 @@ impl Default for Birth {
 
 /// The last stalls of all loops, for the status page.
 #[derive(Default)]
-pub struct Stalls(Whole<VecDeque<PastStall>>);
+pub struct Stalls(FatalMutex<VecDeque<PastStall>>);
 
 /// A stall that is remembered.
 #[derive(Clone, Debug)]
 pub struct PastStall {
-    /// When it was over.
+    /// End of the stall.
     pub at: UnixTime,
-    /// How long it was, and who took longest.
+    /// Duration of the stall, and the task that took longest.
     pub stall: Stall,
     /// Address of the client whose connection that was, if it is still open.
     pub client: Option<Box<str>>,
@@ -119,22 +119,22 @@ impl Stalls {
     }
 }
 
-/// What the tasks of connections are called.
+/// Kind of the tasks of connections, for [`Subject`](tw_rt::watch::Subject).
 pub(super) const CONNECTION: &str = "connection";
 
-/// Who knows the clients of a loop.
-pub(super) trait KnowsClients {
+/// Access to the clients of a loop by connection number.
+pub(super) trait ClientLookup {
     /// The address of a client, by the number of its connection.
     fn address_of(&self, id: u64) -> Option<Box<str>>;
 }
 
 thread_local! {
-    /// The loop of this thread, for who asks from outside its tasks.
-    static HERE: RefCell<Option<Weak<dyn KnowsClients>>> = const { RefCell::new(None) };
+    /// The loop of this thread, for callers outside of its tasks.
+    static HERE: RefCell<Option<Weak<dyn ClientLookup>>> = const { RefCell::new(None) };
 }
 
 /// Makes `home` the loop of this thread.
-pub(super) fn live_here(home: Weak<dyn KnowsClients>) {
+pub(super) fn set_current_loop(home: Weak<dyn ClientLookup>) {
     HERE.set(Some(home));
 }
 

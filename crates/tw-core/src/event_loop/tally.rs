@@ -1,7 +1,7 @@
-//! What loops count of connections and sessions: each for itself, added up by who asks.
+//! Counters of one loop for its connections and sessions; readers add up those of all loops.
 //!
-//! Every loop has a tally of its own and is the only one that writes there. A tally is never freed: a loop that ends leaves
-//! its numbers, and the next one to begin counts on from them.
+//! Every loop has a tally of its own and is the only one that writes to it. A tally is never freed: it keeps the
+//! numbers of a loop that has ended, and the next loop that starts goes on with them.
 
 use std::iter::successors;
 use std::ops::Deref;
@@ -11,63 +11,64 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// A number of one loop: only its thread writes, anyone may read. Writing costs two plain memory accesses.
+/// Counter or level that only the thread of its loop writes and any thread may read. Writing costs two plain memory
+/// accesses.
 #[derive(Debug, Default)]
-pub struct Number(AtomicU64);
+pub struct LoopCounter(AtomicU64);
 
-impl Number {
+impl LoopCounter {
     /// Adds `n`; wraps after 2^64.
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Takes `n` off: for numbers that are levels.
+    /// Subtracts `n`, for levels.
     pub fn sub(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
-    /// Makes it `n`: for numbers that are neither sums nor levels.
+    /// Sets it to `n`, for values that are neither sums nor levels.
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 
-    /// It, as it is now.
+    /// Current value.
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// The numbers of one loop, on cache lines of their own.
+/// Counters of one loop, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally {
     /// Connections accepted.
-    pub accepted: Number,
+    pub accepted: LoopCounter,
     /// Connections open now.
-    pub open: Number,
+    pub open: LoopCounter,
     /// Connections open now to upstream servers.
-    pub upstream_open: Number,
+    pub upstream_open: LoopCounter,
     /// Connections of which a part of what opens a session has been read, and that wait for the rest.
-    pub reading: Number,
+    pub reading: LoopCounter,
     /// Connections that wait for the first byte of a session.
-    pub waiting: Number,
+    pub waiting: LoopCounter,
     /// Connections closed at once for want of `worker_connections`.
-    pub refused: Number,
+    pub refused: LoopCounter,
     /// Sessions begun.
-    pub sessions: Number,
+    pub sessions: LoopCounter,
     /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.
-    pub by_class: [Number; 6],
+    pub by_class: [LoopCounter; 6],
     /// Bytes from clients in sessions that are over.
-    pub received: Number,
+    pub received: LoopCounter,
     /// Bytes sent to clients.
-    pub sent: Number,
+    pub sent: LoopCounter,
     /// Connections it accepted and gave to other loops.
-    pub passed_on: Number,
+    pub passed_on: LoopCounter,
     /// Connections it got from other loops.
-    pub taken_over: Number,
+    pub taken_over: LoopCounter,
     /// Number of the generation it serves by.
-    pub generation: Number,
-    /// Whether a loop counts here now.
+    pub generation: LoopCounter,
+    /// Set while a loop uses this tally.
     is_taken: AtomicBool,
     next: Tallies,
 }
@@ -85,12 +86,12 @@ impl Tally {
     }
 }
 
-/// The tallies of all loops there ever were at once. Grows only, and is read without a lock.
+/// Linked list of all tallies. It only grows, and is read without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Tallies(OnceLock<Arc<Tally>>);
 
 impl Tallies {
-    /// A tally for the loop of the calling thread, until it is dropped.
+    /// Claims a tally for the loop of the calling thread, until the result is dropped.
     pub(super) fn claim(&self) -> OwnTally {
         let mut link = self;
         loop {
@@ -103,18 +104,18 @@ impl Tallies {
         }
     }
 
-    /// The sum of a number of all loops.
-    pub(super) fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+    /// Sum of one counter over all loops.
+    pub(super) fn total(&self, which: impl Fn(&Tally) -> &LoopCounter) -> u64 {
         successors(self.0.get(), |tally| tally.next.0.get())
             .fold(0, |sum: u64, tally| sum.wrapping_add(which(tally).0.load(Relaxed)))
     }
 }
 
-/// The tally of this loop.
+/// Tally that a loop has claimed.
 pub struct OwnTally(Arc<Tally>);
 
 impl OwnTally {
-    /// It, for others to read.
+    /// Shared reference for readers.
     pub(super) fn share(&self) -> Arc<Tally> {
         self.0.clone()
     }
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loops_count_for_themselves_and_leave_their_numbers() {
+    fn loops_count_separately_and_leave_their_totals() {
         let tallies = Tallies::default();
         assert_eq!(tallies.total(|tally| &tally.sent), 0);
         let (one, two) = (tallies.claim(), tallies.claim());

@@ -6,22 +6,22 @@ use tw_conf::{
     Tree,
 };
 
-use super::known::{Known, block};
-use super::{Mistakes, Prefixes, Process, Raws, Record, Shared, Table};
-use crate::config_thread::step_back;
-use crate::kept::Kept;
+use super::known_directives::{KnownDirectives, block};
+use super::{ConfigBuilder, Mistakes, Prefixes, RawSettings, Record, ResolveContext, Table};
+use crate::config_thread::yield_if_due;
 use crate::log::Logs;
 use crate::module::Protocol;
 use crate::process::{self, MainSettings};
 use crate::regex::Regexes;
+use crate::shared_objects::SharedObjects;
 
 /// The blocks of protocols, while a configuration is loaded.
-pub trait Blocks: Sized {
+pub trait ProtocolBlocks: Sized {
     /// A configuration with what the protocols make of it.
     type Config;
     /// The kinds of block in which their variables can be used.
     const CONTEXTS: Contexts;
-    /// Those of their blocks that give the configuration its structure.
+    /// Records of the blocks that give the configuration its structure.
     const STRUCTURE: &'static [DirectiveInfo];
 
     /// Every directive of theirs besides.
@@ -32,13 +32,13 @@ pub trait Blocks: Sized {
 
     /// From settings as written to what is used. Looks for variables that are missing even if there are `mistakes` already,
     /// but not for other mistakes, which may come of these ([`Mistakes::follow`]).
-    fn resolve(&mut self, shared: Shared<'_>, mistakes: &mut Mistakes);
+    fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes);
 
     /// Ends loading, once nothing is wrong with any block.
     ///
     /// # Errors
-    /// What only shows when everything is known.
-    fn finish(self, process: Process<'_>) -> Result<Self::Config, ConfError>;
+    /// Errors that only show when the whole configuration is known.
+    fn finish(self, process: ConfigBuilder<'_>) -> Result<Self::Config, ConfError>;
 }
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
@@ -47,12 +47,12 @@ pub trait Blocks: Sized {
 /// # Errors
 /// The first mistake. The others of the same step (reading directives, making settings of them) go to `diagnostics` as the
 /// warnings do.
-pub fn load<B: Blocks>(
+pub fn load<B: ProtocolBlocks>(
     tree: &mut Tree,
     files: &dyn ConfFiles,
     prefixes: &Prefixes,
     mut blocks: B,
-    previous: &Kept,
+    previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
 ) -> Result<B::Config, ConfError> {
     let Tree { nodes, sources, failures, unbalanced, .. } = tree;
@@ -64,7 +64,7 @@ pub fn load<B: Blocks>(
     for block in nodes.iter_mut().filter_map(|node| node.block.as_mut()) {
         for node in std::mem::take(block) {
             drop(node);
-            step_back();
+            yield_if_due();
         }
     }
     let mut mistakes = std::mem::take(&mut loader.mistakes);
@@ -81,7 +81,7 @@ static STRUCTURE: [DirectiveInfo; 1] =
         .doc("Settings of how connections are accepted and processed.")];
 
 /// Records of the structural blocks: those of no protocol, and `more`.
-pub fn structure(more: &'static [DirectiveInfo]) -> impl Iterator<Item = DirectiveInfo> {
+pub fn structure_directives(more: &'static [DirectiveInfo]) -> impl Iterator<Item = DirectiveInfo> {
     STRUCTURE.iter().chain(more).copied()
 }
 
@@ -92,18 +92,18 @@ pub struct Loader<'a> {
     sources: &'a Sources,
     prefixes: &'a Prefixes,
     diagnostics: &'a mut Diagnostics,
-    known: Known,
+    known: KnownDirectives,
     structure: &'static [DirectiveInfo],
-    /// Where the variables of the protocols can be used.
+    /// Contexts in which the variables of the protocols can be used.
     contexts: Contexts,
-    main: process::Raw,
+    main: process::RawMainSettings,
     events: Seen,
     mistakes: Mistakes,
     /// Failures of reading.
     failures: Vec<ConfError>,
 }
 
-/// Whether a block that may stand once has been seen.
+/// Occurrence of a block that may stand once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     No,
@@ -111,7 +111,7 @@ enum Seen {
 }
 
 impl<'a> Loader<'a> {
-    fn new<B: Blocks>(
+    fn new<B: ProtocolBlocks>(
         sources: &'a Sources,
         prefixes: &'a Prefixes,
         blocks: &B,
@@ -123,10 +123,12 @@ impl<'a> Loader<'a> {
             sources,
             prefixes,
             diagnostics,
-            known: Known::new(main.chain(blocks.directives()).chain(structure(B::STRUCTURE))),
+            known: KnownDirectives::new(
+                main.chain(blocks.directives()).chain(structure_directives(B::STRUCTURE)),
+            ),
             structure: B::STRUCTURE,
             contexts: B::CONTEXTS,
-            main: process::Raw::default(),
+            main: process::RawMainSettings::default(),
             events: Seen::No,
             mistakes: Mistakes::default(),
             failures: Vec::new(),
@@ -152,8 +154,8 @@ impl<'a> Loader<'a> {
         mut read: impl FnMut(&mut Self, &Node) -> Result<(), ConfError>,
     ) {
         for node in nodes {
-            step_back();
-            if self.mistakes.are_enough() {
+            yield_if_due();
+            if self.mistakes.is_full() {
                 break;
             }
             if self.is_failure(node) {
@@ -203,7 +205,7 @@ impl<'a> Loader<'a> {
     /// Checks how a block is written that gives the configuration its structure.
     pub fn check_block(&self, node: &Node, context: Contexts) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
-        match structure(self.structure).find(|info| info.name == name) {
+        match structure_directives(self.structure).find(|info| info.name == name) {
             Some(info) => tw_conf::check(node, &info, context),
             None => Ok(()),
         }
@@ -213,7 +215,7 @@ impl<'a> Loader<'a> {
     pub fn set<P: Protocol>(
         &mut self,
         table: &Table<P>,
-        raws: &mut Raws,
+        raws: &mut RawSettings,
         node: &Node,
         context: Contexts,
     ) -> Result<(), ConfError> {
@@ -233,10 +235,10 @@ impl<'a> Loader<'a> {
     pub fn take_if<P: Protocol>(
         &mut self,
         table: &Table<P>,
-        (outer, inner): (&mut Raws, &mut Raws),
+        (outer, inner): (&mut RawSettings, &mut RawSettings),
         node: &Node,
         context: Contexts,
-    ) -> TakenIf {
+    ) -> IfBlock {
         for (at, module) in table.modules().iter().enumerate() {
             if module.takes_ifs()
                 && let Err(error) = module.take_if(outer.of(at), inner.of(at), node, &mut self.cx(context))
@@ -244,13 +246,13 @@ impl<'a> Loader<'a> {
                 // What is in it has been looked at.
                 self.mistakes.expect_definitions(node);
                 self.mistakes.add(self.advised(error, node));
-                return TakenIf::No;
+                return IfBlock::Rejected;
             }
         }
-        TakenIf::Yes
+        IfBlock::Accepted
     }
 
-    fn walk_main(&mut self, nodes: &[Node], blocks: &mut impl Blocks) {
+    fn walk_main(&mut self, nodes: &[Node], blocks: &mut impl ProtocolBlocks) {
         self.walk(nodes, MAIN, |loader, node| match node.name.as_str() {
             Some("events") => loader.walk_events(node),
             Some("load_module") => loader.load_module(node),
@@ -299,7 +301,7 @@ impl<'a> Loader<'a> {
     fn go_on_after(&mut self, node: &Node, context: Contexts, error: ConfError) {
         let module = error.missing.as_ref().and_then(|_| tw_conf::module_of(&node.name.lossy(), context));
         if module.is_some() {
-            self.use_variables(node, context);
+            self.record_variables(node, context);
         }
         self.mistakes.expect_definitions(node);
         self.mistakes.add(self.advised(error, node));
@@ -316,8 +318,8 @@ impl<'a> Loader<'a> {
             return;
         };
         for node in block.block.iter().flatten() {
-            step_back();
-            if self.mistakes.are_enough() {
+            yield_if_due();
+            if self.mistakes.is_full() {
                 break;
             }
             if self.is_failure(node) {
@@ -330,7 +332,7 @@ impl<'a> Loader<'a> {
             let theirs = tw_conf::module_of(&node.name.lossy(), inside);
             match theirs {
                 Some(theirs) => {
-                    self.use_variables(node, inside);
+                    self.record_variables(node, inside);
                     if Some(theirs) != module {
                         self.mistakes.add(tw_conf::missing_directive(node, theirs));
                     }
@@ -346,9 +348,9 @@ impl<'a> Loader<'a> {
     }
 
     /// Remembers the variables of a directive that is not read. Those of other protocols have the same names and are others.
-    fn use_variables(&mut self, node: &Node, context: Contexts) {
+    fn record_variables(&mut self, node: &Node, context: Contexts) {
         if context & self.contexts != 0 {
-            self.mistakes.use_variables(node);
+            self.mistakes.record_variables(node);
         }
     }
 
@@ -361,11 +363,11 @@ impl<'a> Loader<'a> {
         tw_conf::advise(error, node, opens, self.sources, begins)
     }
 
-    fn finish<B: Blocks>(
+    fn finish<B: ProtocolBlocks>(
         mut self,
         mut blocks: B,
         files: &dyn ConfFiles,
-        previous: &Kept,
+        previous: &SharedObjects,
         mistakes: &mut Mistakes,
     ) -> Result<B::Config, ConfError> {
         if self.events == Seen::No && mistakes.is_empty() {
@@ -377,8 +379,8 @@ impl<'a> Loader<'a> {
         let main = MainSettings::resolve(raw, &prefixes.error_log, &self.cx(MAIN))?;
         let mut logs = Logs::default();
         let error_log = logs.error_log(&main.error_log);
-        let mut kept = Kept::default();
-        let shared = Shared {
+        let mut shared_objects = SharedObjects::default();
+        let shared = ResolveContext {
             hostname: &prefixes.hostname,
             prefix: &prefixes.prefix,
             conf_prefix: &prefixes.conf,
@@ -388,7 +390,7 @@ impl<'a> Loader<'a> {
             logs: &mut logs,
             diagnostics: self.diagnostics,
             regexes: &mut self.regexes,
-            kept: &mut kept,
+            shared_objects: &mut shared_objects,
             previous,
         };
         blocks.resolve(shared, mistakes);
@@ -398,16 +400,16 @@ impl<'a> Loader<'a> {
         }
         let diagnostics = self.diagnostics;
         let (hostname, sources) = (&prefixes.hostname, self.sources);
-        blocks.finish(Process { main, diagnostics, sources, logs, error_log, kept, hostname })
+        blocks.finish(ConfigBuilder { main, diagnostics, sources, logs, error_log, shared_objects, hostname })
     }
 }
 
-/// Whether an `if` block was taken in.
+/// Result of merging an `if` block into the block around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum TakenIf {
-    /// It was.
-    Yes,
+pub enum IfBlock {
+    /// The block is merged.
+    Accepted,
     /// Something is wrong with it.
-    No,
+    Rejected,
 }

@@ -10,13 +10,14 @@ use tw_conf::{ConfError, Diagnostics, Guess, Node, Sources, Span};
 
 use crate::vars::{VarTable, names_in};
 
-/// How many are kept. A configuration of another server has as many as it has lines; nobody reads that many.
+/// Largest number of mistakes that are kept. A configuration of another server has as many as it has lines; no one
+/// reads that many.
 const MAX_MISTAKES: usize = 10_000;
 
 /// After how many it is no longer looked for what was meant by a name: twice as many as are said one by one.
 const MAX_GUESSED: usize = 100;
 
-/// What bounds them.
+/// Limits on mistakes.
 pub const LIMITS: &[Limit] = &[
     Limit::count(
         "MAX_MISTAKES",
@@ -99,23 +100,23 @@ impl Mistakes {
         }
     }
 
-    /// Whether nobody needs to look for more.
-    pub fn are_enough(&self) -> bool {
+    /// Returns true if no more mistakes are kept.
+    pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_MISTAKES
     }
 
-    /// Whether it is looked for what was meant by the next name that nobody knows.
+    /// Tells if the nearest known name is searched for the next unknown one.
     pub fn guess(&self) -> Guess {
         if self.list.len() < MAX_GUESSED { Guess::Nearest } else { Guess::None }
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no mistake.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Remembers the variables in the words of a directive that is not read.
-    pub fn use_variables(&mut self, node: &Node) {
+    pub fn record_variables(&mut self, node: &Node) {
         for word in &node.args {
             for name in names_in(&word.bytes) {
                 if self.variables.len() < MAX_MISTAKES {

@@ -1,4 +1,4 @@
-//! Which module a directive belongs to, and what is written of each.
+//! Directives by name with the module they belong to, and raw settings by module.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::module::{Module, Protocol, Raw, Resolved};
 /// Settings as written of those modules of which something is written, by their places in the table. Of the many modules
 /// few have a word in a block.
 #[derive(Default)]
-pub struct Raws(Vec<(usize, Raw)>);
+pub struct RawSettings(Vec<(usize, Raw)>);
 
-impl Raws {
-    /// What is written of a module.
+impl RawSettings {
+    /// Raw settings of a module.
     pub fn of(&mut self, module: usize) -> &mut Raw {
         let at = self.0.iter().position(|(of, _)| *of == module).unwrap_or_else(|| {
             self.0.push((module, None));
@@ -41,7 +41,7 @@ pub struct Record {
     pub module: usize,
     /// The place of the directive among those of the module.
     pub index: usize,
-    /// What it is.
+    /// Record of the directive.
     pub info: DirectiveInfo,
 }
 
@@ -81,7 +81,7 @@ impl<P: Protocol> Table<P> {
     /// were written: the blocks after it have something to say, too.
     pub fn resolve(
         &self,
-        mut raws: Raws,
+        mut raws: RawSettings,
         outer: Option<&[Resolved]>,
         cx: &mut Resolve<'_, P>,
         mut done: impl FnMut(usize, &[Resolved], &mut P::Block),
@@ -110,7 +110,7 @@ mod tests {
     use crate::module::Settings;
     use crate::testing::Plain;
 
-    /// A protocol that serves nobody.
+    /// Protocol without sessions.
     struct Nothing;
 
     impl Protocol for Nothing {

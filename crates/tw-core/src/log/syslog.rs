@@ -12,12 +12,12 @@ const TAG_MAX: usize = 32;
 /// The tag of messages that name none.
 const DEFAULT_TAG: &str = "nginx";
 
-/// What a log to syslog was told.
+/// Parameters of a log to a syslog server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Syslog {
-    /// Where messages go.
+    /// Address of the server.
     pub server: SyslogServer,
-    /// What stands before each.
+    /// Header of each message.
     pub head: SyslogHead,
     /// The severity of messages that have no level of their own.
     pub severity: Level,

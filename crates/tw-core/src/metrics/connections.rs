@@ -1,25 +1,25 @@
 //! Connections, whatever is asked for on them.
 
-use super::{Kind, Metric};
+use super::{Metric, MetricKind};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "connections_accepted_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Connections accepted.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.accepted)),
     },
     Metric {
         name: "connections_open",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Connections open now.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.open)),
     },
     Metric {
         name: "connections_refused_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Connections closed at once for want of worker_connections.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.refused)),

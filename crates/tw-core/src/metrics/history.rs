@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use tw_base::hist::Snapshot;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 
 use super::disk;
 use super::text::json_string;
@@ -43,7 +43,7 @@ const UNKNOWN: Pair = [f32::NAN; 2];
 
 /// The last moments of every series.
 #[derive(Default)]
-pub struct History(Whole<Past>);
+pub struct History(FatalMutex<Past>);
 
 #[derive(Default)]
 struct Past {

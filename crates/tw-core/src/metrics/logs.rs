@@ -1,25 +1,25 @@
 //! Logs: what was written, and what was lost rather than waited for.
 
-use super::{Kind, Metric, Samples, Scrape};
+use super::{Metric, MetricKind, Samples, Scrape};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "log_lines_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["log"],
         doc: "Lines written to a log.",
         read: |scrape, out| each(scrape, out, |counts| counts.written.value()),
     },
     Metric {
         name: "log_dropped_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["log"],
         doc: "Lines that were dropped because a log could not take them in time.",
         read: |scrape, out| each(scrape, out, |counts| counts.dropped.value()),
     },
     Metric {
         name: "log_failures_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["log"],
         doc: "Failed writes to a log.",
         read: |scrape, out| each(scrape, out, |counts| counts.failed.value()),

@@ -2,13 +2,13 @@
 
 use tw_rt::{Cause, LoopStats, PartStats};
 
-use super::{Kind, Metric, Samples, Scrape};
+use super::{Metric, MetricKind, Samples, Scrape};
 use crate::event_loop::Sibling;
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "event_loop_blocked_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: &["worker"],
         doc: "Length of every turn of an event loop: how long an event may have had to wait for others.",
         read: |scrape, out| {
@@ -17,7 +17,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "event_loop_part_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: &["worker", "cause"],
         doc: "Parts of every turn: running (on a processor), processor (waiting for one), kernel (asleep in the kernel, for a \
             disk, memory or a lock: what must not be).",
@@ -27,7 +27,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "event_loop_blocked_max_seconds",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["worker"],
         doc: "The longest turn of an event loop since it began.",
         read: |scrape, out| {
@@ -36,7 +36,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "event_loop_stalls_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["worker", "cause"],
         doc: "Turns longer than stall_threshold, by what made them long (see event_loop_part_seconds). The error log and the \
             status page name who took the time.",
@@ -44,14 +44,14 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "loop_major_faults_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["worker"],
         doc: "Pages that an event loop had to wait for a disk for: code that was not in memory, or data that was swapped out.",
         read: |scrape, out| turns(scrape, |worker, stats| out.value(&[worker], stats.major_faults.value())),
     },
     Metric {
         name: "event_loop_busy_seconds_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["worker"],
         doc: "Time an event loop was not waiting for events.",
         read: |scrape, out| {
@@ -63,42 +63,43 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "event_loop_connections_open",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["worker"],
         doc: "Connections that an event loop has open now.",
         read: |scrape, out| values(scrape, out, |sibling| sibling.tally.open.value()),
     },
     Metric {
         name: "event_loop_connections_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["worker"],
         doc: "Connections that an event loop began to serve, whichever loop had accepted them.",
         read: |scrape, out| values(scrape, out, |sibling| sibling.tally.accepted.value()),
     },
     Metric {
         name: "event_loop_connections_passed_on_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["worker"],
         doc: "Connections that an event loop accepted and another one serves, because it did less (connection_balance).",
         read: |scrape, out| values(scrape, out, |sibling| sibling.tally.passed_on.value()),
     },
 ];
 
-/// What each loop counts of its turns, by its number as text.
+/// Calls `tell` with the turn statistics of each loop and its number as text.
 fn turns(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &LoopStats)) {
     for (index, stats) in scrape.counts().loops().iter().enumerate() {
         tell(&index.to_string(), stats);
     }
 }
 
-/// What each loop counts of each part of its turns, by its number and the cause.
+/// Calls `tell` with the statistics of each part of the turns of each loop, labelled with the loop's number and the
+/// cause.
 fn parts(scrape: &Scrape<'_>, mut tell: impl FnMut(&[&str], &PartStats)) {
     turns(scrape, |worker, stats| {
         Cause::ALL.into_iter().for_each(|cause| tell(&[worker, cause.word()], stats.part(cause)));
     });
 }
 
-/// What each loop that accepts counts of its connections, by its number as text.
+/// Calls `tell` with the counters of each accepting loop and its number as text.
 pub fn each_loop(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
     for sibling in scrape.counts().siblings() {
         tell(&sibling.index.to_string(), &sibling);

@@ -1,25 +1,25 @@
 //! The process itself: version, configuration, memory, age.
 
-use super::{Kind, Metric};
+use super::{Metric, MetricKind};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "build_info",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["version", "nginx"],
         doc: "Always 1: the version of Tailwater, and of nginx whose configuration it reads.",
         read: |_, out| out.value(&[env!("CARGO_PKG_VERSION"), crate::NGINX_VERSION], 1),
     },
     Metric {
         name: "generation",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Number of the configuration: 1 after the start, one more with every reload that succeeded.",
         read: |scrape, out| out.value(&[], scrape.generation),
     },
     Metric {
         name: "uptime_seconds",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Time since the start.",
         read: |scrape, out| {
@@ -29,7 +29,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "process_start_time_seconds",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "When it was started, in seconds since 1970.",
         read: |scrape, out| {
@@ -39,7 +39,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "process_resident_memory_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Memory of the process that is in RAM. Missing when no thread of a pool was free to ask.",
         read: |scrape, out| {
@@ -50,14 +50,14 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "panics_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &[],
         doc: "Panics: bugs in Tailwater. The error log has a line with the stack for each.",
         read: |scrape, out| out.value(&[], scrape.counts().panics.value()),
     },
     Metric {
         name: "workers",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Event loops that run, those included that only finish what they have begun.",
         read: |scrape, out| out.value(&[], scrape.counts().loops().len() as u64),

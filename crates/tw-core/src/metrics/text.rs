@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{BOUNDS_NS, Format, Kind, PREFIX, Samples, seconds};
+use super::{BOUNDS_NS, Format, MetricKind, PREFIX, Samples, seconds};
 
 /// Media type of the Prometheus text.
 pub const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
@@ -31,7 +31,7 @@ impl Samples<'_> {
     }
 
     pub(super) fn sample(&mut self, labels: &[&str], value: fmt::Arguments<'_>) {
-        debug_assert_ne!(self.metric.kind, Kind::Histogram, "{}", self.metric.name);
+        debug_assert_ne!(self.metric.kind, MetricKind::Histogram, "{}", self.metric.name);
         match self.format {
             Format::Prometheus => {
                 let _ = write!(self.out, "{PREFIX}{}", self.metric.name);
@@ -46,7 +46,7 @@ impl Samples<'_> {
     }
 
     pub(super) fn spans(&mut self, labels: &[&str], counts: &[u64], sum: f64, count: u64) {
-        debug_assert_eq!(self.metric.kind, Kind::Histogram, "{}", self.metric.name);
+        debug_assert_eq!(self.metric.kind, MetricKind::Histogram, "{}", self.metric.name);
         let name = self.metric.name;
         match self.format {
             Format::Prometheus => {
@@ -165,7 +165,7 @@ mod tests {
     const ODD: &[Metric] = &[
         Metric {
             name: "odd_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["a", "b"],
             doc: "A \\ \"doc\".",
             read: |_, out| {
@@ -175,7 +175,7 @@ mod tests {
         },
         Metric {
             name: "odd_seconds",
-            kind: Kind::Histogram,
+            kind: MetricKind::Histogram,
             labels: &[],
             doc: "Spans.",
             read: |_, out| {

@@ -9,9 +9,9 @@ use tw_net::Addr;
 /// Clients as one directive names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugPeer {
-    /// Those of Unix sockets.
+    /// All Unix sockets.
     Unix,
-    /// Those of a network.
+    /// All addresses of a network.
     Network(Network),
 }
 
@@ -34,7 +34,7 @@ impl DebugPeer {
         Ok(found.map(|addr| Self::Network(Network::new(addr.ip(), u8::MAX))).collect())
     }
 
-    /// Whether a client is one of them.
+    /// Returns true if the client matches.
     pub fn has(&self, peer: &Addr) -> bool {
         match (self, peer) {
             (Self::Unix, Addr::Unix(_)) => true,

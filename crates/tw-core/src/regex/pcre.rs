@@ -37,7 +37,7 @@ enum Dollar {
     BeforeLineBreak,
 }
 
-/// What a pattern is made of.
+/// Unit of a pattern: bytes or characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Bytes,
@@ -178,7 +178,8 @@ impl<'a> Translator<'a> {
         push_one(one, &mut self.out);
     }
 
-    /// What begins with a parenthesis: counts groups, leaves comments out, and writes calls of groups in the engine's way.
+    /// Translates an item that begins with a parenthesis: counts groups, leaves comments out, and writes calls of
+    /// groups in the engine's syntax.
     fn group(&mut self) {
         if let Some(comment) = self.rest.strip_prefix(b"(?#") {
             self.rest = until(comment, b')').1;
@@ -218,7 +219,7 @@ impl<'a> Translator<'a> {
         self.rest = &self.rest[taken..];
     }
 
-    /// What begins with a backslash, outside of a class.
+    /// Translates an escape sequence outside of a class.
     fn escape(&mut self) -> Result<(), String> {
         let after = &self.rest[1..];
         match after.first() {
@@ -384,7 +385,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// What begins with a backslash and means the same in a class and outside.
+    /// Reads an escape sequence that means the same in a class and outside.
     fn item(&mut self) -> Result<Item, String> {
         self.rest = &self.rest[1..];
         let Some(&byte) = self.rest.first() else { return self.one().map(Item::One) };
@@ -493,7 +494,7 @@ fn utf8_len(first: u8) -> usize {
     LENGTHS.iter().find(|(range, _)| range.contains(&first)).map_or(1, |(_, len)| *len)
 }
 
-/// What is in front of the first `end`, and what is behind it; everything and nothing if there is none.
+/// Splits `text` at the first `end`; everything and nothing if there is none.
 fn until(text: &[u8], end: u8) -> (&[u8], &[u8]) {
     match text.iter().position(|b| *b == end) {
         Some(at) => (&text[..at], &text[at + 1..]),

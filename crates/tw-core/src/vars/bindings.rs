@@ -1,6 +1,6 @@
-//! What the variables of one session are bound to: the values of its slots, and what regular expressions captured.
+//! Values of the variables of one session, by slot, and the captures of its last match.
 //!
-//! Whoever asks for a value has the session borrowed already, so everything here changes behind a shared reference.
+//! Every reader has the session borrowed already, so all changes here happen behind a shared reference.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,24 +15,24 @@ use crate::session::Session;
 /// The values of one session.
 #[derive(Default)]
 pub struct Bindings {
-    /// What the last regular expression captured.
+    /// Captures of the last match.
     pub captures: RefCell<Captures>,
     /// Values of stored variables and of computed ones that are kept, by slot, unless they are shared.
     values: RefCell<Values>,
     /// The values that it has in common with other sessions.
     shared: Option<Rc<RefCell<Values>>>,
-    /// Whether something went wrong where nobody could say so.
-    health: Cell<Health>,
+    /// Set to `Failed` by an evaluation that could not report its error.
+    eval_status: Cell<EvalStatus>,
 }
 
-/// Whether a session can be decided about as its handlers say.
+/// Success of the evaluations in a session since it was last asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Health {
-    /// It can.
+pub enum EvalStatus {
+    /// No evaluation has failed.
     #[default]
-    Sound,
+    Ok,
     /// A variable could not be computed; what was decided by it must not stand.
-    Broken,
+    Failed,
 }
 
 impl Bindings {
@@ -41,12 +41,12 @@ impl Bindings {
         self.captures.get_mut().clear();
         self.values.get_mut().clear();
         self.shared = None;
-        self.health.set(Health::Sound);
+        self.eval_status.set(EvalStatus::Ok);
     }
 
-    /// Whether something broke since this was last asked.
-    pub fn take_health(&self) -> Health {
-        self.health.replace(Health::Sound)
+    /// Returns the status and resets it to `Ok`.
+    pub fn take_eval_status(&self) -> EvalStatus {
+        self.eval_status.replace(EvalStatus::Ok)
     }
 
     /// Values by slot: its own, or those it shares.
@@ -69,7 +69,7 @@ impl Bindings {
 
     /// The values that were stored, without those that were computed and without what was captured: for a session like this one,
     /// in which other values come out.
-    pub fn of_another<S>(&self, slots: &Slots<S>) -> Self {
+    pub fn without_computed<S>(&self, slots: &Slots<S>) -> Self {
         let mut values = self.values().borrow().clone();
         for (slot, kind) in (0..).zip(&slots.kinds) {
             if matches!(kind, SlotKind::Computed(_) | SlotKind::Family(..)) {
@@ -104,7 +104,7 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
     if let Some(value) = bindings.read(slot, out) {
         return value;
     }
-    let compute = match (s.computed_here(slot), kind) {
+    let compute = match (s.block_computation(slot), kind) {
         (Some(compute), _) => compute,
         (None, SlotKind::Computed(compute) | SlotKind::Volatile(compute)) => compute,
         (None, SlotKind::Stored) => return Value::Missing,
@@ -130,7 +130,7 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
     value
 }
 
-/// What a variable of `set` is before it is set: nothing, once with a warning.
+/// Value of a variable before `set` has given it one: empty, once with a warning.
 fn uninitialized<S: Session>(s: &S, slot: u16) -> Value {
     if s.warns_of_uninitialized() {
         let name = s.slots().name(slot);
@@ -162,7 +162,7 @@ pub(crate) fn matches<S: Session>(s: &S, regex: &Regex, subject: &[u8]) -> Resul
                 format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
             );
             // DIFF(nginx): what is decided by a match that was given up must not stand.
-            s.bindings().health.set(Health::Broken);
+            s.bindings().eval_status.set(EvalStatus::Failed);
             Err(BacktrackLimit)
         }
     }
@@ -197,8 +197,8 @@ mod tests {
         let mut vars = table();
         counted(&mut vars, "kept", SlotKind::Computed);
         counted(&mut vars, "volatile", SlotKind::Volatile);
-        vars.place_of_set("set").unwrap();
-        vars.place_of_set("in_x").unwrap();
+        vars.set_target("set").unwrap();
+        vars.set_target("in_x").unwrap();
         let text =
             Template::compile(b"$kept$kept $volatile$volatile <$set$set> $in_x", None, &mut vars).unwrap();
         let mut s = Plain::new(vars);
@@ -222,7 +222,7 @@ mod tests {
         bindings.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"33 56 <> x");
         s.set_slot(s.slots().of("set").unwrap(), "kept");
-        let other = s.bindings().of_another(s.slots());
+        let other = s.bindings().without_computed(s.slots());
         other.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"44 78 <keptkept> x");
         s.bindings().forget_computed();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_give_groups_and_names() {
+    fn match_sets_groups_and_named_variables() {
         let mut vars = table();
         vars.capture("Rest").unwrap();
         let text = Template::compile(b"$1 $rest", None, &mut vars).unwrap();
@@ -276,12 +276,12 @@ mod tests {
         assert_eq!(s.matches(&regex(b"^a(.)(?<rest>.*)$"), b"abcd"), Ok(Match::Yes));
         assert_eq!(s.matches(&regex(b"^(x)"), b"abcd"), Ok(Match::No));
         assert_eq!(text.value(&s), b"b cd");
-        assert_eq!(s.bindings().take_health(), Health::Sound);
+        assert_eq!(s.bindings().take_eval_status(), EvalStatus::Ok);
         let given_up = s.matches(&regex(b"^((a|aa)+)+(?!x)\\1c$"), &[b'a'; 64]);
         assert_eq!(given_up, Err(BacktrackLimit));
         assert!(s.logged.take()[0].starts_with("error: regex \"^((a|aa)+)+(?!x)\\1c$\" exceeded"));
-        let healths = [(); 2].map(|()| s.bindings().take_health());
-        assert_eq!(healths, [Health::Broken, Health::Sound]);
+        let healths = [(); 2].map(|()| s.bindings().take_eval_status());
+        assert_eq!(healths, [EvalStatus::Failed, EvalStatus::Ok]);
         assert_eq!(text.value(&s), b"b cd");
     }
 }

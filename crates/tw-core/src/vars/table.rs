@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Span};
 
-use super::{Assign, Eval, EvalFamily, Get, Place, Preparations, SlotKind, Slots, Var, VarDef, When, family};
+use super::{
+    Assign, Availability, Eval, EvalFamily, Preparations, SlotKind, Slots, Var, VarDef, VarKind, VarTarget,
+    family,
+};
 
 /// All names known while a configuration is loaded.
 pub struct VarTable<S> {
@@ -17,9 +20,9 @@ pub struct VarTable<S> {
     kinds: Vec<Option<SlotKind<S>>>,
     /// The names of the slots.
     names: Vec<Box<str>>,
-    /// Where slots were used that nobody had defined by then, for messages about unknown variables.
+    /// Slots that were used before they were defined, for messages about unknown variables.
     open: Vec<(u16, Option<Span>)>,
-    /// What the variables need that were bound ([`When::Prepared`]). For those who load: they set it back at the end of a
+    /// Preparations that the bound variables need ([`Availability::Prepared`]). The loader resets it at the end of a
     /// block.
     pub prepared: Preparations,
 }
@@ -28,7 +31,7 @@ pub struct VarTable<S> {
 struct One<S> {
     eval: Eval<S>,
     assign: Option<Assign<S>>,
-    when: When,
+    when: Availability,
 }
 
 impl<S: 'static> VarTable<S> {
@@ -36,18 +39,18 @@ impl<S: 'static> VarTable<S> {
     pub fn declare(&mut self, defs: &'static [VarDef<S>]) {
         for def in defs {
             match def.get {
-                Get::One(eval) => {
+                VarKind::One(eval) => {
                     self.one.insert(def.name, One { eval, assign: def.assign, when: def.when });
                 }
-                Get::Family(eval) => self.families.push((def.name, eval)),
-                Get::Kept(eval) => {
+                VarKind::Family(eval) => self.families.push((def.name, eval)),
+                VarKind::Cached(eval) => {
                     self.define(def.name, SlotKind::Computed(Arc::new(eval)));
                 }
-                Get::Here(eval) => {
+                VarKind::Volatile(eval) => {
                     self.define(def.name, SlotKind::Volatile(Arc::new(eval)));
                     self.fixed.insert(def.name);
                 }
-                Get::Stored => {
+                VarKind::Stored => {
                     self.define(def.name, SlotKind::Stored);
                     self.fixed.insert(def.name);
                 }
@@ -55,7 +58,7 @@ impl<S: 'static> VarTable<S> {
         }
     }
 
-    /// Binds a name as used in a template. A name nobody declared gets a slot and must be defined before [`finish`].
+    /// Binds a name as used in a template. An undeclared name gets a slot and must be defined before [`finish`].
     ///
     /// [`finish`]: Self::finish
     pub fn bind(&mut self, name: &str, at: Option<Span>) -> Var<S> {
@@ -71,7 +74,7 @@ impl<S: 'static> VarTable<S> {
             };
         }
         if let Some(one) = self.one.get(name.as_str()) {
-            if let When::Prepared(by) = one.when {
+            if let Availability::Prepared(by) = one.when {
                 self.prepared.0 |= by.0;
             }
             return Var::One(one.eval);
@@ -86,33 +89,33 @@ impl<S: 'static> VarTable<S> {
         Var::Slot(slot)
     }
 
-    /// Where new values of `name` are stored, which becomes a stored variable if nobody declared it.
-    /// The error is nginx's: the variable is one that nothing may change.
-    pub fn place(&mut self, name: &str) -> Result<Place<S>, ConfError> {
+    /// Target for new values of `name`, which becomes a stored variable if it is not declared. Fails with nginx's
+    /// error if the variable cannot be changed.
+    pub fn target(&mut self, name: &str) -> Result<VarTarget<S>, ConfError> {
         self.place_as(name, SlotKind::Stored)
     }
 
-    /// The same for `set`.
+    /// Target for `set`, see [`target`](Self::target).
     ///
-    /// Of a family, a name that was not set has the value it has without `set`.
-    pub fn place_of_set(&mut self, name: &str) -> Result<Place<S>, ConfError> {
+    /// A name of a family that was not set keeps the value that it has without `set`.
+    pub fn set_target(&mut self, name: &str) -> Result<VarTarget<S>, ConfError> {
         match family(&self.families, &name.to_ascii_lowercase()) {
             Some((eval, suffix)) => self.place_as(name, SlotKind::Family(eval, suffix)),
             None => self.place_as(name, SlotKind::Set),
         }
     }
 
-    fn place_as(&mut self, name: &str, kind: SlotKind<S>) -> Result<Place<S>, ConfError> {
+    fn place_as(&mut self, name: &str, kind: SlotKind<S>) -> Result<VarTarget<S>, ConfError> {
         let lower = name.to_ascii_lowercase();
         match self.one.get(lower.as_str()) {
             None if self.fixed.contains(lower.as_str()) => {
                 Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
             }
-            Some(One { assign: Some(assign), .. }) => Ok(Place::Assign(*assign)),
+            Some(One { assign: Some(assign), .. }) => Ok(VarTarget::Assign(*assign)),
             Some(One { assign: None, .. }) => {
                 Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
             }
-            None => Ok(Place::Slot(self.define(name, kind))),
+            None => Ok(VarTarget::Slot(self.define(name, kind))),
         }
     }
 
@@ -122,7 +125,7 @@ impl<S: 'static> VarTable<S> {
     /// # Errors
     /// nginx's: the variable is one that nothing may change.
     pub fn capture(&mut self, name: &str) -> Result<(), ConfError> {
-        if let Place::Assign(_) = self.place(name)? {
+        if let VarTarget::Assign(_) = self.target(name)? {
             self.define(name, SlotKind::Stored);
         }
         Ok(())
@@ -134,7 +137,7 @@ impl<S: 'static> VarTable<S> {
     /// # Errors
     /// nginx's: the variable is one that nothing may change.
     pub fn compute(&mut self, name: &str, kind: SlotKind<S>) -> Result<(), ConfError> {
-        self.place(name)?;
+        self.target(name)?;
         self.define(name, kind);
         Ok(())
     }
@@ -154,13 +157,13 @@ impl<S: 'static> VarTable<S> {
         slot
     }
 
-    /// Every use of a name that nobody has defined.
+    /// Every use of an undefined name.
     pub fn undefined(&self) -> Vec<(String, Option<Span>)> {
         let open = self.open.iter().filter(|(slot, _)| self.kinds[usize::from(*slot)].is_none());
         open.map(|(slot, at)| (self.names[usize::from(*slot)].to_string(), *at)).collect()
     }
 
-    /// Whether a name, in lower case, has a value.
+    /// Returns true if a name, in lower case, has a value.
     pub fn is_defined(&self, name: &str) -> bool {
         let has_slot = || self.slots.get(name).is_some_and(|slot| self.kinds[usize::from(*slot)].is_some());
         self.one.contains_key(name) || has_slot() || family(&self.families, name).is_some()
@@ -229,11 +232,11 @@ mod tests {
     use crate::testing::table;
 
     #[test]
-    fn places_of_new_values() {
+    fn assignment_targets() {
         let mut vars = table();
-        let place = |vars: &mut VarTable<_>, name: &str| match vars.place(name) {
-            Ok(Place::Slot(slot)) => slot.to_string(),
-            Ok(Place::Assign(_)) => "assign".to_owned(),
+        let place = |vars: &mut VarTable<_>, name: &str| match vars.target(name) {
+            Ok(VarTarget::Slot(slot)) => slot.to_string(),
+            Ok(VarTarget::Assign(_)) => "assign".to_owned(),
             Err(error) => error.message,
         };
         assert_eq!(place(&mut vars, "new"), "0");
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_prepared_is_noticed() {
+    fn preparations_of_bound_variables_are_collected() {
         let mut vars = table();
         for (name, expected) in [("found", 0), ("Slow", 1), ("late", 5), ("slow", 5)] {
             vars.bind(name, None);
@@ -267,6 +270,6 @@ mod tests {
         for (name, slot) in [("new", 0), ("in_FAMILY", 1), ("open", 2)] {
             assert!(matches!(vars.bind(name, None), Var::Slot(bound) if bound == slot), "{name}");
         }
-        assert!(matches!(vars.place("open"), Ok(Place::Assign(_))), "`set` changes what is hidden");
+        assert!(matches!(vars.target("open"), Ok(VarTarget::Assign(_))), "`set` changes what is hidden");
     }
 }

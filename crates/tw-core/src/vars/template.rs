@@ -113,8 +113,8 @@ impl<S: Session> Template<S> {
         }
     }
 
-    /// As [`Template::eval`], and calls `each` after every variable with where its value begins in `out` and whether
-    /// there was one: for those who write values or missing ones in their own way, as an access log does.
+    /// Evaluates like [`Template::eval`], and calls `each` after every variable with the start of its value in `out` and its
+    /// presence: for callers that escape values or mark missing ones, as an access log does.
     pub fn eval_each(&self, s: &S, out: &mut Vec<u8>, mut each: impl FnMut(&mut Vec<u8>, usize, Value)) {
         for part in &self.parts {
             let start = out.len();
@@ -189,7 +189,7 @@ mod tests {
     use crate::testing::{Plain, table};
 
     #[test]
-    fn templates_tell_missing_values_from_empty_ones() {
+    fn templates_distinguish_missing_and_empty_values() {
         let mut vars = table();
         let templates = ["a", "", "$found", "<$missing>", "$in_X$in_deep_y|${in_}z", "$1"]
             .map(|text| Template::compile(text.as_bytes(), None, &mut vars).unwrap());

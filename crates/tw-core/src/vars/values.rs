@@ -31,7 +31,7 @@ pub(super) const LIMITS: &[Limit] = &[
 pub(super) struct Values {
     slots: Vec<Slot>,
     bytes: Vec<u8>,
-    /// How many are being computed.
+    /// Number of values being computed.
     depth: u8,
 }
 
@@ -40,9 +40,9 @@ enum Slot {
     /// Nothing yet.
     #[default]
     Empty,
-    /// It is being computed: asking for it now is a cycle.
+    /// Being computed: reading it now is a cycle.
     Computing,
-    /// It was computed: there is no value.
+    /// Computed, without a value.
     Missing,
     /// A range of the buffer, which was computed.
     Computed(usize, usize),

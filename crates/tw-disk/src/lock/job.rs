@@ -2,10 +2,10 @@
 
 use super::{LOCK_FILE_MIN, LOCK_JOBS_MAX, Life, LockedFile, Locks, Pages, Refusal, Shared, key_of};
 use crate::access_time::now_s;
-use crate::account::{Account, Class, Source};
+use crate::account::{Account, JobClass, JobSource};
 use crate::disk::{Aio, Disk};
 use crate::file::{Direct, File, Handle, Inner};
-use crate::meta::Kind;
+use crate::meta::FileKind;
 use crate::op::Op;
 use crate::pool::{Notice, Shared as Pool};
 use crate::{device, os};
@@ -52,7 +52,7 @@ impl Disk {
         let other = locks.state.lock().insert(&locked.0);
         drop(other);
         let pool = self.pool.shared();
-        let (by, of) = (Account::new(Class::Fill, Source::NONE), pool.clone());
+        let (by, of) = (Account::new(JobClass::Fill, JobSource::NONE), pool.clone());
         let device = file.inner().device;
         let job = move || {
             work.run(&of);
@@ -159,7 +159,7 @@ fn read_through(inner: &Inner, fd: &OwnedFd, size: u64) -> Result<(), Refusal> {
 /// Returns true if a file may be locked, as far as is known of it.
 fn is_suited(file: &File, locks: &Locks) -> bool {
     let (inner, meta) = (file.inner(), file.meta());
-    meta.kind == Kind::File
+    meta.kind == FileKind::File
         && (LOCK_FILE_MIN..=locks.file_max()).contains(&meta.size)
         && matches!(inner.handle, Handle::Os(_))
         && inner.direct() == Direct::No

@@ -1,10 +1,10 @@
-//! Sending what is locked, on a loop.
+//! Sending of locked files, on a loop.
 
 use super::{LockedFile, Pages, SENT};
 use crate::access_time::now_s;
 use crate::disk::Disk;
 use crate::file::{File, Handle, Inner, Now};
-use crate::meta::Meta;
+use crate::meta::FileMeta;
 use crate::op::Op;
 use crate::os;
 use rustix::io::Errno;
@@ -41,7 +41,7 @@ impl Disk {
         }
         self.count_inline(Op::Fstat);
         Now::Ready(rustix::fs::fstat(fd).map(|st| {
-            if !Meta::from(&st).is_same_version(file.meta()) {
+            if !FileMeta::from(&st).is_same_version(file.meta()) {
                 Look::Changed
             } else if !inner.is_memory() && inner.access_time.may_be_due_for(&st) {
                 Look::Due
@@ -51,7 +51,8 @@ impl Disk {
         }))
     }
 
-    /// A locked file for being sent; `None` if it is not locked, or not any more. For one who has just had a look at it.
+    /// Returns a locked file for sending; `None` if it is not locked, or not any more. Call it right after
+    /// [`look_now`](Self::look_now).
     pub fn sending<'a>(&self, file: &'a File, locked: &LockedFile) -> Option<Sending<'a>> {
         let shared = &*locked.0;
         let pages = shared.pages.get()?.upgrade()?;
@@ -69,7 +70,7 @@ impl Disk {
     /// waits, because what it moves is in memory.
     ///
     /// # Errors
-    /// Those of `sendfile`; `EAGAIN` when the socket takes nothing.
+    /// Errors of `sendfile`; `EAGAIN` when the socket takes nothing.
     pub fn send_now(
         &self,
         sending: &Sending<'_>,

@@ -97,7 +97,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// `None` where nobody can tell: too many links, no table, or a name that is not there.
+    /// `None` if it is unknown: too many links, no table, or a name that is not there.
     fn along(path: &[u8], way: &Way, device: &'static Device) -> Option<Walk> {
         let mut walk = Walk { place: Vec::new(), last_link: None, links: 0, left: None };
         let mut end = 0;

@@ -1,11 +1,11 @@
 use super::*;
-use Class::{Evict, Fill, Hit, Scan};
+use JobClass::{Evict, Fill, Hit, Scan};
 use std::ops::Range;
 
 type Jobs = Queue<&'static str>;
 
-fn push(q: &mut Jobs, class: Class, source: u64, job: &'static str) -> Ticket {
-    q.push(class, Source::new(source), NO_DEVICE, job, false).unwrap()
+fn push(q: &mut Jobs, class: JobClass, source: u64, job: &'static str) -> Ticket {
+    q.push(class, JobSource::new(source), NO_DEVICE, job, false).unwrap()
 }
 
 /// Takes and ends jobs one after the other until nothing is left.
@@ -147,16 +147,16 @@ fn refuses_when_full_but_never_what_can_start() {
         push(&mut q, Hit, 1, job);
     }
     // The source is at its limit: its next job would have to wait, another's would not.
-    let full = q.push(Hit, Source::new(1), NO_DEVICE, "a4", false).unwrap_err();
+    let full = q.push(Hit, JobSource::new(1), NO_DEVICE, "a4", false).unwrap_err();
     assert_eq!((full.job, full.waiting), ("a4", 0));
     push(&mut q, Hit, 2, "b1");
-    assert!(q.push(Hit, Source::new(3), NO_DEVICE, "c1", false).is_err());
-    q.push(Hit, Source::new(3), NO_DEVICE, "close", true).unwrap();
+    assert!(q.push(Hit, JobSource::new(3), NO_DEVICE, "c1", false).is_err());
+    q.push(Hit, JobSource::new(3), NO_DEVICE, "close", true).unwrap();
     assert_eq!(q.waiting(), 1);
 }
 
 #[test]
-fn cancels_what_is_not_taken() {
+fn queued_jobs_can_be_cancelled() {
     let mut q = Jobs::new(1, 100, None);
     let gate = push(&mut q, Hit, 1, "gate");
     let waiting = push(&mut q, Hit, 1, "waiting");
@@ -200,7 +200,7 @@ fn resizing_loses_nothing() {
 /// Checks the invariants that must hold after every operation.
 fn check(q: &Queue<u64>, taken: &[Ticket]) {
     let mut per_class = [0; CLASSES];
-    let mut per_key: HashMap<(u32, Source), u32> = HashMap::new();
+    let mut per_key: HashMap<(u32, JobSource), u32> = HashMap::new();
     let mut per_device: HashMap<u32, (u32, u32, usize)> = HashMap::new();
     for slot in q.slots.iter().filter(|slot| slot.place != Place::Free) {
         let key = &q.keys[slot.key as usize];
@@ -244,7 +244,7 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
 }
 
 #[test]
-fn random_operations_keep_the_books() {
+fn random_operations_keep_counters_consistent() {
     for seed in 1..=200_u64 {
         let mut random = seed;
         let mut next = |end: u64| {
@@ -261,7 +261,7 @@ fn random_operations_keep_the_books() {
         for job in 0..400_u64 {
             match next(13) {
                 0..=4 => {
-                    let (class, source) = (Class::ALL[next(4) as usize], Source::new(next(4)));
+                    let (class, source) = (JobClass::ALL[next(4) as usize], JobSource::new(next(4)));
                     if let Ok(ticket) = q.push(class, source, next(4) as u32, job, next(20) == 0) {
                         open.push(ticket);
                         pushed += 1;
@@ -308,7 +308,7 @@ fn random_operations_keep_the_books() {
 
 /// A job of a source of its own.
 fn push_on(q: &mut Queue<u64>, device: u32, job: u64) -> Ticket {
-    q.push(Hit, Source::new(job + 1), device, job, false).unwrap()
+    q.push(Hit, JobSource::new(job + 1), device, job, false).unwrap()
 }
 
 fn push_all(q: &mut Queue<u64>, device: u32, jobs: Range<u64>) {
@@ -329,7 +329,7 @@ fn hang_all(q: &mut Queue<u64>, is_replaced: bool) -> usize {
 }
 
 #[test]
-fn a_device_has_its_share_of_the_slots_and_what_waits_for_it_keeps_nobody_from_the_rest() {
+fn device_has_its_share_of_slots_and_its_queue_blocks_no_other() {
     // (slots, device_threads, what one device gets)
     for (slots, given, share) in
         [(1, None, 1), (2, None, 1), (5, None, 3), (32, None, 16), (32, Some(4), 4), (8, Some(99), 8)]
@@ -343,16 +343,16 @@ fn a_device_has_its_share_of_the_slots_and_what_waits_for_it_keeps_nobody_from_t
 }
 
 #[test]
-fn a_full_queue_of_one_device_refuses_nobody_else() {
+fn full_queue_of_one_device_refuses_no_other() {
     let mut q = Queue::new(4, 3, None);
     push_all(&mut q, 1, 0..5);
-    assert!(q.push(Hit, Source::new(9), 1, 9, false).is_err());
+    assert!(q.push(Hit, JobSource::new(9), 1, 9, false).is_err());
     push_all(&mut q, 2, 10..15);
     assert_eq!((q.running(), q.waiting()), (4, 6));
 }
 
 #[test]
-fn what_hangs_gives_its_slot_back_and_the_device_gets_one_probe_at_a_time() {
+fn hung_job_releases_its_slot_and_the_device_gets_one_probe_at_a_time() {
     let mut q = Queue::new(4, 100, None);
     let jobs: Vec<Ticket> = (0..6).map(|job| push_on(&mut q, 1, job)).collect();
     let taken = take_jobs(&mut q);
@@ -412,7 +412,7 @@ fn no_more_hang_on_one_device_than_its_share_and_a_few_probes() {
 }
 
 #[test]
-fn a_device_on_which_others_get_on_is_not_hung() {
+fn device_with_progressing_jobs_is_not_hung() {
     let mut q = Queue::new(8, 100, None);
     let (stuck, other) = (push_on(&mut q, 1, 1), push_on(&mut q, 1, 2));
     take_jobs(&mut q);
@@ -429,14 +429,14 @@ fn a_device_on_which_others_get_on_is_not_hung() {
 }
 
 #[test]
-fn what_must_be_done_waits_for_a_device_that_hangs() {
+fn mandatory_jobs_wait_for_a_hung_device() {
     let mut q = Queue::new(2, 100, None);
     push_on(&mut q, 1, 1);
     take_jobs(&mut q);
     hang_all(&mut q, true);
     push_on(&mut q, 1, 2);
     take_jobs(&mut q);
-    q.push(Fill, Source::NONE, 1, 3, true).unwrap();
+    q.push(Fill, JobSource::NONE, 1, 3, true).unwrap();
     push_on(&mut q, 1, 4);
     (0..PROBE_TICKS).for_each(|_| q.tick());
     assert_eq!(q.refuse_waiting(1), [4]);

@@ -2,9 +2,9 @@
 
 use super::tree::{Passing, Place};
 use super::{Node, Sim, State, lock};
-use crate::how::{Access, Existing, Links, Open, WriteBack};
-use crate::meta::{Entry, Kind, Listing, Meta, Space};
+use crate::meta::{Entry, FileKind, FileMeta, Listing, Space};
 use crate::op::Op;
+use crate::open_options::{Access, Existing, Links, OpenOptions, WriteBack};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -25,7 +25,12 @@ impl Links {
 }
 
 impl Sim {
-    fn node(self: &Arc<Self>, state: &mut State, ino: u64, access: Access) -> Result<(Node, Meta), Errno> {
+    fn node(
+        self: &Arc<Self>,
+        state: &mut State,
+        ino: u64,
+        access: Access,
+    ) -> Result<(Node, FileMeta), Errno> {
         state.tree.open(ino)?;
         let meta = state.tree.meta(ino)?;
         let appends = access == Access::Append;
@@ -38,33 +43,41 @@ impl Sim {
         if node.boot == state.tree.boot { Ok(state) } else { Err(Errno::IO) }
     }
 
-    pub(crate) fn open(self: &Arc<Self>, path: &CStr, how: &Open) -> Result<(Node, Meta), Errno> {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        path: &CStr,
+        options: &OpenOptions,
+    ) -> Result<(Node, FileMeta), Errno> {
         let mut state = self.enter(Op::Open)?;
-        let place = state.tree.walk(path.to_bytes(), true, how.links.passing())?;
+        let place = state.tree.walk(path.to_bytes(), true, options.links.passing())?;
         let ino = place.ino.ok_or(Errno::NOENT)?;
-        let is_writing = matches!(how.access, Access::ReadWrite | Access::Append);
-        if is_writing && state.tree.get(ino)?.kind == Kind::Directory {
+        let is_writing = matches!(options.access, Access::ReadWrite | Access::Append);
+        if is_writing && state.tree.get(ino)?.kind == FileKind::Directory {
             return Err(Errno::ISDIR);
         }
-        self.node(&mut state, ino, how.access)
+        self.node(&mut state, ino, options.access)
     }
 
-    pub(crate) fn open_now(self: &Arc<Self>, path: &CStr, how: &Open) -> Option<Result<(Node, Meta), Errno>> {
-        if matches!(how.access, Access::ReadWrite | Access::Append) {
+    pub(crate) fn open_now(
+        self: &Arc<Self>,
+        path: &CStr,
+        options: &OpenOptions,
+    ) -> Option<Result<(Node, FileMeta), Errno>> {
+        if matches!(options.access, Access::ReadWrite | Access::Append) {
             return None;
         }
         let mut state = self.enter_now(Op::Open)?;
-        let found = state.tree.walk(path.to_bytes(), true, how.links.passing());
+        let found = state.tree.walk(path.to_bytes(), true, options.links.passing());
         match found.and_then(|place| place.ino.ok_or(Errno::NOENT)) {
             Err(errno) => Some(Err(errno)),
             Ok(ino) if state.tree.get(ino).is_ok_and(|inode| inode.is_warm) => {
-                Some(self.node(&mut state, ino, how.access))
+                Some(self.node(&mut state, ino, options.access))
             }
             Ok(_) => None,
         }
     }
 
-    pub(crate) fn probe_now(&self, path: &CStr) -> Option<Result<Meta, Errno>> {
+    pub(crate) fn probe_now(&self, path: &CStr) -> Option<Result<FileMeta, Errno>> {
         let state = self.enter_now(Op::Stat)?;
         match state.tree.find(path.to_bytes(), true) {
             Err(errno) => Some(Err(errno)),
@@ -79,19 +92,19 @@ impl Sim {
         access: Access,
         existing: Existing,
         mode: u32,
-    ) -> Result<(Node, Meta), Errno> {
+    ) -> Result<(Node, FileMeta), Errno> {
         let mut state = self.enter(Op::Create)?;
         let place = state.tree.walk(path.to_bytes(), existing != Existing::Fail, Passing::All)?;
         let ino = match (place.ino, existing) {
             (Some(_), Existing::Fail) => return Err(Errno::EXIST),
-            (Some(ino), _) if state.tree.get(ino)?.kind == Kind::Directory => return Err(Errno::ISDIR),
+            (Some(ino), _) if state.tree.get(ino)?.kind == FileKind::Directory => return Err(Errno::ISDIR),
             (Some(ino), Existing::Keep) => ino,
             (Some(ino), Existing::Truncate) => {
                 state.resize(ino, 0)?;
                 ino
             }
             (None, _) => {
-                let ino = state.tree.add(Kind::File, mode & 0o7777, 0);
+                let ino = state.tree.add(FileKind::File, mode & 0o7777, 0);
                 state.tree.change(vec![(place.dir, place.name, Some(ino))])?;
                 ino
             }
@@ -99,24 +112,28 @@ impl Sim {
         self.node(&mut state, ino, access)
     }
 
-    pub(crate) fn create_nameless(self: &Arc<Self>, dir: &CStr, mode: u32) -> Result<(Node, Meta), Errno> {
+    pub(crate) fn create_nameless(
+        self: &Arc<Self>,
+        dir: &CStr,
+        mode: u32,
+    ) -> Result<(Node, FileMeta), Errno> {
         let mut state = self.enter(Op::Create)?;
         let dir = state.tree.find(dir.to_bytes(), true)?;
-        if state.tree.get(dir)?.kind != Kind::Directory {
+        if state.tree.get(dir)?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR);
         }
-        let ino = state.tree.add(Kind::File, mode & 0o7777, 0);
+        let ino = state.tree.add(FileKind::File, mode & 0o7777, 0);
         self.node(&mut state, ino, Access::ReadWrite)
     }
 
-    pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<Meta, Errno> {
+    pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<FileMeta, Errno> {
         let mut state = self.enter(if follow { Op::Stat } else { Op::StatLink })?;
         let ino = state.tree.find(path.to_bytes(), follow)?;
         state.tree.get_mut(ino)?.is_warm = true;
         state.tree.meta(ino)
     }
 
-    pub(crate) fn fstat_now(&self, node: &Node) -> Result<Meta, Errno> {
+    pub(crate) fn fstat_now(&self, node: &Node) -> Result<FileMeta, Errno> {
         self.enter_file(Op::Fstat, node)?.tree.meta(node.ino)
     }
 
@@ -197,7 +214,7 @@ impl Sim {
         if place.ino.is_some() {
             return Err(Errno::EXIST);
         }
-        let ino = state.tree.add(Kind::Directory, mode & 0o7777, 0);
+        let ino = state.tree.add(FileKind::Directory, mode & 0o7777, 0);
         state.tree.change(vec![(place.dir, place.name, Some(ino))])
     }
 
@@ -210,8 +227,8 @@ impl Sim {
             return Ok(());
         }
         if let Some(there) = new.ino {
-            let is_dir = state.tree.get(ino)?.kind == Kind::Directory;
-            match (is_dir, state.tree.get(there)?.kind == Kind::Directory) {
+            let is_dir = state.tree.get(ino)?.kind == FileKind::Directory;
+            match (is_dir, state.tree.get(there)?.kind == FileKind::Directory) {
                 (true, false) => return Err(Errno::NOTDIR),
                 (false, true) => return Err(Errno::ISDIR),
                 (true, true) if !state.tree.is_empty_dir(there)? => return Err(Errno::NOTEMPTY),
@@ -228,7 +245,7 @@ impl Sim {
         if new.ino.is_some() {
             return Err(Errno::EXIST);
         }
-        if state.tree.get(ino)?.kind == Kind::Directory {
+        if state.tree.get(ino)?.kind == FileKind::Directory {
             return Err(Errno::PERM);
         }
         state.tree.change(vec![(new.dir, new.name, Some(ino))])
@@ -245,7 +262,7 @@ impl Sim {
     fn unlink_passing(&self, path: &CStr, passing: Passing) -> Result<(), Errno> {
         let mut state = self.enter(Op::Unlink)?;
         let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
-        if state.tree.get(ino.ok_or(Errno::NOENT)?)?.kind == Kind::Directory {
+        if state.tree.get(ino.ok_or(Errno::NOENT)?)?.kind == FileKind::Directory {
             return Err(Errno::ISDIR);
         }
         state.tree.change(vec![(dir, name, None)])
@@ -263,7 +280,7 @@ impl Sim {
         let mut state = self.enter(Op::Rmdir)?;
         let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
         let ino = ino.ok_or(Errno::NOENT)?;
-        if state.tree.get(ino)?.kind != Kind::Directory {
+        if state.tree.get(ino)?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR);
         }
         if !state.tree.is_empty_dir(ino)? {
@@ -276,10 +293,10 @@ impl Sim {
         self.enter_file(Op::Fsync, node)?.tree.sync_data(node.ino)
     }
 
-    pub(crate) fn write_back(&self, node: &Node, how: &WriteBack) -> Result<(), Errno> {
+    pub(crate) fn write_back(&self, node: &Node, options: &WriteBack) -> Result<(), Errno> {
         match self.enter_file(Op::WriteBack, node) {
             Ok(mut state) => {
-                if how.needless_to > 0 {
+                if options.needless_to > 0 {
                     state.tree.get_mut(node.ino)?.is_warm = false;
                 }
                 Ok(())
@@ -288,7 +305,7 @@ impl Sim {
                 let mut state = lock(&self.state);
                 if node.boot == state.tree.boot {
                     let State { tree, rng, .. } = &mut *state;
-                    let parts = [&how.finish, &how.begin].into_iter().filter(|part| !part.is_empty());
+                    let parts = [&options.finish, &options.begin].into_iter().filter(|part| !part.is_empty());
                     let from = parts.map(|part| part.start).min().unwrap_or(u64::MAX);
                     tree.lose(node.ino, from, rng);
                 }
@@ -300,7 +317,7 @@ impl Sim {
     pub(crate) fn sync_dir(&self, path: &CStr) -> Result<(), Errno> {
         let mut state = self.enter(Op::Fsync)?;
         let dir = state.tree.find(path.to_bytes(), true)?;
-        if state.tree.get(dir)?.kind != Kind::Directory {
+        if state.tree.get(dir)?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR);
         }
         state.tree.sync_names();
@@ -340,7 +357,7 @@ impl Sim {
     pub(crate) fn readlink(&self, path: &CStr) -> Result<CString, Errno> {
         let state = self.enter(Op::Readlink)?;
         let inode = state.tree.get(state.tree.find(path.to_bytes(), false)?)?;
-        if inode.kind != Kind::Symlink {
+        if inode.kind != FileKind::Symlink {
             return Err(Errno::INVAL);
         }
         CString::new(inode.data.clone()).map_err(|_| Errno::INVAL)
@@ -369,7 +386,7 @@ impl Sim {
 impl State {
     fn copy_out(&mut self, ino: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.tree.get(ino)?;
-        if inode.kind == Kind::Directory {
+        if inode.kind == FileKind::Directory {
             return Err(Errno::ISDIR);
         }
         let rest = usize::try_from(offset).ok().and_then(|at| inode.data.get(at..)).unwrap_or_default();

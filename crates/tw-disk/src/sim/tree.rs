@@ -1,7 +1,7 @@
 //! The files and directories of the simulated disk, as they are and as a power failure would leave them.
 
 use super::{Loss, Rng};
-use crate::meta::{Kind, Meta};
+use crate::meta::{FileKind, FileMeta};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -20,7 +20,7 @@ type Names = BTreeMap<Vec<u8>, u64>;
 type Change = Vec<(u64, Vec<u8>, Option<u64>)>;
 
 pub(super) struct Inode {
-    pub(super) kind: Kind,
+    pub(super) kind: FileKind,
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) mtime_ns: u64,
@@ -75,7 +75,7 @@ impl Tree {
             now_ns: 1_700_000_000_000_000_000,
             changes: Vec::new(),
         };
-        let root = tree.add(Kind::Directory, 0o755, 0);
+        let root = tree.add(FileKind::Directory, 0o755, 0);
         if let Some(root) = tree.inodes.get_mut(&root) {
             root.links = 1;
         }
@@ -90,7 +90,7 @@ impl Tree {
         self.now_ns
     }
 
-    pub(super) fn add(&mut self, kind: Kind, mode: u32, uid: u32) -> u64 {
+    pub(super) fn add(&mut self, kind: FileKind, mode: u32, uid: u32) -> u64 {
         let ino = self.next_ino;
         self.next_ino += 1;
         let inode = Inode {
@@ -215,7 +215,7 @@ impl Tree {
         }
     }
 
-    /// Closes the handles of everyone who has opened files.
+    /// Closes all handles of open files.
     pub(super) fn close_all(&mut self) {
         self.boot += 1;
         let inos: Vec<u64> = self.inodes.keys().copied().collect();
@@ -235,7 +235,7 @@ impl Tree {
         for ino in &inos {
             let Some(inode) = self.inodes.get_mut(ino) else { continue };
             inode.names.clone_from(&inode.safe_names);
-            if inode.kind == Kind::File {
+            if inode.kind == FileKind::File {
                 inode.data = match loss {
                     Loss::Any => torn(&inode.safe_data, &inode.data, rng),
                     Loss::Nothing | Loss::Ordered => cut(&inode.safe_data, &inode.data, rng),
@@ -254,7 +254,7 @@ impl Tree {
         for ino in named {
             if let Some(inode) = self.inodes.get_mut(&ino) {
                 inode.links += 1;
-                if inode.kind == Kind::Directory {
+                if inode.kind == FileKind::Directory {
                     self.count_links(ino);
                 }
             }
@@ -289,13 +289,13 @@ impl Tree {
             }
             dir = place.ino.ok_or(Errno::NOENT)?;
             let inode = self.get(dir)?;
-            if inode.kind != Kind::Directory {
+            if inode.kind != FileKind::Directory {
                 return Err(Errno::NOTDIR);
             }
             place = Place { dir, name: name.to_vec(), ino: inode.names.get(name).copied() };
             let is_last = names.peek().is_none();
             let Some(found) = place.ino.map(|ino| self.get(ino)).transpose()? else { continue };
-            if found.kind != Kind::Symlink || (is_last && !follow) {
+            if found.kind != FileKind::Symlink || (is_last && !follow) {
                 continue;
             }
             *links += 1;
@@ -311,7 +311,7 @@ impl Tree {
             }
         }
         match place.ino.map(|ino| self.get(ino)).transpose()? {
-            Some(found) if path.ends_with(b"/") && found.kind != Kind::Directory => Err(Errno::NOTDIR),
+            Some(found) if path.ends_with(b"/") && found.kind != FileKind::Directory => Err(Errno::NOTDIR),
             _ => Ok(place),
         }
     }
@@ -321,13 +321,13 @@ impl Tree {
         self.walk(path, follow, Passing::All)?.ino.ok_or(Errno::NOENT)
     }
 
-    pub(super) fn meta(&self, ino: u64) -> Result<Meta, Errno> {
+    pub(super) fn meta(&self, ino: u64) -> Result<FileMeta, Errno> {
         let inode = self.get(ino)?;
         let time = |ns: u64| ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
         let ((mtime_sec, mtime_nsec), (ctime_sec, ctime_nsec)) = (time(inode.mtime_ns), time(inode.ctime_ns));
         let size = inode.data.len() as u64;
         let sectors = inode.data.len().div_ceil(SECTOR_SIZE) as u64;
-        Ok(Meta {
+        Ok(FileMeta {
             // A device number no real disk has.
             dev: u64::MAX,
             ino,
@@ -347,7 +347,7 @@ impl Tree {
 
     pub(super) fn names(&self, dir: u64) -> Result<Vec<(Vec<u8>, u64)>, Errno> {
         let inode = self.get(dir)?;
-        if inode.kind != Kind::Directory {
+        if inode.kind != FileKind::Directory {
             return Err(Errno::NOTDIR);
         }
         Ok(inode.names.iter().map(|(name, ino)| (name.clone(), *ino)).collect())
@@ -362,16 +362,16 @@ impl Tree {
         for end in ends {
             let place = self.walk(&path[..end], true, Passing::All)?;
             if place.ino.is_none() {
-                let ino = self.add(Kind::Directory, 0o755, 0);
+                let ino = self.add(FileKind::Directory, 0o755, 0);
                 self.change(vec![(place.dir, place.name, Some(ino))])?;
             }
         }
         let place = self.walk(path, true, Passing::All)?;
         let ino = match place.ino {
-            Some(ino) if self.get(ino)?.kind != Kind::File => return Err(Errno::ISDIR),
+            Some(ino) if self.get(ino)?.kind != FileKind::File => return Err(Errno::ISDIR),
             Some(ino) => ino,
             None => {
-                let ino = self.add(Kind::File, 0o644, 0);
+                let ino = self.add(FileKind::File, 0o644, 0);
                 self.change(vec![(place.dir, place.name, Some(ino))])?;
                 ino
             }
@@ -391,7 +391,7 @@ impl Tree {
         if place.ino.is_some() {
             return Err(Errno::EXIST);
         }
-        let ino = self.add(Kind::Symlink, 0o777, uid);
+        let ino = self.add(FileKind::Symlink, 0o777, uid);
         self.get_mut(ino)?.data = target.to_vec();
         self.change(vec![(place.dir, place.name, Some(ino))])?;
         self.sync_names();
@@ -406,7 +406,7 @@ impl Tree {
 
     pub(super) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         let inode = self.get(self.find(path, true).ok()?).ok()?;
-        (inode.kind == Kind::File).then(|| inode.data.clone())
+        (inode.kind == FileKind::File).then(|| inode.data.clone())
     }
 
     pub(super) fn paths(&self) -> Vec<CString> {
@@ -419,8 +419,8 @@ impl Tree {
         for (name, ino) in self.names(dir).unwrap_or_default() {
             let path = [above, b"/", &name].concat();
             match self.get(ino).map(|inode| inode.kind) {
-                Ok(Kind::Directory) => self.collect(ino, &path, paths),
-                Ok(Kind::File) => paths.extend(CString::new(path)),
+                Ok(FileKind::Directory) => self.collect(ino, &path, paths),
+                Ok(FileKind::File) => paths.extend(CString::new(path)),
                 _ => {}
             }
         }

@@ -93,7 +93,7 @@ fn integers_of_appendix_c1() {
 }
 
 #[test]
-fn integers_come_back() {
+fn integers_round_trip() {
     let around = (0..31).flat_map(|bit| [(1usize << bit) - 1, 1 << bit, (1 << bit) + 1]);
     let values: Vec<usize> = around.chain([127, 128, 254, 255, 256, (1 << 31) - 1]).collect();
     for prefix in 1..=8 {
@@ -331,7 +331,7 @@ fn huffman_takes_ones_as_padding() {
 }
 
 #[test]
-fn huffman_refuses_what_is_no_text() {
+fn huffman_refuses_invalid_codes() {
     let eos = "1".repeat(30);
     let cases = [
         // A padding with a zero in it; codes that are cut.
@@ -503,7 +503,7 @@ fn size_updates_evict() {
 }
 
 #[test]
-fn a_field_larger_than_the_table_empties_it() {
+fn oversized_field_empties_the_table() {
     let mut decoder = Decoder::new(100);
     decode(&mut decoder, &hex("4001 6101 62")).unwrap();
     assert_eq!(decoder.sizes().0, 34);
@@ -522,7 +522,7 @@ fn a_field_larger_than_the_table_empties_it() {
 }
 
 #[test]
-fn the_table_keeps_in_step_when_nobody_listens() {
+fn tables_stay_in_sync_when_fields_are_skipped() {
     let mut decoder = Decoder::new(TABLE_SIZE);
     let mut calls = 0;
     let block = hex("4001 6101 62 82 4001 6301 64");
@@ -536,7 +536,7 @@ fn the_table_keeps_in_step_when_nobody_listens() {
 
 /// The table against the plainest one: a list whose oldest entries go.
 #[test]
-fn the_table_holds_what_the_plainest_holds() {
+fn table_matches_simple_model() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for limit in [64, 200, 1000, TABLE_SIZE] {
         let mut decoder = Decoder::new(limit);
@@ -570,7 +570,7 @@ fn the_table_holds_what_the_plainest_holds() {
 }
 
 #[test]
-fn random_lists_come_back() {
+fn random_sections_round_trip() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut decoder = Decoder::new(TABLE_SIZE);
     for _ in 0..2000 {
@@ -627,7 +627,7 @@ fn random_blocks_never_panic() {
 }
 
 #[test]
-fn a_block_cut_anywhere_is_short_or_a_shorter_list() {
+fn truncated_block_is_short_or_a_shorter_section() {
     let whole = hex("8286 8441 8cf1 e3c2 e5f2 3a6b a0ab 90f4 ff 4003 6162 6302 6465 0f2d 0161");
     let fields = decode_alone(&whole).unwrap();
     for cut in 0..whole.len() {

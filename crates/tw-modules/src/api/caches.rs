@@ -55,7 +55,7 @@ struct Done {
 
 /// All caches by their names.
 pub(super) fn all(r: &Request) -> Vec<u8> {
-    let caches = r.generation().kept.of_type::<Cache>();
+    let caches = r.generation().shared_objects.of_type::<Cache>();
     let views =
         caches.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name), View::of(&cache.look())));
     json(&views.collect::<BTreeMap<_, _>>())
@@ -63,13 +63,13 @@ pub(super) fn all(r: &Request) -> Vec<u8> {
 
 /// One of them.
 pub(super) fn one(r: &Request, name: &str) -> Result<Vec<u8>, Refusal> {
-    let cache = r.generation().kept.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
+    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
     Ok(json(&View::of(&cache.look())))
 }
 
 /// Purges what the body of `r` names. Waits for the client and for the disk.
 pub(super) async fn purge(r: &mut Request, name: &str) -> Result<Answer, Reply> {
-    let cache = r.generation().kept.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
+    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
     let (scope, how) = parse(&written::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
     match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {

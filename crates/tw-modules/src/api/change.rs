@@ -3,13 +3,13 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use tw_disk::{Account, Class, Disk, DiskError, Source};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_http::escape::Escape;
 use tw_log::Level;
 use tw_rt::watch::Subject;
 use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
-use tw_upstream::{PeerId, Server, ServerId, Unknown};
+use tw_upstream::{PeerId, Server, ServerId, UnknownPeer};
 
 use super::answer::{Answer, Refusal, Reply};
 use super::show;
@@ -61,7 +61,7 @@ impl Order {
     }
 
     async fn carry_out_on(self, disk: &Disk, group: &Arc<UpstreamGroup>) -> Result<Done, Failed> {
-        let (mut by, peers) = (Account::new(Class::Hit, Source::NONE), group.peers.clone());
+        let (mut by, peers) = (Account::new(JobClass::Hit, JobSource::NONE), group.peers.clone());
         let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
         let changed = made.map_err(Failed::Change)?.map_err(Failed::Refused)?;
         if let Some(state) = &group.state {
@@ -73,7 +73,7 @@ impl Order {
 
     /// Makes another list of peers.
     fn make(self, group: &tw_upstream::Group) -> Result<Done, Refusal> {
-        let unknown = |_: Unknown| Refusal::NO_SERVER;
+        let unknown = |_: UnknownPeer| Refusal::NO_SERVER;
         match self {
             Self::Add(server) => {
                 let exists = |_| Refusal::new(409, "EntryExists", "entry exists");
@@ -99,11 +99,11 @@ impl Order {
             }
             Self::Remove(id) => match group.remove_server(ServerId(id)) {
                 Ok(()) => Ok(Done::Removed),
-                Err(Unknown) if group.list().peer(PeerId(id)).is_some() => {
+                Err(UnknownPeer) if group.list().peer(PeerId(id)).is_some() => {
                     let text = "server removal not allowed: DNS gives this address, and would bring it back";
                     Err(Refusal::new(400, "UpstreamServerImmutable", text))
                 }
-                Err(Unknown) => Err(Refusal::NO_SERVER),
+                Err(UnknownPeer) => Err(Refusal::NO_SERVER),
             },
         }
     }

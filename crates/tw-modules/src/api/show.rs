@@ -8,7 +8,9 @@ use serde::{Serialize, Serializer};
 use tw_rt::clock;
 use tw_server::config::upstream::Groups;
 use tw_server::http::proxy::UpstreamGroup;
-use tw_upstream::{Admin, List, Params, Peer, PeerId, PeerSnapshot, Place, Server, Status};
+use tw_upstream::{
+    AdminState, Peer, PeerId, PeerList, PeerParams, PeerSnapshot, PeerStatus, Server, ServerAddress,
+};
 
 use super::answer::json;
 
@@ -23,12 +25,12 @@ struct GroupView<'a> {
 
 /// The peers of a list, each looked at when it is written: there may be thousands.
 struct Peers {
-    list: Arc<List>,
+    list: Arc<PeerList>,
     now: u64,
 }
 
 /// The servers of a list in the order of the configuration; the addresses of a name behind it. Each likewise.
-struct Servers<'a>(&'a List);
+struct Servers<'a>(&'a PeerList);
 
 #[derive(Serialize)]
 struct QueueView {
@@ -120,12 +122,12 @@ pub(super) fn upstream(name: &str, group: &UpstreamGroup) -> Vec<u8> {
 }
 
 /// The servers of a group.
-pub(super) fn servers(list: &List) -> Vec<u8> {
+pub(super) fn servers(list: &PeerList) -> Vec<u8> {
     json(&Servers(list))
 }
 
 /// One of them.
-pub(super) fn server(list: &List, id: u32) -> Option<Vec<u8>> {
+pub(super) fn server(list: &PeerList, id: u32) -> Option<Vec<u8>> {
     let find = |id: u32| list.servers().iter().find(|(known, _)| known.0 == id);
     if let Some((_, server)) = find(id) {
         return Some(json(&ServerView::of(id, server)));
@@ -140,7 +142,7 @@ impl Serialize for Servers<'_> {
         let list = self.0;
         serializer.collect_seq(list.servers().iter().flat_map(|(id, server)| {
             let addresses = move || list.peers().filter(move |peer| peer.server() == *id);
-            let addresses = server.is_named().then(addresses).into_iter().flatten();
+            let addresses = server.has_host_name().then(addresses).into_iter().flatten();
             let addresses = addresses.map(|peer| ServerView::of_address(peer, id.0, server));
             std::iter::once(ServerView::of(id.0, server)).chain(addresses)
         }))
@@ -156,7 +158,7 @@ impl Serialize for Peers {
 impl<'a> GroupView<'a> {
     fn of(name: &'a str, group: &UpstreamGroup) -> Self {
         let (now, peers) = (clock::millis(), &group.peers);
-        let queue = group.queue.map(|queue| QueueView { size: peers.waiting(), max_size: queue.most });
+        let queue = group.queue.map(|queue| QueueView { size: peers.queue_len(), max_size: queue.most });
         let peers = Peers { list: peers.list(), now };
         Self { peers, queue, zone: name }
     }
@@ -204,12 +206,12 @@ impl PeerView {
 
 impl<'a> ServerView<'a> {
     fn of(id: u32, server: &'a Server) -> Self {
-        let (text, service) = match &server.place {
-            Place::Fixed(addrs) => match addrs.first() {
+        let (text, service) = match &server.address {
+            ServerAddress::Fixed(addrs) => match addrs.first() {
                 Some(addr) => (addr.to_string().into(), None),
                 None => ((&*server.name).into(), None),
             },
-            Place::Named { service, .. } => ((&*server.name).into(), service.as_deref()),
+            ServerAddress::Named { service, .. } => ((&*server.name).into(), service.as_deref()),
         };
         Self { service, ..Self::with(id, text, &server.params) }
     }
@@ -219,7 +221,7 @@ impl<'a> ServerView<'a> {
         Self { parent: Some(parent), host: Some(&server.name), ..view }
     }
 
-    fn with(id: u32, server: Cow<'a, str>, params: &'a Params) -> Self {
+    fn with(id: u32, server: Cow<'a, str>, params: &'a PeerParams) -> Self {
         Self {
             id,
             server,
@@ -231,8 +233,8 @@ impl<'a> ServerView<'a> {
             slow_start: seconds(params.slow_start_ms),
             route: String::from_utf8_lossy(params.route.as_deref().unwrap_or_default()),
             backup: params.backup,
-            down: params.admin == Admin::Down,
-            drain: params.admin == Admin::Drain,
+            down: params.admin == AdminState::Down,
+            drain: params.admin == AdminState::Drain,
             parent: None,
             host: None,
         }
@@ -251,33 +253,33 @@ fn moment(ago_ms: u64) -> Option<String> {
     jiff::Timestamp::from_second(millis.div_euclid(1000)).ok().map(|moment| moment.to_string())
 }
 
-const fn word(status: Status) -> &'static str {
+const fn word(status: PeerStatus) -> &'static str {
     match status {
-        Status::Up => "up",
-        Status::Down => "down",
-        Status::Draining => "draining",
-        Status::Unavailable => "unavail",
-        Status::Unhealthy => "unhealthy",
-        Status::Checking => "checking",
+        PeerStatus::Up => "up",
+        PeerStatus::Down => "down",
+        PeerStatus::Draining => "draining",
+        PeerStatus::Unavailable => "unavail",
+        PeerStatus::Unhealthy => "unhealthy",
+        PeerStatus::Checking => "checking",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tw_upstream::{Address, Method, ServerId};
+    use tw_upstream::{BalanceMethod, ResolvedAddress, ServerId};
 
     use super::*;
 
     #[test]
     fn servers_are_shown_with_the_addresses_of_names_behind_them() {
         let addr = |text: &str| tw_net::Addr::Inet(text.parse().unwrap());
-        let place = Place::Named { host: "app.test".into(), service: None, port: 80, follows: true };
-        let mut named = Server { name: "app.test".into(), place, params: Params::default() };
+        let place = ServerAddress::Named { host: "app.test".into(), service: None, port: 80, follows: true };
+        let mut named = Server { name: "app.test".into(), address: place, params: PeerParams::default() };
         named.params.route = Some(b"r1".as_slice().into());
         let mut fixed = Server::fixed("10.0.0.9", [addr("10.0.0.9:80")]);
-        (fixed.params.admin, fixed.params.max_fails) = (Admin::Drain, 0);
-        let group = tw_upstream::Group::new("g", Method::RoundRobin, vec![named, fixed], None);
-        group.resolved(ServerId(0), &[Address::from(addr("10.0.0.1:80"))]).unwrap();
+        (fixed.params.admin, fixed.params.max_fails) = (AdminState::Drain, 0);
+        let group = tw_upstream::Group::new("g", BalanceMethod::RoundRobin, vec![named, fixed], None);
+        group.resolved(ServerId(0), &[ResolvedAddress::from(addr("10.0.0.1:80"))]).unwrap();
         let list = group.list();
         assert_eq!(
             String::from_utf8(servers(&list)).unwrap(),

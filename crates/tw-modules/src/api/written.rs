@@ -13,7 +13,7 @@ use tw_http::Framing;
 use tw_server::config::upstream::{route, server_named};
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
-use tw_upstream::{Admin, Params, Server};
+use tw_upstream::{AdminState, PeerParams, Server};
 
 use super::answer::{Refusal, Reply};
 
@@ -167,7 +167,7 @@ impl Written {
 
 impl Change {
     /// Changes what it names.
-    pub(super) fn apply(&self, params: &mut Params) {
+    pub(super) fn apply(&self, params: &mut PeerParams) {
         fn set<T: Clone>(param: &mut T, value: &Option<T>) {
             if let Some(value) = value {
                 param.clone_from(value);
@@ -180,9 +180,9 @@ impl Change {
         set(&mut params.slow_start_ms, &self.slow_start_ms);
         set(&mut params.route, &self.route);
         params.admin = match (self.down, self.drain, params.admin) {
-            (Some(true), ..) => Admin::Down,
-            (_, Some(true), _) => Admin::Drain,
-            (Some(false), _, Admin::Down) | (_, Some(false), Admin::Drain) => Admin::Up,
+            (Some(true), ..) => AdminState::Down,
+            (_, Some(true), _) => AdminState::Drain,
+            (Some(false), _, AdminState::Down) | (_, Some(false), AdminState::Drain) => AdminState::Up,
             (.., admin) => admin,
         };
     }
@@ -281,7 +281,7 @@ mod tests {
         let all = r#"{"server":"10.0.0.1:81","weight":3,"max_conns":4,"max_fails":5,"fail_timeout":"1m",
                       "slow_start":"30s","route":"r","backup":true,"drain":true}"#;
         let mut params = added(all).unwrap().params;
-        let expected = Params {
+        let expected = PeerParams {
             weight: 3,
             max_conns: 4,
             max_fails: 5,
@@ -289,7 +289,7 @@ mod tests {
             slow_start_ms: 30_000,
             route: Some(b"r".as_slice().into()),
             backup: true,
-            admin: Admin::Drain,
+            admin: AdminState::Drain,
         };
         assert_eq!(params, expected);
         let mut admin = |body: &str| {
@@ -297,18 +297,18 @@ mod tests {
             params.admin
         };
         for (body, expected) in [
-            (r#"{"down":false}"#, Admin::Drain),
-            (r#"{"drain":false}"#, Admin::Up),
-            (r#"{"down":true}"#, Admin::Down),
-            (r#"{"drain":false}"#, Admin::Down),
-            (r#"{"drain":true,"down":false}"#, Admin::Drain),
-            (r#"{"down":true,"drain":false}"#, Admin::Down),
-            (r#"{"down":false,"route":""}"#, Admin::Up),
-            ("{}", Admin::Up),
+            (r#"{"down":false}"#, AdminState::Drain),
+            (r#"{"drain":false}"#, AdminState::Up),
+            (r#"{"down":true}"#, AdminState::Down),
+            (r#"{"drain":false}"#, AdminState::Down),
+            (r#"{"drain":true,"down":false}"#, AdminState::Drain),
+            (r#"{"down":true,"drain":false}"#, AdminState::Down),
+            (r#"{"down":false,"route":""}"#, AdminState::Up),
+            ("{}", AdminState::Up),
         ] {
             assert_eq!(admin(body), expected, "{body}");
         }
-        assert_eq!(params, Params { route: None, admin: Admin::Up, ..expected });
+        assert_eq!(params, PeerParams { route: None, admin: AdminState::Up, ..expected });
         let moved = parse(br#"{"server":"10.0.0.2"}"#).and_then(Written::change);
         assert_eq!(moved.unwrap_err().code, "UpstreamServerImmutable");
     }

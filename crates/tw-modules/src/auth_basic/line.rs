@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::sync::oneshot::{self, Receiver, Sender};
-use tw_base::{Whole, WholeGuard};
+use tw_base::{FatalMutex, FatalMutexGuard};
 use tw_net::Addr;
 
 /// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
@@ -38,7 +38,7 @@ impl Client {
 
 /// The line. Its lock is held for a look at who waits.
 #[derive(Default)]
-pub(super) struct Line(Whole<State>);
+pub(super) struct Line(FatalMutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -84,7 +84,7 @@ impl Line {
         Ok(Place { line: self.clone(), client, id, turn })
     }
 
-    fn lock(&self) -> WholeGuard<'_, State> {
+    fn lock(&self) -> FatalMutexGuard<'_, State> {
         self.0.lock()
     }
 }

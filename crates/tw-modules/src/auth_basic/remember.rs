@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 use crate::zone::Table;
 
@@ -21,7 +21,7 @@ pub(super) const REMEMBERED_MAX: u64 = 4096;
 /// Right passwords, shared by all loops. Its lock is held for a look-up.
 pub(super) struct Remembered {
     secret: [u8; 32],
-    until: Whole<Table<Instant>>,
+    until: FatalMutex<Table<Instant>>,
 }
 
 /// A password as it is remembered.
@@ -33,7 +33,7 @@ impl Remembered {
     pub(super) fn new() -> Result<Self, rustix::io::Errno> {
         let mut secret = [0; 32];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self { secret, until: Whole::new(Table::new(REMEMBERED_MAX)) })
+        Ok(Self { secret, until: FatalMutex::new(Table::new(REMEMBERED_MAX)) })
     }
 
     /// What stands for a password and the hash it has to fit.

@@ -7,8 +7,8 @@ use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Whole;
-use tw_disk::{Account, Disk, DiskError, Errno, Meta, Now, Op, Open};
+use tw_base::FatalMutex;
+use tw_disk::{Account, Disk, DiskError, Errno, FileMeta, Now, Op, OpenOptions};
 use tw_rt::clock::UnixTime;
 
 use super::hash::Kind;
@@ -84,16 +84,16 @@ pub(super) enum Failed {
 }
 
 /// Files that were read, shared by all loops. Its lock is held for a look-up.
-pub(super) struct Kept(Whole<Table<Arc<Version>>>);
+pub(super) struct Kept(FatalMutex<Table<Arc<Version>>>);
 
 struct Version {
-    meta: Meta,
+    meta: FileMeta,
     users: Arc<Users>,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self(Whole::new(Table::new(KEPT_SIZE_MAX)))
+        Self(FatalMutex::new(Table::new(KEPT_SIZE_MAX)))
     }
 }
 
@@ -111,7 +111,7 @@ impl Kept {
         by: &mut Account,
         path: &CString,
     ) -> Result<Arc<Users>, Failed> {
-        let file = disk.open(by, path, &Open::READ).await.map_err(Failed::Disk)?;
+        let file = disk.open(by, path, &OpenOptions::READ).await.map_err(Failed::Disk)?;
         let meta = *file.meta();
         if let Some(users) = self.find(path, &meta) {
             return Ok(users);
@@ -136,7 +136,7 @@ impl Kept {
         Ok(users)
     }
 
-    fn find(&self, path: &CStr, meta: &Meta) -> Option<Arc<Users>> {
+    fn find(&self, path: &CStr, meta: &FileMeta) -> Option<Arc<Users>> {
         let mut table = self.0.lock();
         let id = table.find(path.to_bytes())?;
         table.touch(id);
@@ -161,7 +161,7 @@ impl Kept {
 }
 
 /// Whether a file was changed long enough ago for its times to tell it from every later version.
-fn is_settled(meta: &Meta, now: UnixTime) -> bool {
+fn is_settled(meta: &FileMeta, now: UnixTime) -> bool {
     let settled = now.secs - SETTLED.as_secs() as i64;
     meta.mtime_sec < settled && meta.ctime_sec < settled
 }
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_just_now_is_not_settled() {
-        let meta = |mtime_sec, ctime_sec| Meta {
+        let meta = |mtime_sec, ctime_sec| FileMeta {
             dev: 1,
             ino: 1,
             size: 1,
@@ -229,7 +229,7 @@ mod tests {
             ctime_sec,
             ctime_nsec: 0,
             mode: 0o644,
-            kind: tw_disk::Kind::File,
+            kind: tw_disk::FileKind::File,
             nlink: 1,
             uid: 0,
             gid: 0,

@@ -1,7 +1,7 @@
 //! A directory as a page: HTML that tools know how to read, JSON, XML, line for line what nginx makes of it; and a page
 //! for people, which is ours.
 
-use tw_disk::{Entry, Kind, LIST_MAX};
+use tw_disk::{Entry, FileKind, LIST_MAX};
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num};
 
@@ -89,7 +89,7 @@ impl Page {
 }
 
 fn is_dir(entry: &Entry) -> bool {
-    entry.meta.kind == Kind::Directory
+    entry.meta.kind == FileKind::Directory
 }
 
 fn push_page(uri: &[u8], entries: &[Entry], extent: Extent, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
@@ -196,7 +196,7 @@ fn push_json(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\", \"mtime\":\"");
         out.extend_from_slice(&date::format(entry.meta.mtime_sec));
         out.push(b'"');
-        if entry.meta.kind == Kind::File {
+        if entry.meta.kind == FileKind::File {
             out.extend_from_slice(b", \"size\":");
             num::push_decimal(out, entry.meta.size);
         }
@@ -212,9 +212,9 @@ fn push_json(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
 
 fn type_of(entry: &Entry) -> &'static str {
     match entry.meta.kind {
-        Kind::Directory => "directory",
-        Kind::File => "file",
-        Kind::Symlink | Kind::Other => "other",
+        FileKind::Directory => "directory",
+        FileKind::File => "file",
+        FileKind::Symlink | FileKind::Other => "other",
     }
 }
 
@@ -242,7 +242,7 @@ fn push_xml(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
         out.extend_from_slice(tag);
         out.extend_from_slice(b" mtime=\"");
         push_iso8601(entry.meta.mtime_sec, out);
-        if entry.meta.kind == Kind::File {
+        if entry.meta.kind == FileKind::File {
             out.extend_from_slice(b"\" size=\"");
             num::push_decimal(out, entry.meta.size);
         }
@@ -272,12 +272,12 @@ fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
 mod tests {
     use std::ffi::CString;
 
-    use tw_disk::Meta;
+    use tw_disk::FileMeta;
 
     use super::*;
 
-    pub(super) fn entry(name: &str, kind: Kind, size: u64) -> Entry {
-        let meta = Meta {
+    pub(super) fn entry(name: &str, kind: FileKind, size: u64) -> Entry {
+        let meta = FileMeta {
             dev: 1,
             ino: 1,
             size,
@@ -306,12 +306,12 @@ mod tests {
     #[test]
     fn the_html_page() {
         let entries = vec![
-            entry("b & c.txt", Kind::File, 1234),
-            entry(".hidden", Kind::File, 1),
-            entry("a", Kind::File, 0),
-            entry("z", Kind::Directory, 4096),
-            entry("B", Kind::Directory, 4096),
-            entry("pipe", Kind::Other, 0),
+            entry("b & c.txt", FileKind::File, 1234),
+            entry(".hidden", FileKind::File, 1),
+            entry("a", FileKind::File, 0),
+            entry("z", FileKind::Directory, 4096),
+            entry("B", FileKind::Directory, 4096),
+            entry("pipe", FileKind::Other, 0),
         ];
         let expected = "<html>\r\n<head><title>Index of /x&lt;/</title></head>\r\n<body>\r\n\
             <h1>Index of /x&lt;/</h1><hr><pre><a href=\"../\">../</a>\r\n\
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_list_that_was_cut_says_so() {
         let cut = |page: &Page, entries| String::from_utf8(page.make(b"/", entries, Extent::Cut)).unwrap();
-        let one = || vec![entry("a", Kind::Directory, 0)];
+        let one = || vec![entry("a", FileKind::Directory, 0)];
         for page in [exact(), Page::People { sizes: Sizes::Exact, times: Times::Utc }] {
             let said = "This list is not complete: the directory has more than 100000 entries.";
             assert!(cut(&page, one()).contains(said) && !made(&page, "/", one()).contains(said), "{page:?}");
@@ -345,14 +345,14 @@ mod tests {
         let a = |count| "a".repeat(count);
         let u = |count| "\u{e4}".repeat(count);
         let table = [
-            (a(49), Kind::File, format!("{}</a>  ", a(49))),
-            (a(49), Kind::Directory, format!("{}/</a> ", a(49))),
-            (a(50), Kind::File, format!("{}</a> ", a(50))),
-            (a(50), Kind::Directory, format!("{}</a> ", a(50))),
-            (a(51), Kind::File, format!("{}..&gt;</a> ", a(47))),
-            (u(50), Kind::File, format!("{}</a> ", u(50))),
-            (u(51), Kind::File, format!("{}..&gt;</a> ", u(47))),
-            (format!("{}<{}", a(46), a(9)), Kind::File, format!("{}&lt;..&gt;</a> ", a(46))),
+            (a(49), FileKind::File, format!("{}</a>  ", a(49))),
+            (a(49), FileKind::Directory, format!("{}/</a> ", a(49))),
+            (a(50), FileKind::File, format!("{}</a> ", a(50))),
+            (a(50), FileKind::Directory, format!("{}</a> ", a(50))),
+            (a(51), FileKind::File, format!("{}..&gt;</a> ", a(47))),
+            (u(50), FileKind::File, format!("{}</a> ", u(50))),
+            (u(51), FileKind::File, format!("{}..&gt;</a> ", u(47))),
+            (format!("{}<{}", a(46), a(9)), FileKind::File, format!("{}&lt;..&gt;</a> ", a(46))),
         ];
         for (name, kind, expected) in table {
             let page = made(&exact(), "/", vec![entry(&name, kind, 0)]);
@@ -385,7 +385,11 @@ mod tests {
         let page = made(
             &page,
             "/",
-            vec![entry("d", Kind::Directory, 0), entry("f", Kind::File, 7), entry("g", Kind::File, 20 * KB)],
+            vec![
+                entry("d", FileKind::Directory, 0),
+                entry("f", FileKind::File, 7),
+                entry("g", FileKind::File, 20 * KB),
+            ],
         );
         for expected in ["08:49       -\r\n", "08:49       7\r\n", "08:49     20K\r\n"] {
             assert!(page.contains(expected), "{page}");
@@ -396,9 +400,9 @@ mod tests {
     fn json_and_xml() {
         let entries = || {
             vec![
-                entry("a\"\\\u{1}\n<", Kind::File, 5),
-                entry("d", Kind::Directory, 4096),
-                entry("o", Kind::Symlink, 3),
+                entry("a\"\\\u{1}\n<", FileKind::File, 5),
+                entry("d", FileKind::Directory, 4096),
+                entry("o", FileKind::Symlink, 3),
             ]
         };
         let json = "[\r\n\

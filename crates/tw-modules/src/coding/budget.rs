@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tw_base::{Counter, Limit};
-use tw_core::metrics::{Kind, Metric};
+use tw_core::metrics::{Metric, MetricKind};
 use tw_rt::available_memory;
 use tw_server::load::Resolve;
 
@@ -45,12 +45,12 @@ pub(super) fn available() -> u64 {
 pub(crate) const METRICS: &[Metric] = &[
     Metric {
         name: "encoder_memory_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["state"],
         doc: "Memory of the encoders of gzip, brotli and zstd: in use (with what they make), spare for the next response, needed \
               only while one works, and bodies of one piece that wait for an encoder or for the client.",
         read: |scrape, out| {
-            for budget in scrape.kept::<Budget>() {
+            for budget in scrape.shared_objects::<Budget>() {
                 out.value(&["used"], budget.level(State::Used).load(Relaxed));
                 out.value(&["spare"], budget.level(State::Spare).load(Relaxed));
                 out.value(&["working"], budget.level(State::Working).load(Relaxed));
@@ -60,12 +60,12 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "encoder_memory_refusals_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["coding"],
         doc: "Responses that got a cheaper coding than this one, or none, because compression_memory was in use or too little memory \
               available.",
         read: |scrape, out| {
-            for budget in scrape.kept::<Budget>() {
+            for budget in scrape.shared_objects::<Budget>() {
                 for coding in Coding::ALL {
                     out.value(&[coding.word()], budget.refusals[coding as usize].value());
                 }
@@ -74,13 +74,13 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "encoder_memory_available_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &[],
         doc: "Half of the memory that the cgroup or the machine has left beyond a reserve: encoders take no more than that, and no \
               more than compression_memory.",
         read: |scrape, out| {
             let is_known = available_memory::bytes() != u64::MAX;
-            if scrape.kept::<Budget>().next().is_some() && is_known {
+            if scrape.shared_objects::<Budget>().next().is_some() && is_known {
                 out.value(&[], available() / AVAILABLE_PART);
             }
         },

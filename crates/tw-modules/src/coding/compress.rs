@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tw_base::Limit;
 use tw_conf::Buffers;
 use tw_core::session::Session;
-use tw_disk::{Account, Class, Source};
+use tw_disk::{Account, JobClass, JobSource};
 use tw_http::{Known, Method, num};
 use tw_log::Level;
 use tw_rt::available_memory;
@@ -285,9 +285,9 @@ impl Work {
         if is_last {
             worked.begun = None;
         }
-        tw_rt::let_go();
+        tw_rt::release_unused();
         // Only what went back to the system is available to everybody.
-        tw_rt::give_back();
+        tw_rt::purge();
         Ok(worked)
     }
 }
@@ -492,7 +492,7 @@ async fn by_pool(
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
     let working = budget.begin_work(bytes, budget::available()).await;
     // Below what waits for the disk. It is not on the request's account, which is for the disk.
-    let mut account = Account::new(Class::Fill, Source::of(b"content coding"));
+    let mut account = Account::new(JobClass::Fill, JobSource::of(b"content coding"));
     let supply = supply();
     let job = move || {
         // A job that has begun ends, whether or not somebody still waits for it.

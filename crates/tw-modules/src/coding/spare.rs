@@ -59,7 +59,9 @@ impl Spares {
         }
         if self.looked.is_none() {
             self.looked = Some(tw_rt::clock::now());
-            tw_rt::before_rest(|| SPARES.with_borrow_mut(|spares| spares.free_unused(tw_rt::clock::now())));
+            tw_rt::on_memory_release(|| {
+                SPARES.with_borrow_mut(|spares| spares.free_unused(tw_rt::clock::now()))
+            });
         }
     }
 

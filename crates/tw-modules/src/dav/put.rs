@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use tw_disk::{Create, Disk, DiskError, Errno, File, Kind};
+use tw_disk::{CreateOptions, Disk, DiskError, Errno, File, FileKind};
 use tw_http::Known;
 use tw_http::date;
 use tw_log::{Level, Text};
@@ -41,7 +41,7 @@ impl Dav {
             return Err(500);
         };
         let status = match disk.stat(&mut r.costs.account, &path).await {
-            Ok(meta) if meta.kind == Kind::Directory => {
+            Ok(meta) if meta.kind == FileKind::Directory => {
                 let why = tw_base::Errno::from(Errno::ISDIR);
                 let path = Text(path.to_bytes());
                 r.log(Level::Error, format_args!("\"{path}\" could not be created ({why})"));
@@ -142,7 +142,7 @@ pub(super) async fn copy_beside(
         let mut name = to.to_bytes().to_vec();
         name.extend_from_slice(format!(".{number:010}").as_bytes());
         let name = CString::new(name).map_err(|_| 404_u16)?;
-        let how = Create { mode, ..Create::NEW };
+        let how = CreateOptions { mode, ..CreateOptions::NEW };
         let home = r.client().home.clone();
         let follow = tw_disk::Links::Follow;
         let copy = async || disk.copy(&mut r.costs.account, from, follow, &name, &how).await;

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 
-use tw_disk::{Disk, Errno, Kind, Meta};
+use tw_disk::{Disk, Errno, FileKind, FileMeta};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::config::location::RootKind;
@@ -50,7 +50,7 @@ impl Dav {
         super::check_links(r, &transfer.to, Links::Above).await?;
 
         let there = match disk.stat_link(&mut r.costs.account, &transfer.to).await {
-            Ok(meta) if meta.kind == Kind::Directory && !is_to_collection => {
+            Ok(meta) if meta.kind == FileKind::Directory && !is_to_collection => {
                 return Err(transfer.refuse_collection(r, 409));
             }
             Ok(_) if overwrite == Overwrite::No => {
@@ -68,7 +68,7 @@ impl Dav {
             Err(error) => return Err(super::fail(r, &error, &transfer.from, 404)),
         };
         match (meta.kind, transfer.method) {
-            (Kind::Directory, _) => transfer.collection(r, &disk, &meta, there).await,
+            (FileKind::Directory, _) => transfer.collection(r, &disk, &meta, there).await,
             (_, Method::Move) => {
                 let parents = permissions::of_directory(self.access);
                 transfer.move_file(r, &disk, &meta, parents).await
@@ -194,8 +194,8 @@ impl Transfer {
         &self,
         r: &mut Request,
         disk: &Disk,
-        meta: &Meta,
-        there: Option<Meta>,
+        meta: &FileMeta,
+        there: Option<FileMeta>,
     ) -> Result<Outcome, u16> {
         if !super::is_collection(r) {
             r.log(Level::Error, format_args!("\"{}\" is collection", Text(&r.uri.path)));
@@ -226,7 +226,7 @@ impl Transfer {
         }
         tree::copy(r, disk, &from, &self.to, meta).await?;
         if self.method == Method::Move {
-            tree::remove(r, disk, &from, Kind::Directory).await?;
+            tree::remove(r, disk, &from, FileKind::Directory).await?;
         }
         Ok(Outcome::Status(201))
     }
@@ -235,7 +235,7 @@ impl Transfer {
         &self,
         r: &mut Request,
         disk: &Disk,
-        meta: &Meta,
+        meta: &FileMeta,
         parents: u32,
     ) -> Result<Outcome, u16> {
         match put::rename(r, disk, &self.from, &self.to, Some(parents)).await {
@@ -254,13 +254,13 @@ impl Transfer {
 
     // DIFF(nginx): nginx writes into the file that is there, through a link and into every hard link of it, and leaves it
     // cut off when the disk is full.
-    async fn copy_file(&self, r: &mut Request, disk: &Disk, meta: &Meta) -> Result<Outcome, u16> {
+    async fn copy_file(&self, r: &mut Request, disk: &Disk, meta: &FileMeta) -> Result<Outcome, u16> {
         super::check_links(r, &self.from, Links::All).await?;
         let meta = match meta.kind {
-            Kind::Symlink => self.followed(r, disk).await?,
+            FileKind::Symlink => self.followed(r, disk).await?,
             _ => *meta,
         };
-        if meta.kind != Kind::File {
+        if meta.kind != FileKind::File {
             let from = Text(self.from.to_bytes());
             // DIFF(nginx): it waits for whoever writes to a pipe, or answers 500.
             r.log(Level::Error, format_args!("\"{from}\" is not a regular file"));
@@ -273,7 +273,7 @@ impl Transfer {
         Ok(Outcome::Status(204))
     }
 
-    async fn followed(&self, r: &mut Request, disk: &Disk) -> Result<Meta, u16> {
+    async fn followed(&self, r: &mut Request, disk: &Disk) -> Result<FileMeta, u16> {
         match disk.stat(&mut r.costs.account, &self.from).await {
             Ok(meta) => Ok(meta),
             Err(error) => Err(super::fail(r, &error, &self.from, 500)),

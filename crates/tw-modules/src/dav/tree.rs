@@ -5,7 +5,7 @@
 use std::ffi::{CStr, CString};
 
 use tw_base::Limit;
-use tw_disk::{Create, Disk, DiskError, Errno, Kind, LIST_MAX, Meta, Open};
+use tw_disk::{CreateOptions, Disk, DiskError, Errno, FileKind, FileMeta, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 use tw_server::config::permissions;
 use tw_server::http::files::with_room;
@@ -53,8 +53,8 @@ enum Listed {
 }
 
 /// Removes what `path` names; the error is the status to answer with. What cannot be removed inside is logged.
-pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind) -> Result<(), u16> {
-    if kind != Kind::Directory {
+pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: FileKind) -> Result<(), u16> {
+    if kind != FileKind::Directory {
         let removed = disk.unlink(&mut r.costs.account, path).await;
         return removed.map_err(|error| super::fail(r, &error, path, 404));
     }
@@ -117,7 +117,7 @@ impl Emptied {
         // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
             let Some(path) = join(&self.path, &entry.name) else { continue };
-            if entry.meta.kind == Kind::Directory {
+            if entry.meta.kind == FileKind::Directory {
                 self.inner.push(path);
                 continue;
             }
@@ -134,7 +134,7 @@ impl Emptied {
 
 /// A directory that waits to be copied, or whose time is to be set when all below it is done.
 enum Turn {
-    Copy { from: CString, to: CString, meta: Meta },
+    Copy { from: CString, to: CString, meta: FileMeta },
     Time { to: CString, sec: i64 },
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn copy(
     disk: &Disk,
     from: &CStr,
     to: &CStr,
-    meta: &Meta,
+    meta: &FileMeta,
 ) -> Result<(), u16> {
     if let Err(error) = disk.mkdir(&mut r.costs.account, to, meta.mode & 0o777).await {
         return Err(super::fail(r, &error, to, 404));
@@ -172,14 +172,20 @@ struct Copier<'a> {
     /// Behind so many bytes of a source no link is followed.
     below: u32,
     /// The copy itself, which may lie inside the tree behind a link.
-    made: Meta,
+    made: FileMeta,
     turns: Vec<Turn>,
     /// The status of the first failure.
     failed: Option<u16>,
 }
 
 impl Copier<'_> {
-    async fn directory(&mut self, r: &mut Request, from: &CStr, to: CString, meta: &Meta) -> Result<(), u16> {
+    async fn directory(
+        &mut self,
+        r: &mut Request,
+        from: &CStr,
+        to: CString,
+        meta: &FileMeta,
+    ) -> Result<(), u16> {
         let mode = permissions::of_directory(meta.mode & 0o777);
         if let Err(error) = self.disk.mkdir(&mut r.costs.account, &to, mode).await {
             return self.failure(r, &error, &to);
@@ -205,17 +211,18 @@ impl Copier<'_> {
         for entry in listing.entries {
             let (Some(from), Some(to)) = (join(from, &entry.name), join(to, &entry.name)) else { continue };
             match entry.meta.kind {
-                Kind::Directory if (entry.meta.dev, entry.meta.ino) == (self.made.dev, self.made.ino) => {}
-                Kind::Directory => self.turns.push(Turn::Copy { from, to, meta: entry.meta }),
-                Kind::File => self.file(r, &from, &to, &entry.meta).await?,
-                Kind::Symlink | Kind::Other => {}
+                FileKind::Directory if (entry.meta.dev, entry.meta.ino) == (self.made.dev, self.made.ino) => {
+                }
+                FileKind::Directory => self.turns.push(Turn::Copy { from, to, meta: entry.meta }),
+                FileKind::File => self.file(r, &from, &to, &entry.meta).await?,
+                FileKind::Symlink | FileKind::Other => {}
             }
         }
         Ok(())
     }
 
-    async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &Meta) -> Result<(), u16> {
-        let how = Create { mode: meta.mode & 0o777, ..Create::NEW };
+    async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &FileMeta) -> Result<(), u16> {
+        let how = CreateOptions { mode: meta.mode & 0o777, ..CreateOptions::NEW };
         let links = tw_disk::Links::Refuse { from: self.below };
         let home = r.client().home.clone();
         let copy = async || self.disk.copy(&mut r.costs.account, from, links, to, &how).await;
@@ -231,7 +238,7 @@ impl Copier<'_> {
 
     /// Sets the time of a directory; without it the copy is as good.
     async fn time(&mut self, r: &mut Request, to: &CStr, sec: i64) {
-        let set = match self.disk.open(&mut r.costs.account, to, &Open::READ).await {
+        let set = match self.disk.open(&mut r.costs.account, to, &OpenOptions::READ).await {
             Ok(file) => self.disk.set_mtime(&mut r.costs.account, &file, sec, 0).await,
             Err(error) => Err(error),
         };

@@ -1,6 +1,6 @@
 //! The look-up of `map`: names, wildcards and regular expressions to values. It knows no protocol.
 
-use tw_core::names::Names;
+use tw_core::host_names::HostNames;
 use tw_core::regex::{Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
@@ -8,7 +8,7 @@ use tw_core::vars::Template;
 /// What a map does with a text.
 pub(crate) struct Table<S> {
     /// Exact names and wildcards to indices of `values`.
-    pub(crate) names: Names<u32>,
+    pub(crate) names: HostNames<u32>,
     /// Tried in this order when no name is found.
     pub(crate) regexes: Vec<(Regex, u32)>,
     /// All values, each once.
@@ -77,7 +77,7 @@ mod tests {
     use std::fmt;
     use std::rc::Rc;
 
-    use tw_core::names::{HostName, Wildcards};
+    use tw_core::host_names::{HostName, Wildcards};
     use tw_core::regex::Caseless;
     use tw_core::vars::{Bindings, Slots, VarTable};
     use tw_log::Level;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn table_of(subject: Subject, default: Option<u32>) -> Table<Plain> {
-        let mut names = Names::default();
+        let mut names = HostNames::default();
         for (name, value) in [("one", 0), ("*.example.com", 1), ("", 2)] {
             names.add(HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap(), value).unwrap();
         }

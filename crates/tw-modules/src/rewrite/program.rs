@@ -6,7 +6,7 @@ use tw_conf::{ConfError, Word};
 use tw_core::regex::{Caseless, Regex};
 use tw_server::http::plan::Phase;
 use tw_server::load::Resolve;
-use tw_server::vars::{Template, Var, VariablePlace};
+use tw_server::vars::{Template, Var, VarTarget};
 
 use super::answer::Answer;
 use super::condition::{Condition, Expected, FileTest, Name};
@@ -21,7 +21,7 @@ pub(super) struct Program {
 /// One step of a program.
 pub(super) enum Operation {
     Rewrite(Arc<Regex>, Replacement),
-    Set(VariablePlace, Template),
+    Set(VarTarget, Template),
     Return(Answer),
     Break,
     If {
@@ -82,7 +82,7 @@ impl Compiler {
                     let name = variable.lossy();
                     let place = cx
                         .vars
-                        .place_of_set(name.strip_prefix('$').unwrap_or(&name))
+                        .set_target(name.strip_prefix('$').unwrap_or(&name))
                         .map_err(|error| error.at(variable.span))?;
                     Operation::Set(place, cx.template(&value)?)
                 }

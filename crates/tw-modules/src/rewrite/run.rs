@@ -6,13 +6,13 @@ use std::ffi::{CStr, CString};
 
 use tw_core::regex::{BacktrackLimit, Match, Regex};
 use tw_core::session::Session;
-use tw_disk::{DiskError, Kind, Meta, Now, Op};
+use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
 use tw_log::{Level, Text};
 use tw_server::http::files;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::{Request, RequestOrigin, Rewritten};
-use tw_server::vars::{Template, VariablePlace};
+use tw_server::vars::{Template, VarTarget};
 
 use super::condition::{Expected, FileTest};
 use super::program::{Enter, Operation, Program, Test};
@@ -33,7 +33,7 @@ pub(super) struct Run<'a> {
     /// How captures are written in values.
     captures: Captures,
     /// What was found out about the file that the next operation asks for.
-    found: Option<Result<Meta, DiskError>>,
+    found: Option<Result<FileMeta, DiskError>>,
     logs: bool,
 }
 
@@ -171,12 +171,12 @@ impl<'a> Run<'a> {
         r.state.rewritten = Rewritten::Here;
     }
 
-    fn set(&self, place: VariablePlace, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
+    fn set(&self, place: VarTarget, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
         scratch.clear();
         self.captures.eval(value, r, scratch);
         match place {
-            VariablePlace::Slot(slot) => r.set_slot(slot, scratch),
-            VariablePlace::Assign(assign) => assign(r, std::mem::take(scratch)),
+            VarTarget::Slot(slot) => r.set_slot(slot, scratch),
+            VarTarget::Assign(assign) => assign(r, std::mem::take(scratch)),
         }
     }
 
@@ -255,11 +255,11 @@ impl Expected {
 }
 
 impl FileTest {
-    fn is_true(self, meta: &Meta) -> bool {
+    fn is_true(self, meta: &FileMeta) -> bool {
         match self {
-            Self::File => meta.kind == Kind::File,
-            Self::Directory => meta.kind == Kind::Directory,
-            Self::Exists => meta.kind != Kind::Other,
+            Self::File => meta.kind == FileKind::File,
+            Self::Directory => meta.kind == FileKind::Directory,
+            Self::Exists => meta.kind != FileKind::Other,
             Self::Executable => meta.mode & OWNER_EXECUTES != 0,
         }
     }

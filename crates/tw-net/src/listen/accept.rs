@@ -14,7 +14,7 @@ use rustix::io::Errno as Os;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tw_base::Errno;
-use tw_rt::gate::{Gated, Wakes};
+use tw_rt::gate::{GatedListener, WakeMode};
 use tw_rt::{FirstBytes, Socket};
 
 use crate::Addr;
@@ -37,7 +37,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// The connection on the loop of this thread, and who connected.
+    /// Returns the connection on the loop of this thread, and the address of the peer.
     pub fn into_socket(self, first: FirstBytes) -> (Socket, Addr) {
         let stream = match &self.peer {
             Addr::Inet(_) => Socket::tcp(self.socket, first),
@@ -78,13 +78,13 @@ impl fmt::Display for AcceptError {
 
 impl std::error::Error for AcceptError {}
 
-/// Takes connections from one listening socket on the loop that made it.
+/// Accepts connections from one listening socket on the loop that created it.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: Listener,
     addr: Addr,
     share: Share,
-    /// Connections taken since it went to the end of the queue of those that wait.
+    /// Connections accepted since the socket was last moved to the end of the epoll queue.
     taken: u32,
     next: Next,
 }
@@ -92,7 +92,7 @@ pub struct Acceptor {
 /// Step of the next call before it accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Waits to be told that there is one.
+    /// Waits for a notification.
     Wait,
     /// Lets others run.
     Yield,
@@ -101,7 +101,7 @@ enum Next {
 
 #[derive(Debug)]
 enum Listener {
-    Gated(Gated),
+    Gated(GatedListener),
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -117,10 +117,10 @@ impl Acceptor {
     pub fn new(socket: ListenSocket) -> io::Result<Self> {
         let (addr, share) = (socket.addr().clone(), socket.shared_with());
         let wakes = match share {
-            Share::Alone => Wakes::All,
-            Share::All => Wakes::One,
+            Share::Alone => WakeMode::All,
+            Share::All => WakeMode::One,
         };
-        let listener = match Gated::new(OwnedFd::from(socket), wakes) {
+        let listener = match GatedListener::new(OwnedFd::from(socket), wakes) {
             Ok(gated) => Listener::Gated(gated),
             Err(fd) => match addr {
                 Addr::Inet(_) => Listener::Tcp(TcpListener::from_std(fd.into())?),
@@ -155,8 +155,8 @@ impl Acceptor {
         }
     }
 
-    /// One more connection, if it is there now (`multi_accept`).
-    pub fn another(&mut self) -> Option<Result<Accepted, AcceptError>> {
+    /// Accepts another connection, if one is pending (`multi_accept`).
+    pub fn try_accept(&mut self) -> Option<Result<Accepted, AcceptError>> {
         loop {
             match self.take() {
                 Ok(accepted) => return Some(Ok(accepted)),
@@ -167,16 +167,16 @@ impl Acceptor {
         }
     }
 
-    /// Is not woken for connections until it accepts again.
-    pub fn rest(&mut self) {
+    /// Stops wake-ups for connections until the next [`accept`](Self::accept).
+    pub fn pause(&mut self) {
         if let Listener::Gated(gated) = &mut self.listener {
             // One that the loop cannot forget wakes it in vain.
             let _ = gated.set_open(false);
         }
     }
 
-    /// Pauses no longer after an error: what it was for want of may be there once other tasks have run.
-    pub fn try_again(&mut self) {
+    /// Skips the pause after an error: the missing resource may be available once other tasks have run.
+    pub fn skip_error_pause(&mut self) {
         self.next = Next::Yield;
     }
 
@@ -184,7 +184,7 @@ impl Acceptor {
         // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again at once, and
         // without a pause the loop would do nothing but fail.
         self.next = Next::Pause;
-        self.rest();
+        self.pause();
         AcceptError { errno: Errno::from(error) }
     }
 
@@ -329,7 +329,7 @@ mod tests {
 
     /// Counts the turns of another task while three waiting connections are accepted.
     #[test]
-    fn others_run_between_two_calls_unless_another_is_asked_for() {
+    fn accept_yields_between_calls_and_try_accept_does_not() {
         on_loop(move || async move {
             let mut acceptor = Acceptor::new(listening()).unwrap();
             let _clients = [connect(&acceptor), connect(&acceptor), connect(&acceptor)];
@@ -343,11 +343,11 @@ mod tests {
             });
             acceptor.accept().await.unwrap();
             let before = turns.get();
-            acceptor.another().unwrap().unwrap();
+            acceptor.try_accept().unwrap().unwrap();
             assert_eq!(turns.get(), before);
             acceptor.accept().await.unwrap();
             assert!(turns.get() > before);
-            assert!(acceptor.another().is_none());
+            assert!(acceptor.try_accept().is_none());
         });
     }
 
@@ -355,7 +355,7 @@ mod tests {
     const OUT_OF_DESCRIPTORS: &str = "TW_NET_TEST_OUT_OF_DESCRIPTORS";
 
     #[test]
-    fn running_out_of_descriptors_is_told_and_accepting_goes_on() {
+    fn descriptor_exhaustion_is_reported_and_accepting_continues() {
         if std::env::var_os(OUT_OF_DESCRIPTORS).is_none() {
             let name = "listen::accept::tests::running_out_of_descriptors_is_told_and_accepting_goes_on";
             let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
@@ -380,7 +380,7 @@ mod tests {
             acceptor.accept().await.unwrap_err();
             assert_eq!(acceptor.next, Next::Pause);
             setrlimit(Resource::Nofile, limit).unwrap();
-            acceptor.try_again();
+            acceptor.skip_error_pause();
             assert_eq!(acceptor.next, Next::Yield);
             acceptor.accept().await.unwrap();
         });
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_a_waiting_connection_are_passed_over() {
+    fn errors_of_pending_connections_are_skipped() {
         let cases =
             [(Os::CONNABORTED, true), (Os::HOSTUNREACH, true), (Os::MFILE, false), (Os::INVAL, false)];
         for (errno, expected) in cases {

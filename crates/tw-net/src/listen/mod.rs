@@ -12,7 +12,7 @@ mod socket;
 use std::time::Duration;
 
 pub use accept::{AcceptError, Accepted, Acceptor};
-pub use socket::{ListenError, ListenSocket, Purpose, Report, open_all};
+pub use socket::{ListenError, ListenReport, ListenSocket, Purpose, open_all};
 
 /// `so_keepalive`: whether and how the kernel probes silent peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Keepalive {
 pub enum Share {
     /// One loop: the kernel spreads connections over it and its siblings (`reuseport`).
     Alone,
-    /// All loops: whoever is first has the connection.
+    /// All loops: the first one to accept gets the connection.
     All,
 }
 

@@ -72,7 +72,7 @@ impl std::error::Error for ListenError {}
 
 /// Events that [`open_all`] reports to its caller; each displays as the line to log.
 #[derive(Debug)]
-pub enum Report {
+pub enum ListenReport {
     /// The socket could not be opened, or its file not be prepared. Level `emerg`.
     Failed(ListenError),
     /// An option could not be set; the socket works without it. Level `alert`.
@@ -83,13 +83,13 @@ pub enum Report {
     GaveUp,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ListenReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Report::Failed(error) => error.fmt(f),
-            Report::Ignored(error) => write!(f, "{error}, ignored"),
-            Report::TryAgain => f.write_str("try again to bind() after 500ms"),
-            Report::GaveUp => f.write_str("still could not bind()"),
+            ListenReport::Failed(error) => error.fmt(f),
+            ListenReport::Ignored(error) => write!(f, "{error}, ignored"),
+            ListenReport::TryAgain => f.write_str("try again to bind() after 500ms"),
+            ListenReport::GaveUp => f.write_str("still could not bind()"),
         }
     }
 }
@@ -109,7 +109,7 @@ pub struct ListenSocket {
 pub fn open_all(
     wanted: &[(Addr, ListenOptions)],
     purpose: Purpose,
-    report: &mut dyn FnMut(Report),
+    report: &mut dyn FnMut(ListenReport),
 ) -> Option<Vec<ListenSocket>> {
     let mut opened: Vec<Option<ListenSocket>> = wanted.iter().map(|_| None).collect();
     for tries_left in (0..TRIES).rev() {
@@ -118,13 +118,13 @@ pub fn open_all(
             match ListenSocket::open_for(purpose, addr, options, report) {
                 Ok(socket) => *slot = Some(socket),
                 Err(error) if !error.is_in_use() => {
-                    report(Report::Failed(error));
+                    report(ListenReport::Failed(error));
                     return None;
                 }
                 Err(_) if purpose == Purpose::Test => {}
                 Err(error) => {
                     in_use = true;
-                    report(Report::Failed(error));
+                    report(ListenReport::Failed(error));
                 }
             }
         }
@@ -132,11 +132,11 @@ pub fn open_all(
             return Some(opened.into_iter().flatten().collect());
         }
         if tries_left > 0 {
-            report(Report::TryAgain);
+            report(ListenReport::TryAgain);
             pause();
         }
     }
-    report(Report::GaveUp);
+    report(ListenReport::GaveUp);
     None
 }
 
@@ -148,7 +148,7 @@ impl ListenSocket {
     pub fn open(
         addr: &Addr,
         options: &ListenOptions,
-        report: &mut dyn FnMut(Report),
+        report: &mut dyn FnMut(ListenReport),
     ) -> Result<Self, ListenError> {
         Self::open_for(Purpose::Serve, addr, options, report)
     }
@@ -157,7 +157,7 @@ impl ListenSocket {
         purpose: Purpose,
         addr: &Addr,
         options: &ListenOptions,
-        report: &mut dyn FnMut(Report),
+        report: &mut dyn FnMut(ListenReport),
     ) -> Result<Self, ListenError> {
         // A test must not join the sockets of a running server: it would take connections from it.
         let share = options.reuseport && purpose == Purpose::Serve;
@@ -178,7 +178,7 @@ impl ListenSocket {
     pub fn sibling(
         &self,
         options: &ListenOptions,
-        report: &mut dyn FnMut(Report),
+        report: &mut dyn FnMut(ListenReport),
     ) -> Result<Self, ListenError> {
         // The first socket was bound alone, so that an address in use was seen; now it may be shared.
         self.socket
@@ -223,18 +223,21 @@ impl ListenSocket {
     }
 
     /// Sets the options that may change while the socket is open: after a reload, or on an inherited one.
-    pub fn configure(&self, options: &ListenOptions, report: &mut dyn FnMut(Report)) {
+    pub fn configure(&self, options: &ListenOptions, report: &mut dyn FnMut(ListenReport)) {
         self.set_options(options, report);
         // A second listen() changes the length of the queue.
         if let Err(error) = self.listen(options) {
-            report(Report::Ignored(error));
+            report(ListenReport::Ignored(error));
         }
     }
 
-    fn set_options(&self, options: &ListenOptions, report: &mut dyn FnMut(Report)) {
+    fn set_options(&self, options: &ListenOptions, report: &mut dyn FnMut(ListenReport)) {
         let mut set = |what: fmt::Arguments<'_>, result: io::Result<()>| {
             if let Err(e) = result {
-                report(Report::Ignored(ListenError::new(format!("setsockopt({what}) {}", self.addr), &e)));
+                report(ListenReport::Ignored(ListenError::new(
+                    format!("setsockopt({what}) {}", self.addr),
+                    &e,
+                )));
             }
         };
         let socket = &self.socket;
@@ -282,7 +285,7 @@ impl ListenSocket {
     }
 
     /// Removes the file of a Unix socket, as the last owner does when it stops for good.
-    pub fn remove_file(&self, report: &mut dyn FnMut(Report)) {
+    pub fn remove_file(&self, report: &mut dyn FnMut(ListenReport)) {
         if let Addr::Unix(Some(path)) = &self.addr {
             remove(path, report);
         }
@@ -299,7 +302,7 @@ impl ListenSocket {
         addr: &Addr,
         options: &ListenOptions,
         share: bool,
-        report: &mut dyn FnMut(Report),
+        report: &mut dyn FnMut(ListenReport),
     ) -> Result<Self, ListenError> {
         let step = |call: &str, e: io::Error| ListenError::new(format!("{call} {addr}"), &e);
         let (domain, to) = match addr {
@@ -319,7 +322,7 @@ impl ListenSocket {
         if domain == Domain::IPV6
             && let Err(e) = socket.set_only_v6(options.ipv6only)
         {
-            report(Report::Ignored(step("setsockopt(IPV6_V6ONLY)", e)));
+            report(ListenReport::Ignored(step("setsockopt(IPV6_V6ONLY)", e)));
         }
         socket.bind(&to).map_err(|e| {
             let hint = bind_hint(addr, &e);
@@ -372,16 +375,16 @@ fn local_addr(socket: &Socket) -> io::Result<Addr> {
     }
 }
 
-/// Lets every user connect, as nginx does: who may is decided by the directory.
-fn allow_everybody(path: &Path, report: &mut dyn FnMut(Report)) {
+/// Lets every user connect, as nginx does: permissions of the directory decide.
+fn allow_everybody(path: &Path, report: &mut dyn FnMut(ListenReport)) {
     if let Err(e) = std::fs::set_permissions(path, Permissions::from_mode(0o666)) {
-        report(Report::Failed(ListenError::new(format!("chmod() \"{}\"", path.display()), &e)));
+        report(ListenReport::Failed(ListenError::new(format!("chmod() \"{}\"", path.display()), &e)));
     }
 }
 
-fn remove(path: &Path, report: &mut dyn FnMut(Report)) {
+fn remove(path: &Path, report: &mut dyn FnMut(ListenReport)) {
     if let Err(e) = std::fs::remove_file(path) {
-        report(Report::Failed(ListenError::new(format!("unlink() {}", path.display()), &e)));
+        report(ListenReport::Failed(ListenError::new(format!("unlink() {}", path.display()), &e)));
     }
 }
 

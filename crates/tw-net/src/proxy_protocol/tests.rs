@@ -159,7 +159,7 @@ fn cut_values() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn header_round_trip() {
     let addr = |text: &str| Addr::Inet(text.parse().unwrap());
     let cases = [
         (addr("192.0.2.1:1"), addr("192.0.2.2:80"), "PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\n"),
@@ -177,7 +177,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn whatever_comes_is_read_alike_in_any_pieces() {
+fn header_is_parsed_alike_in_any_pieces() {
     // Marsaglia's xorshift64, the same sequence every time.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut below = |bound: usize| {

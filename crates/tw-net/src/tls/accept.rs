@@ -7,18 +7,18 @@ use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use rustls::{ServerConfig, ServerConnection};
 use tw_rt::Socket;
 
-use super::Failure;
+use super::HandshakeError;
 
 /// Bytes asked of the socket at once: most first flights fit.
 const HELLO_READ: usize = 2048;
 /// First byte of a TLS record of a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// A connection whose client has not said what it wants.
-pub struct Greeting {
+/// Reader of the first message of a client.
+pub struct ClientHelloReader {
     socket: Socket,
     acceptor: Acceptor,
-    /// Bytes that were read and not looked at.
+    /// Bytes that were read and not parsed.
     early: Vec<u8>,
     begun: Begun,
 }
@@ -30,15 +30,15 @@ enum Begun {
 }
 
 /// First message of a client.
-pub enum Said {
-    /// Its hello, whole.
+pub enum ClientMessage {
+    /// Complete `ClientHello`.
     Hello(Box<Accepted>),
-    /// Something that is no TLS, perhaps HTTP: these are its first bytes.
+    /// First bytes of another protocol, perhaps HTTP.
     Plain(Vec<u8>),
 }
 
-impl Greeting {
-    /// A connection of which `early` was read already.
+impl ClientHelloReader {
+    /// Starts with a connection of which `early` was read already.
     pub fn new(socket: Socket, early: Vec<u8>) -> Self {
         Self { socket, acceptor: Acceptor::default(), early, begun: Begun::Nothing }
     }
@@ -48,43 +48,43 @@ impl Greeting {
         &self.socket
     }
 
-    /// The socket, once the client has said something.
+    /// Returns the socket after the first message.
     pub fn into_socket(self) -> Socket {
         self.socket
     }
 
-    /// Reads on. `None`: wait until the socket is readable.
-    pub fn read(&mut self) -> Result<Option<Said>, Failure> {
+    /// Reads more of the message. `None` if the caller has to wait until the socket is readable.
+    pub fn read(&mut self) -> Result<Option<ClientMessage>, HandshakeError> {
         loop {
             if self.early.is_empty() {
                 self.early.reserve(HELLO_READ);
                 match self.socket.try_read(&mut self.early) {
-                    Ok(0) => return Err(Failure::Closed),
+                    Ok(0) => return Err(HandshakeError::Closed),
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         // Who has said nothing holds no buffer.
                         self.early = Vec::new();
                         return Ok(None);
                     }
-                    Err(e) => return Err(Failure::Io(e)),
+                    Err(e) => return Err(HandshakeError::Io(e)),
                 }
             }
             if self.begun == Begun::Nothing && self.early.first() != Some(&HANDSHAKE_RECORD) {
-                return Ok(Some(Said::Plain(std::mem::take(&mut self.early))));
+                return Ok(Some(ClientMessage::Plain(std::mem::take(&mut self.early))));
             }
             self.begun = Begun::Tls;
             let mut bytes = &self.early[..];
             while !bytes.is_empty() {
-                self.acceptor.read_tls(&mut bytes).map_err(Failure::Io)?;
+                self.acceptor.read_tls(&mut bytes).map_err(HandshakeError::Io)?;
                 match self.acceptor.accept() {
                     Ok(None) => {}
                     // Of what follows a hello nothing is needed: who sends it at once is told to do so again, or has early
                     // data, which is in the acceptor already.
-                    Ok(Some(accepted)) => return Ok(Some(Said::Hello(Box::new(accepted)))),
+                    Ok(Some(accepted)) => return Ok(Some(ClientMessage::Hello(Box::new(accepted)))),
                     Err((error, alert)) => {
                         // A peer that takes nothing need not know.
                         let _ = self.socket.try_write(&record_of(alert));
-                        return Err(Failure::Tls(error));
+                        return Err(HandshakeError::Tls(error));
                     }
                 }
             }

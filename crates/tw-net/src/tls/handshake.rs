@@ -1,8 +1,7 @@
-//! A handshake step by step, on either side: whoever takes the steps does the waiting, and the work that takes long where it
-//! likes.
+//! TLS handshake in steps, on either side: the caller waits for the socket, and runs long computations where it likes.
 //!
 //! ```text
-//! server: Greeting ─ said hello ─► (choose certificate) ─► begin ─┐
+//! server: ClientHelloReader ─ hello ─► (choose certificate) ─► begin ─┐
 //!                  └ no TLS at all: the bytes go on as they are      ├─► Handshake ─ Process* ─► Done ─► TlsStream
 //! client: connect ────────────────────────────────────────────────┘
 //! ```
@@ -15,28 +14,28 @@ use tw_rt::Socket;
 
 use super::{Pipe, Records, TlsStream};
 
-/// Why a handshake came to its end.
+/// Error of a handshake.
 #[derive(Debug)]
-pub enum Failure {
+pub enum HandshakeError {
     /// The peer closed the connection.
     Closed,
     /// The connection failed.
     Io(io::Error),
-    /// The peer was told why.
+    /// The handshake failed, and the peer got an alert.
     Tls(rustls::Error),
 }
 
-/// A handshake that is under way: of a server, after its client's hello, or of a client.
+/// Handshake in progress: of a server, after the `ClientHello`, or of a client.
 pub struct Handshake<S> {
     socket: Socket,
     session: Box<S>,
-    /// The first bytes that were sent, as far as they tell the id of the session.
+    /// First sent bytes, as far as they contain the session id.
     sent: Vec<u8>,
 }
 
 /// Result of sending handshake records.
 #[derive(Debug)]
-pub struct Sent(Vec<u8>);
+pub struct SentRecords(Vec<u8>);
 
 /// Offset of the session id's length, if the first record begins with a server's hello: behind the heads of record and
 /// message (5 and 4), the version (2) and the random bytes (32).
@@ -44,7 +43,7 @@ const ID_AT: usize = 5 + 4 + 2 + 32;
 /// The longest id has 32 bytes.
 const SENT_MAX: usize = ID_AT + 1 + 32;
 
-/// A pipe that notes the first bytes.
+/// Pipe that records the first bytes.
 struct Tap<'a> {
     pipe: Pipe<'a>,
     sent: &'a mut Vec<u8>,
@@ -124,8 +123,7 @@ where
         Self { socket, session, sent: Vec::new() }
     }
 
-    /// The id of the session, as a server's hello has told it; none if there is none. Of TLS 1.3 it is one that the client made
-    /// up, for those in between who expect one.
+    /// Session id of the `ServerHello`, if there is one. In TLS 1.3 it is a value of the client for middleboxes that expect one.
     pub fn session_id(&self) -> Option<&[u8]> {
         let (size, rest) = self.sent.get(ID_AT..)?.split_first()?;
         rest.get(..usize::from(*size)).filter(|id| !id.is_empty())
@@ -141,29 +139,29 @@ where
         &self.session
     }
 
-    /// Has `process` done by somebody, who gets the session and gives it back.
-    pub fn into_parts(self) -> (Socket, Box<S>, Sent) {
-        (self.socket, self.session, Sent(self.sent))
+    /// Takes the handshake apart to run [`process`] elsewhere, see [`from_parts`](Self::from_parts).
+    pub fn into_parts(self) -> (Socket, Box<S>, SentRecords) {
+        (self.socket, self.session, SentRecords(self.sent))
     }
 
     /// Puts together the parts of [`into_parts`](Self::into_parts).
-    pub fn of_parts(socket: Socket, session: Box<S>, Sent(sent): Sent) -> Self {
+    pub fn from_parts(socket: Socket, session: Box<S>, SentRecords(sent): SentRecords) -> Self {
         Self { socket, session, sent }
     }
 
     /// Writes and reads as far as the socket goes without waiting.
-    pub fn step(&mut self) -> Result<Step, Failure> {
-        if self.flush().map_err(Failure::Io)? == Records::Waiting {
+    pub fn step(&mut self) -> Result<Step, HandshakeError> {
+        if self.flush().map_err(HandshakeError::Io)? == Records::Waiting {
             return Ok(Step::Writable);
         }
         if !self.session.is_handshaking() {
             return Ok(Step::Done);
         }
         match self.session.read_tls(&mut Pipe(&self.socket)) {
-            Ok(0) => Err(Failure::Closed),
+            Ok(0) => Err(HandshakeError::Closed),
             Ok(_) => Ok(Step::Process),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Step::Readable),
-            Err(e) => Err(Failure::Io(e)),
+            Err(e) => Err(HandshakeError::Io(e)),
         }
     }
 

@@ -40,36 +40,36 @@ fn pair() -> (Socket, UnixStream) {
 }
 
 /// Our side of a handshake, with nothing that takes long.
-async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, Failure> {
-    let mut greeting = Greeting::new(socket, Vec::new());
+async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, HandshakeError> {
+    let mut greeting = ClientHelloReader::new(socket, Vec::new());
     let accepted = loop {
         match greeting.read()? {
-            Some(Said::Hello(accepted)) => break accepted,
-            Some(Said::Plain(_)) => return Err(Failure::Closed),
-            None => greeting.socket().readable().await.map_err(Failure::Io)?,
+            Some(ClientMessage::Hello(accepted)) => break accepted,
+            Some(ClientMessage::Plain(_)) => return Err(HandshakeError::Closed),
+            None => greeting.socket().readable().await.map_err(HandshakeError::Io)?,
         }
     };
-    let session = begin(*accepted, config).map_err(|(error, _)| Failure::Tls(error))?;
+    let session = begin(*accepted, config).map_err(|(error, _)| HandshakeError::Tls(error))?;
     finish(Handshake::new(greeting.into_socket(), session)).await
 }
 
 /// All steps of a handshake.
-async fn finish<S, D: SideData>(mut handshake: Handshake<S>) -> Result<TlsStream, Failure>
+async fn finish<S, D: SideData>(mut handshake: Handshake<S>) -> Result<TlsStream, HandshakeError>
 where
     S: DerefMut<Target = ConnectionCommon<D>> + Into<Connection>,
 {
     loop {
         match handshake.step()? {
             Step::Done => return Ok(handshake.into_stream()),
-            Step::Readable => handshake.socket().readable().await.map_err(Failure::Io)?,
-            Step::Writable => handshake.socket().writable().await.map_err(Failure::Io)?,
+            Step::Readable => handshake.socket().readable().await.map_err(HandshakeError::Io)?,
+            Step::Writable => handshake.socket().writable().await.map_err(HandshakeError::Io)?,
             Step::Process => {
                 let (socket, session, sent) = handshake.into_parts();
                 let (session, processed) = process(session);
-                handshake = Handshake::of_parts(socket, session, sent);
+                handshake = Handshake::from_parts(socket, session, sent);
                 if let Err(error) = processed {
                     handshake.refuse();
-                    return Err(Failure::Tls(error));
+                    return Err(HandshakeError::Tls(error));
                 }
             }
         }
@@ -152,7 +152,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
+fn bytes_pass_in_both_directions_also_to_a_slow_client() {
     // More than the buffers of both ends ever hold.
     const SIZE: usize = 24 << 20;
     on_loop(async {
@@ -190,7 +190,7 @@ fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
 }
 
 #[test]
-fn all_that_is_said_to_be_taken_has_left() {
+fn accepted_bytes_have_been_sent() {
     on_loop(async {
         let (stream, client) = with_client(|client| client).await;
         // Nobody reads.
@@ -212,7 +212,7 @@ fn all_that_is_said_to_be_taken_has_left() {
 }
 
 #[test]
-fn parts_leave_in_common_records() {
+fn parts_share_records() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             let mut got = [0; 12];
@@ -243,7 +243,7 @@ fn windows_of_parts() {
 }
 
 #[test]
-fn a_connection_that_is_cut_has_ended_for_a_server() {
+fn truncated_connection_has_ended_for_a_server() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             client.write_all(b"request").unwrap();
@@ -257,7 +257,7 @@ fn a_connection_that_is_cut_has_ended_for_a_server() {
 }
 
 #[test]
-fn what_is_no_record_breaks_the_connection_and_the_peer_is_told() {
+fn invalid_record_breaks_the_connection_with_an_alert() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             client.sock.write_all(b"\x17\x03\x03\x00\x20nonsense that nobody has encrypted").unwrap();
@@ -272,7 +272,7 @@ fn what_is_no_record_breaks_the_connection_and_the_peer_is_told() {
 }
 
 #[test]
-fn the_end_is_told() {
+fn close_notify_is_sent() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             let mut all = Vec::new();
@@ -287,25 +287,28 @@ fn the_end_is_told() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_told_apart() {
+fn other_protocols_are_detected() {
     on_loop(async {
         let (socket, mut peer) = pair();
-        let mut greeting = Greeting::new(socket, Vec::new());
+        let mut greeting = ClientHelloReader::new(socket, Vec::new());
         assert!(greeting.read().unwrap().is_none());
         peer.write_all(b"GET / HTTP/1.1\r\n").unwrap();
         greeting.socket().readable().await.unwrap();
         match greeting.read().unwrap() {
-            Some(Said::Plain(bytes)) => assert_eq!(bytes, b"GET / HTTP/1.1\r\n"),
+            Some(ClientMessage::Plain(bytes)) => assert_eq!(bytes, b"GET / HTTP/1.1\r\n"),
             _ => panic!("this is no TLS"),
         }
         // Bytes that came before count.
         let (socket, _peer) = pair();
-        assert!(matches!(Greeting::new(socket, b"P".to_vec()).read(), Ok(Some(Said::Plain(_)))));
+        assert!(matches!(
+            ClientHelloReader::new(socket, b"P".to_vec()).read(),
+            Ok(Some(ClientMessage::Plain(_)))
+        ));
         let (socket, mut peer) = pair();
         peer.write_all(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00").unwrap();
-        let mut greeting = Greeting::new(socket, Vec::new());
+        let mut greeting = ClientHelloReader::new(socket, Vec::new());
         greeting.socket().readable().await.unwrap();
-        assert!(matches!(greeting.read(), Err(Failure::Tls(_))));
+        assert!(matches!(greeting.read(), Err(HandshakeError::Tls(_))));
         let mut alert = [0; 7];
         peer.read_exact(&mut alert).unwrap();
         assert_eq!(alert[0], 21);
@@ -313,7 +316,7 @@ fn who_speaks_no_tls_is_told_apart() {
 }
 
 #[test]
-fn a_hello_may_come_byte_by_byte() {
+fn hello_may_arrive_byte_by_byte() {
     let authority = Authority::new();
     let config = authority.client(rustls::ALL_VERSIONS);
     let mut client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
@@ -321,7 +324,7 @@ fn a_hello_may_come_byte_by_byte() {
     client.write_tls(&mut hello).unwrap();
     on_loop(async {
         let (socket, mut peer) = pair();
-        let mut greeting = Greeting::new(socket, Vec::new());
+        let mut greeting = ClientHelloReader::new(socket, Vec::new());
         for (at, byte) in hello.iter().enumerate() {
             peer.write_all(&[*byte]).unwrap();
             greeting.socket().readable().await.unwrap();
@@ -332,7 +335,7 @@ fn a_hello_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_client_knows_a_cut_from_an_end() {
+fn client_distinguishes_truncation_from_end() {
     on_loop(async {
         let (stream, server) = with_server(|mut server| {
             server.write_all(b"all").unwrap();
@@ -349,7 +352,7 @@ fn a_client_knows_a_cut_from_an_end() {
 }
 
 #[test]
-fn what_a_server_says_of_the_session_is_no_input() {
+fn session_tickets_are_no_input() {
     on_loop(async {
         let (said, now) = (channel::<()>(), channel::<()>());
         let (tell, wait) = (said.0, now.1);
@@ -382,7 +385,7 @@ fn what_a_server_says_of_the_session_is_no_input() {
 }
 
 #[test]
-fn a_server_that_nobody_knows_is_told_so() {
+fn unknown_server_gets_an_alert() {
     let (ours, other) = (Authority::new(), Authority::new());
     let config = server_config(&other);
     on_loop(async {
@@ -392,7 +395,7 @@ fn a_server_that_nobody_knows_is_told_so() {
             server.read(&mut [0; 1]).unwrap_err().to_string()
         });
         let session = connect(ours.client(rustls::ALL_VERSIONS), "localhost".try_into().unwrap()).unwrap();
-        assert!(matches!(finish(Handshake::new(socket, session)).await, Err(Failure::Tls(_))));
+        assert!(matches!(finish(Handshake::new(socket, session)).await, Err(HandshakeError::Tls(_))));
         let told = server.join().unwrap();
         assert!(told.contains("received fatal alert"), "{told}");
     });

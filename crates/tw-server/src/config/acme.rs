@@ -12,7 +12,10 @@ mod issuer;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_acme::{Answers, HTTP_PREFIX, Identifier, Job, KeyType, KeyWord, Slot, Wanted, Work, file_id};
+use tw_acme::{
+    AcmeConfig, CertificateConfig, ChallengeResponses, CurrentCertificate, HTTP_PREFIX, Identifier,
+    IssuerConfig, KeyType, KeyWord, file_id,
+};
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Span, Word, record, units};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -50,12 +53,12 @@ pub struct Acme {
 /// All that are declared in `http`.
 struct Issuers {
     all: Vec<Declared>,
-    answers: Arc<Answers>,
+    answers: Arc<ChallengeResponses>,
 }
 
 /// A certificate that a server wants.
 struct Ordered {
-    slot: Arc<Slot>,
+    slot: Arc<CurrentCertificate>,
     state: Option<Template>,
 }
 
@@ -70,9 +73,9 @@ enum Place {
 pub(crate) struct CollectedCertificates {
     issuers: Option<Arc<Issuers>>,
     /// By index of the issuer.
-    wanted: Vec<(usize, Wanted)>,
+    wanted: Vec<(usize, CertificateConfig)>,
     /// That of the server that is being resolved.
-    pub(crate) slot: Option<Arc<Slot>>,
+    pub(crate) slot: Option<Arc<CurrentCertificate>>,
 }
 
 /// The directives as written.
@@ -92,7 +95,7 @@ struct RawCertificate {
 }
 
 /// A place that outlives configurations.
-struct Kept(Arc<Slot>);
+struct Kept(Arc<CurrentCertificate>);
 
 impl Settings<Http> for Acme {
     type Raw = Raw;
@@ -146,7 +149,7 @@ impl Settings<Http> for Acme {
             if let Some(twice) = issuer::same_state(&all) {
                 return Err(twice);
             }
-            let answers = cx.keep(b"acme answers", |_| true, Answers::default);
+            let answers = cx.keep(b"acme answers", |_| true, ChallengeResponses::default);
             let issuers = Arc::new(Issuers { all, answers });
             cx.block.acme.issuers = Some(issuers.clone());
             return Ok(Self { issuers, ordered: None, place: Place::Http });
@@ -194,17 +197,17 @@ impl Handler for Acme {
 
 impl Acme {
     /// The certificate of the server that comes by itself.
-    pub fn slot(&self) -> Option<&Arc<Slot>> {
+    pub fn slot(&self) -> Option<&Arc<CurrentCertificate>> {
         self.ordered.as_ref().map(|ordered| &ordered.slot)
     }
 }
 
-fn slot_of(r: &Request) -> Option<Arc<Slot>> {
+fn slot_of(r: &Request) -> Option<Arc<CurrentCertificate>> {
     r.generation().server(r.route.server).acme.slot().cloned()
 }
 
 /// What loops say to authorities.
-pub(crate) fn answers(generation: &Generation) -> &Answers {
+pub(crate) fn answers(generation: &Generation) -> &ChallengeResponses {
     &generation.acme.answers
 }
 
@@ -219,7 +222,7 @@ pub(crate) fn coming(
     certificate: &Word,
     key: &Word,
     cx: &Resolve<'_>,
-) -> Result<Option<Arc<Slot>>, ConfError> {
+) -> Result<Option<Arc<CurrentCertificate>>, ConfError> {
     let fail = |word: &Word, what: String| Err(ConfError::new(what).at(word.span));
     match (certificate.is(CERTIFICATE), key.is(KEY)) {
         (false, false) => Ok(None),
@@ -234,11 +237,13 @@ pub(crate) fn coming(
 
 impl CollectedCertificates {
     /// What is to be done in the end.
-    pub(crate) fn job(self, resolving: Option<&Resolving>) -> Job {
-        let (Some(issuers), Some(resolving)) = (self.issuers, resolving) else { return Job::default() };
+    pub(crate) fn job(self, resolving: Option<&Resolving>) -> AcmeConfig {
+        let (Some(issuers), Some(resolving)) = (self.issuers, resolving) else {
+            return AcmeConfig::default();
+        };
         let mut works = Vec::new();
         for (at, declared) in issuers.all.iter().enumerate() {
-            let mut wanted: Vec<Wanted> = Vec::new();
+            let mut wanted: Vec<CertificateConfig> = Vec::new();
             for (_, order) in self.wanted.iter().filter(|(issuer, _)| *issuer == at) {
                 // Servers with the same names have the same certificate.
                 if !wanted.iter().any(|known| Arc::ptr_eq(&known.slot, &order.slot)) {
@@ -246,7 +251,7 @@ impl CollectedCertificates {
                 }
             }
             if !wanted.is_empty() {
-                works.push(Work {
+                works.push(IssuerConfig {
                     issuer: declared.issuer.clone(),
                     tls: declared.tls.clone(),
                     resolver: resolving.resolver.clone(),
@@ -255,7 +260,7 @@ impl CollectedCertificates {
                 });
             }
         }
-        Job { works, answers: issuers.answers.clone() }
+        AcmeConfig { works, answers: issuers.answers.clone() }
     }
 }
 
@@ -298,10 +303,13 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
     let kept = format!("acme {name} {}", file_id(&identifiers, key));
     let slot = match cx.previous::<Kept>(kept.as_bytes()) {
         Some(known) => known.0.clone(),
-        None => Arc::new(Slot::new(&identifiers).map_err(|error| fail(error.to_string()))?),
+        None => Arc::new(CurrentCertificate::new(&identifiers).map_err(|error| fail(error.to_string()))?),
     };
     let slot = cx.keep(kept.as_bytes(), |_| true, || Kept(slot)).0.clone();
-    cx.block.acme.wanted.push((at, Wanted { identifiers: identifiers.into(), key, slot: slot.clone() }));
+    cx.block
+        .acme
+        .wanted
+        .push((at, CertificateConfig { identifiers: identifiers.into(), key, slot: slot.clone() }));
     Ok(Ordered { slot, state: declared.state.clone() })
 }
 

@@ -7,8 +7,8 @@ use tw_base::Limit;
 use tw_conf::{
     Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Span, WithoutEffect, Word, record,
 };
+use tw_core::host_names::{HostName, InvalidHostName, Wildcards};
 use tw_core::module::Settings;
-use tw_core::names::{HostName, NotAName, Wildcards};
 use tw_core::regex::Caseless;
 use tw_http::HeadLimits;
 
@@ -237,7 +237,7 @@ fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<ServerName, ConfError> {
         return Ok(ServerName::Regex(regex));
     }
     let name = if word.bytes.eq_ignore_ascii_case(b"$hostname") { cx.hostname } else { &*word.bytes };
-    HostName::parse(name, Wildcards::Allowed).map(ServerName::Host).map_err(|NotAName| {
+    HostName::parse(name, Wildcards::Allowed).map(ServerName::Host).map_err(|InvalidHostName| {
         ConfError::new(format!("invalid server name or wildcard \"{word}\"")).at(word.span)
     })
 }

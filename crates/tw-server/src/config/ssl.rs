@@ -18,7 +18,7 @@ use std::time::Duration;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, record, units};
 use tw_core::module::Settings;
-use tw_core::pools::{Mode, PoolSettings};
+use tw_core::pools::{DiskMode, PoolSettings};
 use tw_core::reach::Reach;
 use tw_disk::{Pool, PoolSize};
 
@@ -86,7 +86,7 @@ impl SignPool {
             Self::Usual => Some(pool_of(generation)),
             Self::Named(pool) => {
                 let disks = &generation.disks;
-                Some(disks.get(pool, Mode::Threads).unwrap_or(disks.default_disk()).pool().clone())
+                Some(disks.get(pool, DiskMode::Threads).unwrap_or(disks.default_disk()).pool().clone())
             }
             Self::Nobody => None,
         }
@@ -513,7 +513,7 @@ pub(crate) const POOL: &str = "tls";
 /// That pool.
 pub(crate) fn pool_of(generation: &Generation) -> Pool {
     let disks = &generation.disks;
-    let named = disks.named(POOL.as_bytes()).and_then(|pool| disks.get(pool, Mode::Threads));
+    let named = disks.pool_index(POOL.as_bytes()).and_then(|pool| disks.get(pool, DiskMode::Threads));
     named.unwrap_or(disks.default_disk()).pool().clone()
 }
 

@@ -14,7 +14,7 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
-use tw_upstream::{LeastTime, Method, Params, Place, Server, Time, Two};
+use tw_upstream::{BalanceMethod, LeastTime, PeerParams, RandomTwo, Server, ServerAddress, TimeKind};
 
 use crate::config::location::{Resolving, resolver};
 use crate::http::Http;
@@ -45,7 +45,7 @@ pub struct Upstream {
 #[derive(Default)]
 pub struct Raw {
     servers: Vec<Server>,
-    method: Setting<Method>,
+    method: Setting<BalanceMethod>,
     key: Setting<Word>,
     keepalive: Setting<(usize, bool)>,
     keepalive_requests: Setting<u64>,
@@ -80,13 +80,13 @@ impl Settings<Http> for Upstream {
             .since("1.3.1")
             .doc("The server with the fewest connections for its weight is next.")
             .set(|raw, node, cx| {
-                method(raw, node, Method::LeastConn, cx);
+                method(raw, node, BalanceMethod::LeastConn, cx);
                 Ok(())
             }),
         record::new("ip_hash", "", UPSTREAM, Args::NONE)
             .doc("The address of the client says which server is next.")
             .set(|raw, node, cx| {
-                method(raw, node, Method::IpHash, cx);
+                method(raw, node, BalanceMethod::IpHash, cx);
                 Ok(())
             }),
         record::new("hash", "key [consistent]", UPSTREAM, Args::range(1, 2))
@@ -94,8 +94,8 @@ impl Settings<Http> for Upstream {
             .doc("A text says which server is next; with consistent, few texts change their server when the group changes.")
             .set(|raw, node, cx| {
                 let how = match node.args.get(1) {
-                    None => Method::Hash,
-                    Some(word) if &*word.bytes == b"consistent" => Method::HashConsistent,
+                    None => BalanceMethod::Hash,
+                    Some(word) if &*word.bytes == b"consistent" => BalanceMethod::HashConsistent,
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
                 raw.key.replace(node, node.arg(0)?.clone());
@@ -109,19 +109,19 @@ impl Settings<Http> for Upstream {
                 let two = match node.args.first() {
                     None => None,
                     Some(word) if &*word.bytes == b"two" => Some(match node.args.get(1) {
-                        None => Two::LeastConn,
-                        Some(word) if &*word.bytes == b"least_conn" => Two::LeastConn,
+                        None => RandomTwo::LeastConn,
+                        Some(word) if &*word.bytes == b"least_conn" => RandomTwo::LeastConn,
                         Some(word) if &*word.bytes == b"least_time=header" => {
-                            Two::LeastTime(LeastTime { by: Time::Header, inflight: false })
+                            RandomTwo::LeastTime(LeastTime { by: TimeKind::Header, inflight: false })
                         }
                         Some(word) if &*word.bytes == b"least_time=last_byte" => {
-                            Two::LeastTime(LeastTime { by: Time::LastByte, inflight: false })
+                            RandomTwo::LeastTime(LeastTime { by: TimeKind::LastByte, inflight: false })
                         }
                         Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                     }),
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
-                method(raw, node, Method::Random(two), cx);
+                method(raw, node, BalanceMethod::Random(two), cx);
                 Ok(())
             }),
         record::new("least_time", "header | last_byte [inflight]", UPSTREAM, Args::range(1, 2))
@@ -129,8 +129,8 @@ impl Settings<Http> for Upstream {
             .doc("The server that has answered quickest, for its connections and weight, is next.")
             .set(|raw, node, cx| {
                 let by = match &*node.arg(0)?.bytes {
-                    b"header" => Time::Header,
-                    b"last_byte" => Time::LastByte,
+                    b"header" => TimeKind::Header,
+                    b"last_byte" => TimeKind::LastByte,
                     _ => return Err(node.invalid_value(node.arg(0)?)),
                 };
                 let inflight = match node.args.get(1) {
@@ -138,7 +138,7 @@ impl Settings<Http> for Upstream {
                     Some(word) if &*word.bytes == b"inflight" => true,
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
-                method(raw, node, Method::LeastTime(LeastTime { by, inflight }), cx);
+                method(raw, node, BalanceMethod::LeastTime(LeastTime { by, inflight }), cx);
                 Ok(())
             }),
         record::new("keepalive", "connections [local]", UPSTREAM, Args::range(1, 2))
@@ -223,7 +223,7 @@ impl Settings<Http> for Upstream {
             timeout: raw.keepalive_timeout.or(None, usual.timeout),
         };
         let key = raw.key.take().map(|word| cx.template(&word)).transpose()?;
-        let method = raw.method.or(None, Method::RoundRobin);
+        let method = raw.method.or(None, BalanceMethod::RoundRobin);
         let outer = cx.block.resolving.clone();
         let resolving = Some(Resolving::resolve(raw.resolving, outer.as_ref(), cx));
         let (peers, state) = match state {
@@ -265,14 +265,24 @@ impl Settings<Http> for Upstream {
 }
 
 /// A group that goes on from the one of the same name before.
-fn group(name: &str, method: Method, servers: Vec<Server>, cx: &mut Resolve<'_>) -> Arc<tw_upstream::Group> {
+fn group(
+    name: &str,
+    method: BalanceMethod,
+    servers: Vec<Server>,
+    cx: &mut Resolve<'_>,
+) -> Arc<tw_upstream::Group> {
     let old = cx.previous::<tw_upstream::Group>(name.as_bytes());
     cx.keep(name.as_bytes(), |_| false, || tw_upstream::Group::new(name, method, servers, old.as_deref()))
 }
 
 /// The same with a `state` file. One that has written it goes on itself, so that a change that comes at the same moment as a
 /// reload is not lost; unless the reload gives it another method, which makes a new one of what it has by then.
-fn group_of(servers: Servers, name: &str, method: Method, cx: &mut Resolve<'_>) -> Arc<tw_upstream::Group> {
+fn group_of(
+    servers: Servers,
+    name: &str,
+    method: BalanceMethod,
+    cx: &mut Resolve<'_>,
+) -> Arc<tw_upstream::Group> {
     match servers {
         Servers::Read(servers) => group(name, method, servers, cx),
         Servers::OfBefore => {
@@ -340,8 +350,8 @@ pub fn named(
         let message = format!("no upstream has the name \"{text}\", it is resolved as the name of a host");
         cx.report(ConfError::warn(message).at(word.span).hint(hint));
     }
-    let server = Server { name: text.into(), place, params: Params::default() };
-    let peers = group(&name, Method::RoundRobin, vec![server], cx);
+    let server = Server { name: text.into(), address: place, params: PeerParams::default() };
+    let peers = group(&name, BalanceMethod::RoundRobin, vec![server], cx);
     let group = Arc::new(UpstreamGroup::plain(peers));
     cx.block.implicit.insert((*name).into(), group.clone());
     Ok(group)
@@ -354,15 +364,15 @@ pub fn named(
 /// No address and no name.
 pub fn alone(text: &str, usual: Option<u16>) -> Result<Arc<UpstreamGroup>, String> {
     let mut place = server::place(text, usual)?;
-    if let Place::Named { follows, .. } = &mut place {
+    if let ServerAddress::Named { follows, .. } = &mut place {
         *follows = true;
     }
-    let server = Server { name: text.into(), place, params: Params::default() };
-    let peers = Arc::new(tw_upstream::Group::new(text, Method::RoundRobin, vec![server], None));
+    let server = Server { name: text.into(), address: place, params: PeerParams::default() };
+    let peers = Arc::new(tw_upstream::Group::new(text, BalanceMethod::RoundRobin, vec![server], None));
     Ok(Arc::new(UpstreamGroup::plain(peers)))
 }
 
-fn method(raw: &mut Raw, node: &Node, method: Method, cx: &mut Cx<'_>) {
+fn method(raw: &mut Raw, node: &Node, method: BalanceMethod, cx: &mut Cx<'_>) {
     if raw.method.is_set() {
         cx.diagnostics.warn(node.span, "load balancing method redefined");
     }

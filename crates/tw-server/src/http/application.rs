@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::{Limit, WholeCell};
+use tw_base::{FatalCell, Limit};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
-use tw_core::event_loop::{Application, Connected, Newcomer, Room};
+use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::Written;
@@ -53,7 +53,7 @@ pub struct Http {
     /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
     files_max: usize,
     /// Files it knows.
-    pub files: WholeCell<FileTable>,
+    pub files: FatalCell<FileTable>,
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
     /// Requests that run beside others.
@@ -63,7 +63,7 @@ pub struct Http {
     /// Connections to upstream servers that many requests use.
     pub(crate) h2_pool: H2Pool,
     /// Entries of caches that are open.
-    pub(crate) cached: WholeCell<OpenEntries>,
+    pub(crate) cached: FatalCell<OpenEntries>,
     /// Room for what is read next of a body or a response, if the last reader has given it back.
     input: Cell<Vec<u8>>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
@@ -125,12 +125,12 @@ impl Application for Http {
         let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
         Self {
             files_max,
-            files: WholeCell::new(files),
+            files: FatalCell::new(files),
             requests: RefCell::new(Vec::new()),
             background: BackgroundSubrequests::default(),
             idle: KeepalivePool::default(),
             h2_pool: H2Pool::default(),
-            cached: WholeCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
+            cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
             made: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
@@ -138,22 +138,22 @@ impl Application for Http {
         }
     }
 
-    fn serve(newcomer: Newcomer, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
-        let Newcomer { id, socket, peer, listen } = newcomer;
+    fn serve(connection: AcceptedConnection, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
+        let AcceptedConnection { id, socket, peer, listen } = connection;
         let client = Client::new(id, peer, listen, home);
         client.debug(format_args!("accept: {}", client.peer()));
         accept::serve(client, socket)
     }
 
-    async fn accompany(home: Rc<Loop>) {
-        let mut company = TaskSet::default();
+    async fn run_background_tasks(home: Rc<Loop>) {
+        let mut background_tasks = TaskSet::default();
         let beside = |kind| Subject { kind, id: home.index as u64 };
-        company.spawn((), beside("names"), resolve::follow(home.clone()));
-        company.spawn((), beside("health checks"), health::run(home.clone()));
-        company.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
-        company.spawn((), beside("history"), history::keep(home.clone()));
-        company.spawn((), beside("caches"), cache::manage(home.clone()));
-        while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
+        background_tasks.spawn((), beside("names"), resolve::follow(home.clone()));
+        background_tasks.spawn((), beside("health checks"), health::run(home.clone()));
+        background_tasks.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
+        background_tasks.spawn((), beside("history"), history::keep(home.clone()));
+        background_tasks.spawn((), beside("caches"), cache::manage(home.clone()));
+        while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 
     fn sweep(&self, generation: &Generation) -> Duration {
@@ -174,15 +174,19 @@ impl Application for Http {
         });
     }
 
-    fn close_idle_upstream(&self) -> Room {
-        if self.idle.close_oldest() || self.h2_pool.close_oldest() { Room::Made } else { Room::None }
+    fn close_idle_upstream(&self) -> Eviction {
+        if self.idle.close_oldest() || self.h2_pool.close_oldest() {
+            Eviction::Done
+        } else {
+            Eviction::NothingIdle
+        }
     }
 
-    fn free_descriptor(&self) -> Room {
-        let has_closed = self.close_idle_upstream() == Room::Made
+    fn free_descriptor(&self) -> Eviction {
+        let has_closed = self.close_idle_upstream() == Eviction::Done
             || self.cached.borrow_mut().close_one()
             || self.files.borrow_mut().made_room(Errno::MFILE);
-        if has_closed { Room::Made } else { Room::None }
+        if has_closed { Eviction::Done } else { Eviction::NothingIdle }
     }
 }
 
@@ -196,7 +200,7 @@ impl Protocol for Http {
     type Block = Block;
 }
 
-impl Connected for Client {
+impl ClientInfo for Client {
     fn id(&self) -> u64 {
         self.id
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Now, Op, Temp, TempFile};
+use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, Now, Op, TempFile, TempOptions};
 
 use super::file_reads::Pieces;
 use super::files::with_room;
@@ -175,7 +175,7 @@ impl BodyBuffer {
     fn begin(&mut self, by: &Account, room: &Room) {
         let size = self.memory.len() as u64;
         let (parts, mut by) =
-            (std::mem::take(&mut self.memory).into_parts(), Account::new(Class::Fill, by.source));
+            (std::mem::take(&mut self.memory).into_parts(), Account::new(JobClass::Fill, by.source));
         let future: LocalFuture<'static, _> = match &self.file {
             Some(file) => {
                 let (disk, to, at) = (file.disk.clone(), file.temp.file().clone(), file.size.get());
@@ -257,7 +257,7 @@ impl BodyBuffer {
 /// A new file with these bytes.
 async fn make(by: &mut Account, room: &Room, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
     let is_named = room.naming == Naming::Named;
-    let how = Temp { levels: room.dir.levels, is_named, ..Temp::NAMED };
+    let how = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
     let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &how, parts.clone()).await;
     match &room.home {
         Some(home) => with_room(home, make).await,
@@ -352,7 +352,7 @@ mod tests {
     use std::task::Waker;
 
     use tw_disk::sim::Sim;
-    use tw_disk::{Aio, Pool, Source};
+    use tw_disk::{Aio, JobSource, Pool};
 
     use super::*;
 
@@ -366,7 +366,7 @@ mod tests {
         let room = Room { disk, dir: Arc::new(dir), naming, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let mut buffer = BodyBuffer::default();
             for (at, piece) in pieces.iter().enumerate() {
                 buffer.push(Bytes::copy_from_slice(piece.as_bytes()));
@@ -417,7 +417,7 @@ mod tests {
         let (sim, room) = room();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let mut cx = Context::from_waker(Waker::noop());
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"few"));
@@ -451,7 +451,7 @@ mod tests {
         let (sim, room) = room();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"written"));
             buffer.spill(&mut by, &room).await.expect("the disk is well");
@@ -481,7 +481,7 @@ mod tests {
         let room = Room { disk, dir: Arc::new(dir), naming: Naming::Named, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"one"));
             buffer.spill(&mut by, &room).await.expect("the disk is well");
@@ -509,14 +509,14 @@ mod tests {
         let room = Room { disk, dir: Arc::new(dir), naming: Naming::Nameless, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(Class::Hit, Source::new(1));
+            let mut by = Account::new(JobClass::Hit, JobSource::new(1));
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"first"));
             buffer.spill(&mut by, &room).await.expect("the disk is well");
             // The one thread is held until a write and a read wait, the write first.
             let (release, held) = std::sync::mpsc::channel::<()>();
             let hold = move || held.recv();
-            let of = |source| Account::new(Class::Hit, Source::new(source));
+            let of = |source| Account::new(JobClass::Hit, JobSource::new(source));
             let (mut by_hold, mut by_hit) = (of(3), of(2));
             let mut holding = pin!(pool.run(&mut by_hold, hold));
             let mut cx = Context::from_waker(Waker::noop());

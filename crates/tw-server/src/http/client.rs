@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
-use tw_core::event_loop::Place;
+use tw_core::event_loop::ConnectionSlot;
 use tw_core::generation::{DebugLines, ListenAddress};
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
@@ -33,7 +33,7 @@ pub struct Client {
     /// What a PROXY protocol header said.
     pub proxy: OnceCell<Box<proxy_protocol::Header>>,
     /// Where it stands among the clients of its loop.
-    pub(crate) place: Place,
+    pub(crate) slot: ConnectionSlot,
     verbosity: Verbosity,
     peer: Addr,
     peer_text: OnceCell<Box<str>>,
@@ -114,7 +114,7 @@ impl Client {
     fn make(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>, verbosity: Verbosity) -> Rc<Self> {
         Rc::new_cyclic(|client| Self {
             id,
-            place: home.connections.enter(client.clone()),
+            slot: home.connections.add_client(client.clone()),
             home,
             listen,
             accepted: tw_rt::clock::now(),
@@ -176,7 +176,7 @@ impl Client {
     /// Writes a step into the main error log, if somebody wants to know steps.
     pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
-        if generation.debug_lines == DebugLines::Perhaps {
+        if generation.debug_lines == DebugLines::Possible {
             self.write(&generation.error_log, Level::Debug, message);
         }
     }
@@ -193,7 +193,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.home.connections.leave(&self.place);
+        self.home.connections.remove_client(&self.slot);
     }
 }
 

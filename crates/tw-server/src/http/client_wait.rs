@@ -6,7 +6,7 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tw_core::event_loop::Expendable;
+use tw_core::event_loop::EvictableConnection;
 use tw_rt::Deadline;
 
 use super::client::Client;
@@ -29,13 +29,13 @@ pub(crate) async fn ready_or_called(
     time: Duration,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), WaitError> {
-    let mut expendable = Expendable::new(&client.home.connections, &client.place);
+    let mut evictable = EvictableConnection::new(&client.home.connections, &client.slot);
     deadline.borrow_mut().set(time);
     poll_fn(|cx| {
         if let Poll::Ready(ready) = ready(cx) {
             return Poll::Ready(ready.map_err(|_| WaitError::Failed));
         }
-        if expendable.poll_called(cx).is_ready() {
+        if evictable.poll_evicted(cx).is_ready() {
             return Poll::Ready(Err(WaitError::Called));
         }
         deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(WaitError::Timeout))

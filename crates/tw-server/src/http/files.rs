@@ -23,8 +23,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_core::event_loop::Room;
-use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
+use tw_core::event_loop::Eviction;
+use tw_disk::{DiskError, Errno, File, FileKind, FileMeta, Links, Now, Op, OpenOptions};
 use tw_http::Memo;
 use tw_http::condition::Etag;
 
@@ -88,14 +88,14 @@ pub struct OpenFile {
     lock: RefCell<Lock>,
     /// The turn in which it was last seen to be what it was when it was opened.
     looked: Cell<Option<Instant>>,
-    how: Open,
+    how: OpenOptions,
 }
 
 impl OpenFile {
-    fn new(file: File, how: Open) -> Self {
+    fn new(file: File, how: OpenOptions) -> Self {
         let meta = file.meta();
         let etag = match meta.kind {
-            Kind::File => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, meta.size).as_bytes()),
+            FileKind::File => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, meta.size).as_bytes()),
             _ => Bytes::new(),
         };
         Self {
@@ -109,12 +109,12 @@ impl OpenFile {
     }
 
     /// One whose entity tag is not its own.
-    pub(crate) fn without_tag(file: File, how: Open) -> Self {
+    pub(crate) fn without_tag(file: File, how: OpenOptions) -> Self {
         Self { etag: Bytes::new(), ..Self::new(file, how) }
     }
 
     /// What is known of it.
-    pub fn meta(&self) -> &Meta {
+    pub fn meta(&self) -> &FileMeta {
         self.file.meta()
     }
 
@@ -179,14 +179,14 @@ pub(crate) fn links(r: &Request, path: &CStr) -> Links {
 }
 
 /// How the location of `r` opens `path`.
-fn how(r: &Request, path: &CStr) -> Open {
+fn how(r: &Request, path: &CStr) -> OpenOptions {
     let files = &r.plan().core.files;
-    Open {
+    OpenOptions {
         links: links(r, path),
         direct_from: files.directio.unwrap_or(u64::MAX),
         direct_align: files.directio_alignment as u32,
         read_ahead: files.read_ahead as u32,
-        ..Open::READ
+        ..OpenOptions::READ
     }
 }
 
@@ -217,7 +217,7 @@ pub fn open_now(r: &Request, path: &CStr) -> Lookup {
     open_in_turn(r, path, &how(r, path), Turn::First)
 }
 
-fn open_in_turn(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
+fn open_in_turn(r: &Request, path: &CStr, how: &OpenOptions, turn: Turn) -> Lookup {
     let found = tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn));
     match found {
         // Who can wait makes room.
@@ -236,13 +236,13 @@ pub async fn with_room<T>(
 ) -> Result<T, DiskError> {
     let first = attempt().await;
     let Err(DiskError::Os { errno, .. }) = &first else { return first };
-    if is_exhausted(*errno) && home.free_descriptor().await == Room::Made {
+    if is_exhausted(*errno) && home.free_descriptor().await == Eviction::Done {
         return attempt().await;
     }
     first
 }
 
-fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
+fn look_up(r: &Request, path: &CStr, how: &OpenOptions, turn: Turn) -> Lookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let mut files = r.client().home.app.files.borrow_mut();
     if how.links != Links::Follow {
@@ -273,7 +273,7 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
         return Err(Op::Open.failed(Errno::INVAL));
     };
     let cache = r.plan().core.files.open_file_cache;
-    r.costs.account.source = tw_disk::Source::of(path.to_bytes());
+    r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
     let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
     let look = home.app.files.borrow_mut().look();
@@ -292,7 +292,7 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
 }
 
 /// What a path leads to, if that is known without waiting.
-pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
+pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let how = how(r, path);
     if how.links != Links::Follow {
@@ -315,14 +315,14 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
 }
 
 /// What a path leads to, waiting for the disk if need be.
-pub async fn stat(r: &mut Request, path: CString) -> Result<Meta, DiskError> {
+pub async fn stat(r: &mut Request, path: CString) -> Result<FileMeta, DiskError> {
     if how(r, &path).links != Links::Follow {
         return open(r, &path).await.map(|file| *file.meta());
     }
     let Some(disk) = r.disk().cloned() else {
         return Err(Op::Stat.failed(Errno::INVAL));
     };
-    r.costs.account.source = tw_disk::Source::of(path.to_bytes());
+    r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
     let home = r.client().home.clone();
     with_room(&home, async || disk.stat(&mut r.costs.account, &path).await).await
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use tw_conf::Span;
-use tw_core::config_thread::step_back;
+use tw_core::config_thread::yield_if_due;
 use tw_core::generation::Configuration;
 use tw_disk::Locks;
 use tw_http::HeadLimits;
@@ -27,7 +27,7 @@ use crate::vars::Slots;
 /// A configuration that is live.
 pub type Generation = tw_core::generation::Generation<Config>;
 /// One that loops use.
-pub type Live = tw_core::config_thread::Live<Generation>;
+pub type GenerationRef = tw_core::config_thread::GenerationRef<Generation>;
 /// One as a loop holds it.
 pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 
@@ -68,7 +68,7 @@ pub struct Config {
     /// Directories with their purpose and the places that name them.
     pub directories: Vec<Directory>,
     /// Certificates that come by themselves.
-    pub acme: Arc<tw_acme::Job>,
+    pub acme: Arc<tw_acme::AcmeConfig>,
 }
 
 /// One `server { }`.
@@ -137,11 +137,11 @@ impl Configuration for Config {
     fn free(self) {
         for plan in self.plans {
             drop(plan);
-            step_back();
+            yield_if_due();
         }
         for server in self.servers {
             drop(server);
-            step_back();
+            yield_if_due();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_core::metrics::{History, KEPT_EVERY};
-use tw_disk::{Account, Class, Disk, Source};
+use tw_disk::{Account, Disk, JobClass, JobSource};
 use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
@@ -25,10 +25,11 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
 /// Records moments if this is the first loop and there is a page. Never ends by itself then.
 pub(crate) async fn keep(home: Rc<Loop>) {
     let generation = home.generation();
-    let Some(history) = generation.config.kept.find::<History>(b"").filter(|_| home.index == 0) else {
+    let Some(history) = generation.config.shared_objects.find::<History>(b"").filter(|_| home.index == 0)
+    else {
         return;
     };
-    let mut by = Account::new(Class::Fill, Source::NONE);
+    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
     loop {
         let memory = resident_bytes(generation.disks.default_disk(), &mut by).await;
         watch::operation("keeping the history of the status page", || {

@@ -3,12 +3,12 @@
 
 use std::ffi::CStr;
 
-use tw_core::log::Logged;
+use tw_core::log::LoggedSession;
 use tw_log::{Pushed, Sink};
 
 use super::request::Request;
 
-impl Logged for Request {
+impl LoggedSession for Request {
     const FORMAT: Option<(&'static str, &'static str)> = Some((
         "combined",
         "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \

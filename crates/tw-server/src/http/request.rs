@@ -13,7 +13,7 @@ use std::time::Instant;
 use tw_base::Limit;
 use tw_core::generation::DebugLines;
 use tw_core::vars::Bindings;
-use tw_disk::{Account, Class, Disk, Source};
+use tw_disk::{Account, Disk, JobClass, JobSource};
 use tw_http::{Method, RequestHead, ResponseHead};
 use tw_log::Level;
 use tw_net::Addr;
@@ -107,7 +107,7 @@ pub struct Costs {
 
 impl Default for Costs {
     fn default() -> Self {
-        let account = Account::new(Class::Hit, Source::NONE);
+        let account = Account::new(JobClass::Hit, JobSource::NONE);
         Self { sent: Sent::default(), account, limit_rate: None }
     }
 }
@@ -618,7 +618,7 @@ impl Request {
 
     /// Writes a step into the location's error log, if it takes debug lines. Costs a comparison where no log does.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
-        if self.generation().debug_lines == DebugLines::Perhaps {
+        if self.generation().debug_lines == DebugLines::Possible {
             self.client().write(&self.plan().core.error_log, Level::Debug, message);
         }
     }

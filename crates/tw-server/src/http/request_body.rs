@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
+use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource};
 use tw_http::Framing;
 use tw_http::chunked::ChunkError;
-use tw_http2::Fault;
+use tw_http2::MalformedReason;
 use tw_log::{Level, Text};
 
 use super::body_buffer::{BodyBuffer, Naming, Reader, Room};
@@ -100,7 +100,7 @@ pub enum InputError {
     /// It has more bytes than were announced.
     TooLong,
     /// What follows it breaks the rules of the protocol.
-    Trailers(Fault),
+    Trailers(MalformedReason),
     /// The client closed its side before the end.
     Closed,
     /// Nothing came in time.
@@ -169,7 +169,7 @@ impl Source {
             Self::H1(input) => input.next(want, terms).await.map_err(BodyError::Client),
             Self::H2(input) => input.next(want, terms).await.map_err(BodyError::Client),
             Self::Stored(reader) => {
-                let mut by = Account::new(Class::Hit, By::NONE);
+                let mut by = Account::new(JobClass::Hit, JobSource::NONE);
                 reader.next(want, &mut by).await.map_err(BodyError::Disk)
             }
         }

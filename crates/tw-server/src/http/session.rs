@@ -43,7 +43,7 @@ impl Session for Request {
         self.facts.states.put(value);
     }
 
-    fn computed_here(&self, slot: u16) -> Option<&Computed> {
+    fn block_computation(&self, slot: u16) -> Option<&Computed> {
         self.plan().computed(slot)
     }
 

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics, Sources};
-use tw_core::config_thread::step_back;
-use tw_core::generation::{ListenAddress, SocketOf};
-use tw_core::load::{Raws, Table};
+use tw_core::config_thread::yield_if_due;
+use tw_core::generation::{ListenAddress, SocketSharing};
+use tw_core::host_names::DuplicateHostName;
+use tw_core::load::{RawSettings, Table};
 use tw_core::module::Resolved;
-use tw_core::names::Conflicting;
 use tw_core::reach::Reach;
 use tw_http::HeadLimits;
 use tw_net::Addr;
@@ -106,7 +106,7 @@ fn locations(
     let mut list = Vec::with_capacity(scopes.len());
     let prepared = cx.vars.prepared;
     for scope in scopes {
-        step_back();
+        yield_if_due();
         // In a block without a pattern, the location is the one it stands in.
         let location = match &scope.kind {
             Kind::Location(pattern) => cx.block.location.replace(pattern.clone()),
@@ -146,7 +146,7 @@ fn name_of(pattern: &Pattern) -> Box<[u8]> {
 }
 
 fn resolve(
-    raws: Raws,
+    raws: RawSettings,
     outer: Option<&[Resolved]>,
     table: &Table<Http>,
     cx: &mut Resolve<'_>,
@@ -207,7 +207,7 @@ pub(super) fn listens(
     let mut all = Listens::default();
     let mut known = HashMap::new();
     for (index, server) in servers.iter().enumerate() {
-        step_back();
+        yield_if_due();
         let id = ServerId(index as u32);
         let implied;
         let listens = match server.settings.listens.as_slice() {
@@ -276,7 +276,7 @@ fn join(
             all.addresses.push(ListenAddress {
                 address: address.clone(),
                 options: listen.options.clone(),
-                socket: SocketOf::Itself,
+                socket: SocketSharing::Own,
             });
             all.groups.push(ListenGroup {
                 given: Given::default(),
@@ -315,7 +315,7 @@ fn join(
         group.default_server = id;
     }
     for (at, name) in servers[id.0 as usize].settings.names.iter().enumerate() {
-        if group.names.add(name, id) == Err(Conflicting) {
+        if group.names.add(name, id) == Err(DuplicateHostName) {
             let written = name.written();
             let has_it = |id: &ServerId| {
                 let names = &servers[id.0 as usize].settings.names;

@@ -7,7 +7,7 @@ use tw_conf::{
     Args, ConfError, DirectiveInfo, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN, Node,
     SERVER, Span, UPSTREAM,
 };
-use tw_core::load::{Loader, Raws, TakenIf, block};
+use tw_core::load::{IfBlock, Loader, RawSettings, block};
 use tw_core::regex::Caseless;
 use tw_http::Method;
 
@@ -17,7 +17,7 @@ use crate::http::route::Pattern;
 
 /// Settings as written of one block and of the blocks in it.
 pub(super) struct Scope {
-    pub(super) raws: Raws,
+    pub(super) raws: RawSettings,
     pub(super) kind: Kind,
     pub(super) children: Vec<Scope>,
     pub(super) span: Option<Span>,
@@ -67,7 +67,7 @@ pub(super) const STRUCTURE: &[DirectiveInfo] = &[
 
 /// Records of the structural blocks.
 pub fn directives() -> impl Iterator<Item = DirectiveInfo> {
-    tw_core::load::structure(STRUCTURE)
+    tw_core::load::structure_directives(STRUCTURE)
 }
 
 impl HttpBlocks {
@@ -89,7 +89,8 @@ impl HttpBlocks {
         loader: &mut Loader<'_>,
     ) -> Result<Scope, ConfError> {
         let context = kind.context(outer);
-        let mut scope = Scope { raws: Raws::default(), kind, children: Vec::new(), span: Some(block.span) };
+        let mut scope =
+            Scope { raws: RawSettings::default(), kind, children: Vec::new(), span: Some(block.span) };
         let mut seen = Siblings::default();
         loader.walk(block.children()?, context, |loader, node| {
             self.walk_node(&mut scope, &mut seen, node, context, loader)
@@ -143,7 +144,7 @@ impl HttpBlocks {
         if matches!(child.kind, Kind::If) {
             let raws = (&mut scope.raws, &mut child.raws);
             // Nothing may stand in an `if` of a server but what has just been taken.
-            if loader.take_if(&self.table, raws, node, context) == TakenIf::No || context == SERVER {
+            if loader.take_if(&self.table, raws, node, context) == IfBlock::Rejected || context == SERVER {
                 return Ok(());
             }
         }

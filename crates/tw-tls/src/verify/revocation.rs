@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 use super::authorities::TrustError;
 use super::verdict::Verdict;
@@ -25,7 +25,7 @@ struct List {
     next_update: Option<i64>,
     unknown_critical: UnknownCritical,
     /// The key that is known to have signed it: a list of megabytes is hashed once, not for each client.
-    signer: Whole<Option<Box<[u8]>>>,
+    signer: FatalMutex<Option<Box<[u8]>>>,
 }
 
 impl Crls {
@@ -100,7 +100,7 @@ impl List {
         let der = der.to_vec();
         Some((
             issuer,
-            Self { der, serials, this_update, next_update, unknown_critical, signer: Whole::new(None) },
+            Self { der, serials, this_update, next_update, unknown_critical, signer: FatalMutex::new(None) },
         ))
     }
 

@@ -5,26 +5,26 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use super::{TRIES_MAX, View, round_robin};
-use crate::attempt::{Attempt, Key};
 use crate::peer::Peer;
+use crate::selection::{BalanceKey, PeerSelection};
 
-pub(super) fn choose<'a>(view: &View<'a>, attempt: &mut Attempt) -> Option<&'a Arc<Peer>> {
-    let mut search = attempt.search;
-    let text = match &attempt.key {
-        Key::Text(text) if !text.is_empty() => text,
-        _ => return round_robin::choose(view, attempt),
+pub(super) fn choose<'a>(view: &View<'a>, selection: &mut PeerSelection) -> Option<&'a Arc<Peer>> {
+    let mut search = selection.search;
+    let text = match &selection.key {
+        BalanceKey::Text(text) if !text.is_empty() => text,
+        _ => return round_robin::choose(view, selection),
     };
     if search.tries > TRIES_MAX || view.tier.peers.len() < 2 {
-        return round_robin::choose(view, attempt);
+        return round_robin::choose(view, selection);
     }
-    if let Some(bound) = view.bound(attempt) {
+    if let Some(bound) = view.bound(selection) {
         return Some(bound);
     }
     let chosen = loop {
         search.hash = search.hash.wrapping_add(hash(search.rehash, text));
         search.rehash += 1;
         let (_, peer) = view.tier.weighed(u64::from(search.hash) % view.tier.total_weight.max(1))?;
-        if view.is_free(attempt, peer) {
+        if view.is_free(selection, peer) {
             break Some(peer);
         }
         search.tries += 1;
@@ -32,8 +32,8 @@ pub(super) fn choose<'a>(view: &View<'a>, attempt: &mut Attempt) -> Option<&'a A
             break None;
         }
     };
-    attempt.search = search;
-    chosen.or_else(|| round_robin::choose(view, attempt))
+    selection.search = search;
+    chosen.or_else(|| round_robin::choose(view, selection))
 }
 
 /// 15 bits of the text, with the number of the try before it from the second try on.

@@ -5,31 +5,31 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{TRIES_MAX, View, round_robin};
-use crate::attempt::{Attempt, Key};
 use crate::peer::Peer;
+use crate::selection::{BalanceKey, PeerSelection};
 
-/// Where the hash begins.
+/// Initial value of the hash.
 pub(super) const SEED: u32 = 89;
 
-pub(super) fn choose<'a>(view: &View<'a>, attempt: &mut Attempt) -> Option<&'a Arc<Peer>> {
-    let mut search = attempt.search;
+pub(super) fn choose<'a>(view: &View<'a>, selection: &mut PeerSelection) -> Option<&'a Arc<Peer>> {
+    let mut search = selection.search;
     if search.tries > TRIES_MAX || view.tier.peers.len() < 2 {
-        return round_robin::choose(view, attempt);
+        return round_robin::choose(view, selection);
     }
-    if let Some(bound) = view.bound(attempt) {
+    if let Some(bound) = view.bound(selection) {
         return Some(bound);
     }
-    let address = match attempt.key {
-        Key::Client(IpAddr::V4(ip)) => Address::V4(ip.octets()),
-        Key::Client(IpAddr::V6(ip)) => Address::V6(ip.octets()),
+    let address = match selection.key {
+        BalanceKey::Client(IpAddr::V4(ip)) => Octets::V4(ip.octets()),
+        BalanceKey::Client(IpAddr::V6(ip)) => Octets::V6(ip.octets()),
         // As nginx does for clients of a Unix socket.
-        Key::None | Key::Text(_) => Address::V4([0; 4]),
+        BalanceKey::None | BalanceKey::Text(_) => Octets::V4([0; 4]),
     };
     let chosen = loop {
         search.hash =
             address.octets().fold(search.hash, |hash, octet| (hash * 113 + u32::from(octet)) % 6271);
         let (_, peer) = view.tier.weighed(u64::from(search.hash) % view.tier.total_weight.max(1))?;
-        if view.is_free(attempt, peer) {
+        if view.is_free(selection, peer) {
             break Some(peer);
         }
         search.tries += 1;
@@ -38,22 +38,22 @@ pub(super) fn choose<'a>(view: &View<'a>, attempt: &mut Attempt) -> Option<&'a A
         }
     };
     match chosen {
-        Some(_) => attempt.search = search,
-        None => attempt.search.tries = search.tries,
+        Some(_) => selection.search = search,
+        None => selection.search.tries = search.tries,
     }
-    chosen.or_else(|| round_robin::choose(view, attempt))
+    chosen.or_else(|| round_robin::choose(view, selection))
 }
 
-enum Address {
+enum Octets {
     V4([u8; 4]),
     V6([u8; 16]),
 }
 
-impl Address {
+impl Octets {
     fn octets(&self) -> impl Iterator<Item = u8> {
         let octets = match self {
-            Address::V4(octets) => octets.iter().take(3),
-            Address::V6(octets) => octets.iter().take(16),
+            Octets::V4(octets) => octets.iter().take(3),
+            Octets::V6(octets) => octets.iter().take(16),
         };
         octets.copied()
     }

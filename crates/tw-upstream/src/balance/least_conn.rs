@@ -3,25 +3,25 @@
 use std::sync::Arc;
 
 use super::{View, round_robin};
-use crate::attempt::Attempt;
 use crate::peer::Peer;
+use crate::selection::PeerSelection;
 
-pub(super) fn choose<'a>(view: &View<'a>, attempt: &Attempt) -> Option<&'a Arc<Peer>> {
-    if let Some(bound) = view.bound(attempt) {
+pub(super) fn choose<'a>(view: &View<'a>, selection: &PeerSelection) -> Option<&'a Arc<Peer>> {
+    if let Some(bound) = view.bound(selection) {
         return Some(bound);
     }
-    least(view, attempt, |peer| u64::from(peer.state.connections()))
+    least(view, selection, |peer| u64::from(peer.state.connections()))
 }
 
 /// The peer whose cost is the least for its weight. Among equals, from the first of them on, in turns.
 pub(super) fn least<'a>(
     view: &View<'a>,
-    attempt: &Attempt,
+    selection: &PeerSelection,
     cost: impl Fn(&Peer) -> u64,
 ) -> Option<&'a Arc<Peer>> {
     let mut best: Option<Best<'a>> = None;
     for (index, peer) in view.tier.peers.iter().enumerate() {
-        if !view.is_free(attempt, peer) {
+        if !view.is_free(selection, peer) {
             continue;
         }
         let (cost, weight) = (cost(peer), peer.steps(view.now));
@@ -40,7 +40,7 @@ pub(super) fn least<'a>(
     let rest = view.tier.peers.iter().skip(best.index);
     let equals =
         rest.filter(|peer| by_weight(cost(peer), best.weight) == by_weight(best.cost, peer.steps(view.now)));
-    round_robin::turn(view, attempt, equals, None).or(Some(best.peer))
+    round_robin::turn(view, selection, equals, None).or(Some(best.peer))
 }
 
 fn by_weight(cost: u64, weight: i64) -> u128 {

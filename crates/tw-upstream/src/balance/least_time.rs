@@ -5,27 +5,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{View, least_conn};
-use crate::attempt::Attempt;
 use crate::peer::Peer;
-use crate::state::{Average, Times, signed};
+use crate::peer_state::{Average, Times, signed};
+use crate::selection::PeerSelection;
 
 /// Above so many milliseconds all are equally slow, and connections decide.
 const SLOWEST_MS: u64 = 5000;
 /// Times that differ by less are the same.
 const CLOSE_MS: u64 = 20;
 
-/// What `least_time` compares.
+/// Measure of `least_time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeastTime {
-    /// Which time.
-    pub by: Time,
-    /// Whether requests count whose time is not known yet.
+    /// Span that is measured.
+    pub by: TimeKind,
+    /// Includes requests in flight, whose time is not known yet.
     pub inflight: bool,
 }
 
 /// A span of a request, from when its peer is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Time {
+pub enum TimeKind {
     /// To the connection.
     Connect,
     /// To the head, or the first byte, of the response.
@@ -36,23 +36,27 @@ pub enum Time {
 
 impl LeastTime {
     pub(crate) fn is_by_connect(self) -> bool {
-        self.by == Time::Connect
+        self.by == TimeKind::Connect
     }
 
     pub(crate) fn is_by_header(self) -> bool {
-        self.by == Time::Header
+        self.by == TimeKind::Header
     }
 }
 
-pub(super) fn choose<'a>(view: &View<'a>, attempt: &Attempt, measure: LeastTime) -> Option<&'a Arc<Peer>> {
-    if let Some(bound) = view.bound(attempt) {
+pub(super) fn choose<'a>(
+    view: &View<'a>,
+    selection: &PeerSelection,
+    measure: LeastTime,
+) -> Option<&'a Arc<Peer>> {
+    if let Some(bound) = view.bound(selection) {
         return Some(bound);
     }
     if measure.inflight {
-        let free = view.tier.peers.iter().filter(|peer| view.is_free(attempt, peer));
+        let free = view.tier.peers.iter().filter(|peer| view.is_free(selection, peer));
         free.for_each(|peer| peer.state.times.look(view.now));
     }
-    least_conn::least(view, attempt, |peer| cost(peer, measure, view.now))
+    least_conn::least(view, selection, |peer| cost(peer, measure, view.now))
 }
 
 /// The time in which a peer would have done what it has to do and one request more, in milliseconds.
@@ -74,11 +78,11 @@ pub(super) fn cost(peer: &Peer, measure: LeastTime, now: i64) -> u64 {
 }
 
 impl Times {
-    pub(crate) fn of(&self, time: Time) -> &Average {
+    pub(crate) fn of(&self, time: TimeKind) -> &Average {
         match time {
-            Time::Connect => &self.connect,
-            Time::Header => &self.header,
-            Time::LastByte => &self.response,
+            TimeKind::Connect => &self.connect,
+            TimeKind::Header => &self.header,
+            TimeKind::LastByte => &self.response,
         }
     }
 
@@ -126,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_adds_up_and_goes() {
+    fn requests_in_flight_add_up_and_end() {
         let times = Times::default();
         let flight = || {
             let flight = times.flight.lock();

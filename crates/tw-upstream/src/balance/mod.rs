@@ -1,4 +1,4 @@
-//! The methods of choosing a peer, one file each, with nginx's sequences. All of them choose among the peers of one tier
+//! Load balancing methods, one file each, with nginx's sequences. All of them choose among the peers of one tier
 //! under the lock of the group, and leave what is common to [`Group::select`](crate::Group::select).
 
 mod hash;
@@ -11,49 +11,49 @@ mod round_robin;
 
 use std::sync::Arc;
 
-use crate::attempt::{Attempt, Search, Stage};
-use crate::list::{List, Tier};
 use crate::peer::Peer;
+use crate::peer_list::{PeerList, Tier};
 use crate::rng::Rng;
+use crate::selection::{PeerSelection, PeerTier, Search};
 
-pub use least_time::{LeastTime, Time};
+pub use least_time::{LeastTime, TimeKind};
 pub(crate) use ring::{LIMITS, Ring};
 
-/// A method that hashes or draws looks so often for a usable peer, and then leaves it to the round robin. Source: nginx.
+/// Number of draws after which a hashing or random method falls back to round robin. Source: nginx.
 const TRIES_MAX: u32 = 20;
 
-/// How a group chooses.
+/// Load balancing method of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    /// In turns, by weight.
+pub enum BalanceMethod {
+    /// Weighted round robin.
     #[default]
     RoundRobin,
-    /// The fewest connections for its weight.
+    /// Fewest connections in relation to the weight.
     LeastConn,
-    /// By the network of the client.
+    /// Hash of the client's network.
     IpHash,
-    /// By a text.
+    /// Hash of a text.
     Hash,
-    /// By a text, so that few texts move when a peer comes or goes (ketama).
+    /// Consistent hash of a text: few texts move when a peer is added or removed (ketama).
     HashConsistent,
-    /// By chance; or the better one of two.
-    Random(Option<Two>),
-    /// The least time for its connections and its weight.
+    /// Random; or the better one of two random peers.
+    Random(Option<RandomTwo>),
+    /// Least time for its connections and its weight.
     LeastTime(LeastTime),
 }
 
-/// Which of two is better.
+/// Comparison of `random two`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Two {
-    /// The one with fewer connections for its weight.
+pub enum RandomTwo {
+    /// Fewer connections in relation to the weight.
     LeastConn,
-    /// The one that needs less time.
+    /// Less time.
     LeastTime(LeastTime),
 }
 
-/// What a method has to be told ([`Key`](crate::Key)).
+/// Key that a method needs ([`BalanceKey`](crate::BalanceKey)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum KeyKind {
     /// Nothing.
     Nothing,
     /// The address of the client.
@@ -62,75 +62,79 @@ pub enum Wants {
     Text,
 }
 
-impl Method {
-    /// What it has to be told of a request.
-    pub fn wants(self) -> Wants {
+impl BalanceMethod {
+    /// Kind of key that the method needs from a request.
+    pub fn key_kind(self) -> KeyKind {
         match self {
-            Method::IpHash => Wants::Client,
-            Method::Hash | Method::HashConsistent => Wants::Text,
-            Method::RoundRobin | Method::LeastConn | Method::Random(_) | Method::LeastTime(_) => {
-                Wants::Nothing
-            }
+            BalanceMethod::IpHash => KeyKind::Client,
+            BalanceMethod::Hash | BalanceMethod::HashConsistent => KeyKind::Text,
+            BalanceMethod::RoundRobin
+            | BalanceMethod::LeastConn
+            | BalanceMethod::Random(_)
+            | BalanceMethod::LeastTime(_) => KeyKind::Nothing,
         }
     }
 
-    /// Where a search begins.
+    /// Initial state of a search.
     pub(crate) fn search(self) -> Search {
-        let hash = if self == Method::IpHash { ip_hash::SEED } else { 0 };
+        let hash = if self == BalanceMethod::IpHash { ip_hash::SEED } else { 0 };
         Search { hash, ..Search::default() }
     }
 
-    /// What is measured for it.
+    /// Measure that the method needs, if it compares times.
     pub(crate) fn measure(self) -> Option<LeastTime> {
         match self {
-            Method::LeastTime(measure) | Method::Random(Some(Two::LeastTime(measure))) => Some(measure),
+            BalanceMethod::LeastTime(measure)
+            | BalanceMethod::Random(Some(RandomTwo::LeastTime(measure))) => Some(measure),
             _ => None,
         }
     }
 
-    /// The next peer of the tier that the attempt is at; `None` sends it to the next tier.
+    /// Chooses the next peer of the current tier; `None` moves on to the next tier.
     pub(crate) fn choose<'a>(
         self,
-        list: &'a List,
-        attempt: &mut Attempt,
+        list: &'a PeerList,
+        selection: &mut PeerSelection,
         now: i64,
         rng: &mut Rng,
     ) -> Option<&'a Arc<Peer>> {
-        let tier = match attempt.stage {
-            Stage::Primary => &list.primary,
-            Stage::Backup => &list.backup,
+        let tier = match selection.stage {
+            PeerTier::Primary => &list.primary,
+            PeerTier::Backup => &list.backup,
         };
         let view = View { list, tier, now };
-        match (self, attempt.stage) {
-            _ if list.is_single => round_robin::choose(&view, attempt),
-            (Method::LeastConn, _) => least_conn::choose(&view, attempt),
-            (Method::LeastTime(measure), _) => least_time::choose(&view, attempt, measure),
-            (Method::IpHash, Stage::Primary) => ip_hash::choose(&view, attempt),
-            (Method::Hash, Stage::Primary) => hash::choose(&view, attempt),
-            (Method::HashConsistent, Stage::Primary) => ring::choose(&view, attempt),
-            (Method::Random(None), Stage::Primary) => random::choose(&view, attempt, rng),
-            (Method::Random(Some(two)), Stage::Primary) => random::choose_of_two(&view, attempt, two, rng),
-            _ => round_robin::choose(&view, attempt),
+        match (self, selection.stage) {
+            _ if list.is_single => round_robin::choose(&view, selection),
+            (BalanceMethod::LeastConn, _) => least_conn::choose(&view, selection),
+            (BalanceMethod::LeastTime(measure), _) => least_time::choose(&view, selection, measure),
+            (BalanceMethod::IpHash, PeerTier::Primary) => ip_hash::choose(&view, selection),
+            (BalanceMethod::Hash, PeerTier::Primary) => hash::choose(&view, selection),
+            (BalanceMethod::HashConsistent, PeerTier::Primary) => ring::choose(&view, selection),
+            (BalanceMethod::Random(None), PeerTier::Primary) => random::choose(&view, selection, rng),
+            (BalanceMethod::Random(Some(two)), PeerTier::Primary) => {
+                random::choose_of_two(&view, selection, two, rng)
+            }
+            _ => round_robin::choose(&view, selection),
         }
     }
 }
 
-/// What is chosen from.
+/// Peers to choose from.
 struct View<'a> {
-    list: &'a List,
+    list: &'a PeerList,
     tier: &'a Tier,
     now: i64,
 }
 
 impl<'a> View<'a> {
     /// The peer that the attempt is bound to, if it can be used and was not tried.
-    fn bound(&self, attempt: &Attempt) -> Option<&'a Arc<Peer>> {
-        let sid = attempt.sid.as_deref()?;
+    fn bound(&self, selection: &PeerSelection) -> Option<&'a Arc<Peer>> {
+        let sid = selection.sid.as_deref()?;
         let peer = self.tier.peers.iter().find(|peer| **peer.sid() == *sid)?;
-        (!attempt.tried.has(peer.id) && peer.is_usable_if_bound(self.now)).then_some(peer)
+        (!selection.tried.has(peer.id) && peer.is_usable_if_bound(self.now)).then_some(peer)
     }
 
-    fn is_free(&self, attempt: &Attempt, peer: &Peer) -> bool {
-        !attempt.tried.has(peer.id) && peer.is_usable(self.now)
+    fn is_free(&self, selection: &PeerSelection, peer: &Peer) -> bool {
+        !selection.tried.has(peer.id) && peer.is_usable(self.now)
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tw_base::Limit;
 
 use super::{TRIES_MAX, View, round_robin};
-use crate::attempt::{Attempt, Key};
 use crate::peer::Peer;
+use crate::selection::{BalanceKey, PeerSelection};
 
 /// Points for each unit of weight.
 const POINTS: u64 = 160;
@@ -74,7 +74,7 @@ impl Ring {
     }
 }
 
-/// How many points a peer of this weight has, if all have `total`.
+/// Number of points of a peer with this weight, if all weights add up to `total`.
 // DIFF(nginx): weights that add up to more than 6553 have fewer than 160 points for each unit.
 fn count(weight: u64, total: u64) -> usize {
     let (points, all) = (weight.saturating_mul(POINTS), total.saturating_mul(POINTS));
@@ -111,26 +111,26 @@ fn split(name: &str) -> (&str, &str) {
     }
 }
 
-pub(super) fn choose<'a>(view: &View<'a>, attempt: &mut Attempt) -> Option<&'a Arc<Peer>> {
+pub(super) fn choose<'a>(view: &View<'a>, selection: &mut PeerSelection) -> Option<&'a Arc<Peer>> {
     let ring = &view.tier.ring;
-    let text = match &attempt.key {
-        Key::Text(text) if !text.is_empty() => text,
-        _ => return round_robin::choose(view, attempt),
+    let text = match &selection.key {
+        BalanceKey::Text(text) if !text.is_empty() => text,
+        _ => return round_robin::choose(view, selection),
     };
-    let mut search = attempt.search;
+    let mut search = selection.search;
     if search.tries > TRIES_MAX {
-        return round_robin::choose(view, attempt);
+        return round_robin::choose(view, selection);
     }
     if search.ring_of != Some(view.list.generation) {
         search.hash = ring.find(text);
         search.ring_of = Some(view.list.generation);
     }
-    if let Some(bound) = view.bound(attempt) {
+    if let Some(bound) = view.bound(selection) {
         return Some(bound);
     }
     let chosen = loop {
         let peers = ring.at(search.hash)?.iter().filter_map(|index| view.tier.peers.get(*index));
-        if let Some(peer) = round_robin::turn(view, attempt, peers, None) {
+        if let Some(peer) = round_robin::turn(view, selection, peers, None) {
             break Some(peer);
         }
         search.hash = search.hash.wrapping_add(1);
@@ -139,8 +139,8 @@ pub(super) fn choose<'a>(view: &View<'a>, attempt: &mut Attempt) -> Option<&'a A
             break None;
         }
     };
-    attempt.search = search;
-    chosen.or_else(|| round_robin::choose(view, attempt))
+    selection.search = search;
+    chosen.or_else(|| round_robin::choose(view, selection))
 }
 
 #[cfg(test)]

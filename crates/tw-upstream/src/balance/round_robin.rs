@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::View;
-use crate::attempt::Attempt;
 use crate::peer::{Peer, WHOLE_STEP};
-use crate::server::Admin;
+use crate::selection::PeerSelection;
+use crate::server::AdminState;
 
-pub(super) fn choose<'a>(view: &View<'a>, attempt: &Attempt) -> Option<&'a Arc<Peer>> {
-    let bound = view.bound(attempt);
+pub(super) fn choose<'a>(view: &View<'a>, selection: &PeerSelection) -> Option<&'a Arc<Peer>> {
+    let bound = view.bound(selection);
     if view.list.is_single {
-        let only = || view.tier.peers.first().filter(|peer| peer.params.admin == Admin::Up && peer.is_open());
+        let only =
+            || view.tier.peers.first().filter(|peer| peer.params.admin == AdminState::Up && peer.is_open());
         return bound.or_else(only);
     }
     if let Some(peer) = bound {
@@ -23,19 +24,19 @@ pub(super) fn choose<'a>(view: &View<'a>, attempt: &Attempt) -> Option<&'a Arc<P
             return bound;
         }
     }
-    turn(view, attempt, &view.tier.peers, bound)
+    turn(view, selection, &view.tier.peers, bound)
 }
 
 /// One turn among those of `peers` that can be used. `bound` is chosen whoever stands highest.
 pub(super) fn turn<'a>(
     view: &View<'a>,
-    attempt: &Attempt,
+    selection: &PeerSelection,
     peers: impl IntoIterator<Item = &'a Arc<Peer>>,
     bound: Option<&'a Arc<Peer>>,
 ) -> Option<&'a Arc<Peer>> {
     let (mut best, mut highest, mut total) = (None, 0, 0);
     for peer in peers {
-        if !view.is_free(attempt, peer) {
+        if !view.is_free(selection, peer) {
             continue;
         }
         let advance = peer.advance(view.now);

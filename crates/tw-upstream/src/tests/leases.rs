@@ -1,11 +1,12 @@
-//! Threads that choose, fail, give up and wait at random: no permit is lost, no limit is passed, nobody waits for ever.
+//! Threads that select, fail, give up and wait at random: no permit is lost, no limit is exceeded, no request waits
+//! forever.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
 use super::*;
-use crate::{LeastTime, NoPeer, Time};
+use crate::{LeastTime, NoPeer, TimeKind};
 
 const THREADS: u64 = 4;
 const PEERS: u8 = 3;
@@ -19,17 +20,18 @@ impl Wake for Unpark {
     }
 }
 
-/// What one thread does; connections are counted a second time, by address.
+/// Work of one thread; connections are counted a second time, by address.
 fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
     let mut rng = Rng::seeded(seed);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut held: Vec<Lease> = Vec::new();
     for _ in 0..3000 {
-        let mut attempt = group.begin(Key::Text(rng.next().to_le_bytes().to_vec()), None, 0);
-        let mut found = group.select(&mut attempt, clock.fetch_add(1, SeqCst), &mut rng);
+        let mut selection =
+            group.start_selection(BalanceKey::Text(rng.next().to_le_bytes().to_vec()), None, 0);
+        let mut found = group.select(&mut selection, clock.fetch_add(1, SeqCst), &mut rng);
         // Who holds nothing waits: somebody else has to give something back.
         if found.is_err() && held.is_empty() {
-            found = wait(group, &mut attempt, clock, &mut rng, &waker);
+            found = wait(group, &mut selection, clock, &mut rng, &waker);
         }
         if let Ok(lease) = found {
             let now = counts[usize::from(number(&lease)) - 1].fetch_add(1, SeqCst) + 1;
@@ -40,7 +42,7 @@ fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
             let lease = held.swap_remove(rng.below(held.len() as u64) as usize);
             counts[usize::from(number(&lease)) - 1].fetch_sub(1, SeqCst);
             let now = clock.fetch_add(1, SeqCst);
-            let outcomes = [Outcome::Failed, Outcome::Next, Outcome::Success];
+            let outcomes = [PeerOutcome::Failed, PeerOutcome::Next, PeerOutcome::Success];
             match outcomes.get(rng.below(4) as usize) {
                 Some(outcome) => {
                     lease.done(*outcome, now);
@@ -56,20 +58,20 @@ fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
 
 fn wait(
     group: &Group,
-    attempt: &mut Attempt,
+    selection: &mut PeerSelection,
     clock: &AtomicU64,
     rng: &mut Rng,
     waker: &Waker,
 ) -> Result<Lease, NoPeer> {
-    let mut waiting = group.wait(THREADS as usize).ok_or(NoPeer)?;
+    let mut waiting = group.enqueue(THREADS as usize).ok_or(NoPeer)?;
     // Some leave the line, called or not.
     let leaves = rng.below(4) == 0;
     loop {
-        let found = group.select(attempt, clock.fetch_add(1, SeqCst), rng);
+        let found = group.select(selection, clock.fetch_add(1, SeqCst), rng);
         if found.is_ok() || leaves {
             return found;
         }
-        while waiting.poll_called(&mut Context::from_waker(waker)).is_pending() {
+        while waiting.poll_woken(&mut Context::from_waker(waker)).is_pending() {
             thread::park();
         }
     }
@@ -77,8 +79,13 @@ fn wait(
 
 #[test]
 fn permits_are_never_lost_and_limits_never_passed() {
-    let time = LeastTime { by: Time::LastByte, inflight: true };
-    for method in [Method::RoundRobin, Method::LeastConn, Method::HashConsistent, Method::LeastTime(time)] {
+    let time = LeastTime { by: TimeKind::LastByte, inflight: true };
+    for method in [
+        BalanceMethod::RoundRobin,
+        BalanceMethod::LeastConn,
+        BalanceMethod::HashConsistent,
+        BalanceMethod::LeastTime(time),
+    ] {
         let limited = |n| with(n, |params| (params.max_conns, params.max_fails) = (MAX_CONNS, 0));
         let group = group(method, (1..=PEERS).map(limited).collect());
         let (clock, counts) = (AtomicU64::new(0), [const { AtomicU32::new(0) }; PEERS as usize]);
@@ -88,7 +95,7 @@ fn permits_are_never_lost_and_limits_never_passed() {
                 scope.spawn(move || work(group, seed, clock, counts));
             }
         });
-        assert_eq!(group.waiting(), 0);
+        assert_eq!(group.queue_len(), 0);
         for peer in group.snapshot(clock.load(SeqCst)).peers {
             assert_eq!(peer.connections, 0, "{method:?}");
             assert!(peer.requests > 0, "{method:?}");

@@ -1,7 +1,7 @@
-//! What nginx 1.22.1 chose from the same servers: its answers to requests, recorded as `$upstream_addr`.
+//! Peers that nginx 1.22.1 chose from the same servers, recorded as `$upstream_addr`.
 
 use super::*;
-use crate::Admin;
+use crate::AdminState;
 
 /// Client of `ip_hash`; the peer in a group of which one is down; the order in which one of all is tried when all fail.
 #[rustfmt::skip]
@@ -25,7 +25,7 @@ const IP_HASH: &[(&str, u8, [u8; 4])] = &[
     ("ff02::fb", 11, [14, 11, 15, 12]),
 ];
 
-/// The same for the key of `hash`.
+/// Choices for the key of `hash`.
 #[rustfmt::skip]
 const HASH: &[(&str, u8, [u8; 4])] = &[
     ("a", 12, [14, 12, 11, 15]),
@@ -76,7 +76,7 @@ const RING: &[(&str, [u8; 4])] = &[
     ("tailwater", [14, 12, 11, 15]),
 ];
 
-/// The same key in a group of every kind of name.
+/// Choices for one key in a group of every kind of name.
 #[rustfmt::skip]
 const RING_OF_NAMES: &[(&str, &str)] = &[
     ("a", "127.0.0.11:9"),
@@ -103,53 +103,53 @@ const RING_OF_NAMES: &[(&str, &str)] = &[
 ];
 
 /// Weights 3, 1, 2, and one of them down.
-fn one_down(method: Method) -> Group {
-    let down = with(13, |params| params.admin = Admin::Down);
+fn one_down(method: BalanceMethod) -> Group {
+    let down = with(13, |params| params.admin = AdminState::Down);
     group(method, vec![server(11, 3), server(12, 1), down, server(14, 2)])
 }
 
-fn all_up(method: Method) -> Group {
+fn all_up(method: BalanceMethod) -> Group {
     group(method, vec![server(11, 3), server(12, 1), server(14, 2), server(15, 1)])
 }
 
-fn first(group: &Group, key: Key) -> Lease {
-    let (mut attempt, mut rng) = ask(group, key);
-    group.select(&mut attempt, 0, &mut rng).unwrap()
+fn first(group: &Group, key: BalanceKey) -> Lease {
+    let (mut selection, mut rng) = ask(group, key);
+    group.select(&mut selection, 0, &mut rng).unwrap()
 }
 
-fn text(key: &str) -> Key {
-    Key::Text(key.as_bytes().to_vec())
+fn text(key: &str) -> BalanceKey {
+    BalanceKey::Text(key.as_bytes().to_vec())
 }
 
 #[test]
 fn round_robin_takes_turns_by_weight() {
-    let down = with(14, |params| params.admin = Admin::Down);
-    let group = group(Method::RoundRobin, vec![server(11, 5), server(12, 1), server(13, 2), down]);
+    let down = with(14, |params| params.admin = AdminState::Down);
+    let group = group(BalanceMethod::RoundRobin, vec![server(11, 5), server(12, 1), server(13, 2), down]);
     let expected = [11, 13, 11, 11, 12, 11, 13, 11, 11, 13, 11, 11, 12, 11, 13, 11];
     assert_eq!(turns(&group, expected.len(), 0), expected);
 }
 
 #[test]
 fn least_conn_takes_turns_among_equals() {
-    let group = group(Method::LeastConn, vec![server(11, 3), server(12, 1), server(13, 2)]);
+    let group = group(BalanceMethod::LeastConn, vec![server(11, 3), server(12, 1), server(13, 2)]);
     assert_eq!(turns(&group, 12, 0), [11, 13, 11, 12, 13, 11, 11, 13, 11, 12, 13, 11]);
 }
 
 #[test]
 fn ip_hash_maps_networks() {
-    let (one_down, all_up) = (one_down(Method::IpHash), all_up(Method::IpHash));
+    let (one_down, all_up) = (one_down(BalanceMethod::IpHash), all_up(BalanceMethod::IpHash));
     for (client, down, up) in IP_HASH {
-        let key = Key::Client(client.parse().unwrap());
+        let key = BalanceKey::Client(client.parse().unwrap());
         assert_eq!(number(&first(&one_down, key.clone())), *down, "{client}");
         assert_eq!(all_fail(&all_up, key, 0), up, "{client}");
     }
     // A client of a Unix socket.
-    assert_eq!(all_fail(&all_up, Key::None, 0), [11, 14, 12, 15]);
+    assert_eq!(all_fail(&all_up, BalanceKey::None, 0), [11, 14, 12, 15]);
 }
 
 #[test]
 fn hash_maps_texts() {
-    let (one_down, all_up) = (one_down(Method::Hash), all_up(Method::Hash));
+    let (one_down, all_up) = (one_down(BalanceMethod::Hash), all_up(BalanceMethod::Hash));
     for (key, down, up) in HASH {
         assert_eq!(number(&first(&one_down, text(key))), *down, "{key}");
         assert_eq!(all_fail(&all_up, text(key), 0), up, "{key}");
@@ -160,7 +160,7 @@ fn hash_maps_texts() {
 
 #[test]
 fn consistent_hash_maps_texts() {
-    let all_up = all_up(Method::HashConsistent);
+    let all_up = all_up(BalanceMethod::HashConsistent);
     for (key, up) in RING {
         assert_eq!(all_fail(&all_up, text(key), 0), up, "{key}");
     }
@@ -170,11 +170,11 @@ fn consistent_hash_maps_texts() {
         server
     };
     let names = group(
-        Method::HashConsistent,
+        BalanceMethod::HashConsistent,
         vec![
             server(11, 3),
             named("127.0.0.12:8080", "127.0.0.12:8080", 1),
-            with(13, |params| params.admin = Admin::Down),
+            with(13, |params| params.admin = AdminState::Down),
             named("unix:/tmp/upvec/none.sock", "unix:/tmp/upvec/none.sock", 1),
             named("[::2]:9", "[::2]:9", 2),
             named("127.0.0.15", "127.0.0.15:80", 1),
@@ -189,14 +189,14 @@ fn consistent_hash_maps_texts() {
 /// Peer 11 refuses connections; the others answer.
 fn with_refusal(group: &Group, count: usize) -> Vec<Vec<u8>> {
     let one = |_| {
-        let (mut attempt, mut rng) = ask(group, Key::None);
+        let (mut selection, mut rng) = ask(group, BalanceKey::None);
         let mut tried = Vec::new();
         loop {
-            let lease = group.select(&mut attempt, 50, &mut rng).unwrap();
-            let outcome = if number(&lease) == 11 { Outcome::Failed } else { Outcome::Success };
+            let lease = group.select(&mut selection, 50, &mut rng).unwrap();
+            let outcome = if number(&lease) == 11 { PeerOutcome::Failed } else { PeerOutcome::Success };
             tried.push(number(&lease));
             lease.done(outcome, 50);
-            if outcome == Outcome::Success {
+            if outcome == PeerOutcome::Success {
                 return tried;
             }
         }
@@ -205,16 +205,16 @@ fn with_refusal(group: &Group, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn who_fails_loses_weight_and_is_left_alone() {
+fn failing_peer_loses_weight_and_is_disabled() {
     let failing = with(11, |params| (params.weight, params.max_fails) = (4, 2));
     let backup = with(14, |params| params.backup = true);
-    let group = group(Method::RoundRobin, vec![failing, server(12, 2), server(13, 1), backup]);
+    let group = group(BalanceMethod::RoundRobin, vec![failing, server(12, 2), server(13, 1), backup]);
     let expected: [&[u8]; 12] =
         [&[11, 12], &[12], &[13], &[11, 12], &[12], &[12], &[13], &[12], &[12], &[13], &[12], &[12]];
     assert_eq!(with_refusal(&group, 12), expected);
 
     let failing = with(11, |params| (params.weight, params.max_fails) = (6, 3));
-    let group = super::group(Method::RoundRobin, vec![failing, server(12, 3), server(13, 2)]);
+    let group = super::group(BalanceMethod::RoundRobin, vec![failing, server(12, 3), server(13, 2)]);
     let expected: [&[u8]; 16] = [
         &[11, 12],
         &[13],
@@ -240,19 +240,20 @@ fn who_fails_loses_weight_and_is_left_alone() {
 fn backups_come_after_all_others_have_failed() {
     let refuses = |n| with(n, |_| ());
     let backup = |n, weight| with(n, |params| (params.backup, params.weight) = (true, weight));
-    let group = group(Method::RoundRobin, vec![refuses(11), refuses(12), backup(20, 1), backup(13, 2)]);
+    let group =
+        group(BalanceMethod::RoundRobin, vec![refuses(11), refuses(12), backup(20, 1), backup(13, 2)]);
     let mut all = Vec::new();
     for _ in 0..6 {
-        let (mut attempt, mut rng) = ask(&group, Key::None);
+        let (mut selection, mut rng) = ask(&group, BalanceKey::None);
         let mut tried = Vec::new();
         loop {
-            let lease = group.select(&mut attempt, 50, &mut rng).unwrap();
+            let lease = group.select(&mut selection, 50, &mut rng).unwrap();
             tried.push(number(&lease));
             if number(&lease) == 20 {
-                lease.done(Outcome::Success, 50);
+                lease.done(PeerOutcome::Success, 50);
                 break;
             }
-            lease.done(Outcome::Failed, 50);
+            lease.done(PeerOutcome::Failed, 50);
         }
         all.push(tried);
     }

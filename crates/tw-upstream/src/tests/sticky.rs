@@ -1,9 +1,9 @@
 //! Requests that are bound to a peer.
 
 use super::*;
-use crate::{Admin, LeastTime, NoPeer, Time, Two};
+use crate::{AdminState, LeastTime, NoPeer, RandomTwo, TimeKind};
 
-fn routed(n: u8, change: impl FnOnce(&mut Params)) -> Server {
+fn routed(n: u8, change: impl FnOnce(&mut PeerParams)) -> Server {
     with(n, |params| {
         params.route = route(&format!("r{n}"));
         change(params);
@@ -11,22 +11,23 @@ fn routed(n: u8, change: impl FnOnce(&mut Params)) -> Server {
 }
 
 fn bound(group: &Group, sid: &str, now: u64) -> Result<Lease, NoPeer> {
-    let mut attempt = group.begin(Key::Text(b"k".to_vec()), Some(sid.as_bytes().into()), 0);
-    group.select(&mut attempt, now, &mut Rng::seeded(1))
+    let mut selection =
+        group.start_selection(BalanceKey::Text(b"k".to_vec()), Some(sid.as_bytes().into()), 0);
+    group.select(&mut selection, now, &mut Rng::seeded(1))
 }
 
 #[test]
-fn every_method_follows_what_binds() {
-    let time = LeastTime { by: Time::Header, inflight: true };
+fn every_method_honours_sticky() {
+    let time = LeastTime { by: TimeKind::Header, inflight: true };
     let methods = [
-        Method::RoundRobin,
-        Method::LeastConn,
-        Method::IpHash,
-        Method::Hash,
-        Method::HashConsistent,
-        Method::Random(None),
-        Method::Random(Some(Two::LeastConn)),
-        Method::LeastTime(time),
+        BalanceMethod::RoundRobin,
+        BalanceMethod::LeastConn,
+        BalanceMethod::IpHash,
+        BalanceMethod::Hash,
+        BalanceMethod::HashConsistent,
+        BalanceMethod::Random(None),
+        BalanceMethod::Random(Some(RandomTwo::LeastConn)),
+        BalanceMethod::LeastTime(time),
     ];
     for method in methods {
         let group = group(method, (1..=4).map(|n| routed(n, |_| ())).collect());
@@ -38,39 +39,40 @@ fn every_method_follows_what_binds() {
 }
 
 #[test]
-fn who_drains_only_gets_what_is_bound_to_it() {
+fn draining_peer_gets_only_bound_requests() {
     let group = group(
-        Method::RoundRobin,
+        BalanceMethod::RoundRobin,
         vec![
-            routed(1, |params| params.admin = Admin::Drain),
+            routed(1, |params| params.admin = AdminState::Drain),
             routed(2, |_| ()),
-            routed(3, |params| params.admin = Admin::Down),
+            routed(3, |params| params.admin = AdminState::Down),
         ],
     );
     assert_eq!(turns(&group, 3, 0), [2, 2, 2]);
     for (sid, expected) in [("r1", 1), ("r2", 2), ("r3", 2), ("r9", 2), ("", 2)] {
         assert_eq!(number(&bound(&group, sid, 0).unwrap()), expected, "{sid}");
     }
-    let single = super::group(Method::RoundRobin, vec![routed(1, |params| params.admin = Admin::Drain)]);
+    let single =
+        super::group(BalanceMethod::RoundRobin, vec![routed(1, |params| params.admin = AdminState::Drain)]);
     assert!(bound(&single, "r1", 0).is_ok() && bound(&single, "r2", 0).is_err());
 }
 
 #[test]
-fn who_is_bound_to_a_peer_that_fails_gets_another() {
-    let group = group(Method::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
-    let mut attempt = group.begin(Key::None, Some(b"r1".as_slice().into()), 0);
+fn request_bound_to_a_failed_peer_gets_another() {
+    let group = group(BalanceMethod::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
+    let mut selection = group.start_selection(BalanceKey::None, Some(b"r1".as_slice().into()), 0);
     let mut rng = Rng::seeded(1);
-    let lease = group.select(&mut attempt, 0, &mut rng).unwrap();
+    let lease = group.select(&mut selection, 0, &mut rng).unwrap();
     assert_eq!(number(&lease), 1);
-    lease.done(Outcome::Failed, 0);
-    assert_eq!(number(&group.select(&mut attempt, 0, &mut rng).unwrap()), 2);
+    lease.done(PeerOutcome::Failed, 0);
+    assert_eq!(number(&group.select(&mut selection, 0, &mut rng).unwrap()), 2);
     assert_eq!(number(&bound(&group, "r1", 5).unwrap()), 2);
 }
 
 #[test]
-fn what_is_bound_does_not_push_the_others_far() {
+fn bound_requests_hardly_shift_the_balance() {
     // One bound request pays its share; what follows pays nothing more, so the first turn of the others is not far.
-    let group = group(Method::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
+    let group = group(BalanceMethod::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
     for _ in 0..100 {
         assert_eq!(number(&bound(&group, "r1", 0).unwrap()), 1);
     }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::Pid;
-use tw_core::kept::Kept;
+use tw_core::shared_objects::SharedObjects;
 use tw_testkit::{Lacks, TempDir, leave_out};
 
 use super::*;
@@ -18,7 +18,7 @@ fn config(dir: &TempDir, text: &str) -> Config {
     let prefix = dir.path().as_os_str().as_encoded_bytes().to_vec();
     let text = text.replace("{prefix}", &dir.path().to_string_lossy());
     let source = Source::text(prefix, "conf", format!("events {{ }} {text}").into_bytes());
-    source.load(&Kept::default(), &Console::new()).unwrap().config
+    source.load(&SharedObjects::default(), &Console::new()).unwrap().config
 }
 
 /// A directory with what configurations of these tests name.
@@ -248,7 +248,7 @@ fn attack(orders: &str) {
     );
     let prefix = dir.as_os_str().as_encoded_bytes().to_vec();
     let source = Source::text(prefix, "conf", text.into_bytes());
-    let config = source.load(&Kept::default(), &Console::new()).unwrap().config;
+    let config = source.load(&SharedObjects::default(), &Console::new()).unwrap().config;
     let rules = Rules::of(&config, Role::Worker);
     let user = rustix::process::geteuid().is_root().then(Identity::nobody);
     rules.become_user(user.as_ref(), &Console::quiet()).unwrap();

@@ -117,12 +117,13 @@ fn push_row(entry: &Entry, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
 mod tests {
     use super::super::tests::{entry, made};
     use super::super::{Page, Sizes, Times};
-    use tw_disk::Kind;
+    use tw_disk::FileKind;
 
     #[test]
     fn rows_and_links() {
         let page = Page::People { sizes: Sizes::Rounded, times: Times::Utc };
-        let entries = vec![entry("a<b>.txt", Kind::File, 20 << 10), entry("d", Kind::Directory, 4096)];
+        let entries =
+            vec![entry("a<b>.txt", FileKind::File, 20 << 10), entry("d", FileKind::Directory, 4096)];
         let text = made(&page, "/x/<y>/", entries);
         for expected in [
             "<title>/x/&lt;y&gt;/</title>",

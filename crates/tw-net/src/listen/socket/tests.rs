@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use tw_testkit::wait::{PATIENCE, until};
 
-fn no_reports(report: Report) {
+fn no_reports(report: ListenReport) {
     panic!("{report}");
 }
 
@@ -50,7 +50,7 @@ fn options_reach_the_kernel() {
 }
 
 #[test]
-fn an_ipv6_socket_takes_ipv4_only_when_asked() {
+fn ipv6_socket_accepts_ipv4_only_if_configured() {
     let addr: Addr = "[::]:0".parse::<SocketAddr>().unwrap().into();
     for ipv6only in [true, false] {
         let options = ListenOptions { ipv6only, ..ListenOptions::default() };
@@ -169,7 +169,7 @@ fn testing_a_unix_socket_leaves_no_file() {
 }
 
 #[test]
-fn sockets_come_back_from_their_descriptors() {
+fn sockets_are_restored_from_descriptors() {
     let listening = ListenSocket::open(&any_port(), &ListenOptions::default(), &mut no_reports).unwrap();
     let addr = listening.addr().clone();
     let again = ListenSocket::from_fd(listening.try_clone().unwrap().into()).unwrap();
@@ -181,7 +181,7 @@ fn sockets_come_back_from_their_descriptors() {
 }
 
 #[test]
-fn options_that_fail_are_reported_and_left_out() {
+fn failing_options_are_reported_and_skipped() {
     let path = socket_path("options");
     let options = ListenOptions { fastopen: Some(1), ..ListenOptions::default() };
     let addr = Addr::Unix(Some(path.as_path().into()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use tw_acme::{
     Account, AccountKey, BUNDLES, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
-    Terms, Url, trusting,
+    Terms, Url, client_config,
 };
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
@@ -190,7 +190,7 @@ impl RawIssuer {
                     .hint("install ca-certificates, or name a file by \"ssl_trusted_certificate\"")
             })?),
         };
-        let tls = trusting(trusted.as_deref())
+        let tls = client_config(trusted.as_deref())
             .map_err(|error| fail(format!("\"ssl_trusted_certificate\": {error}")))?;
         let state = match words.state.take() {
             Some(word) if word.is("off") => None,

@@ -1,7 +1,7 @@
 //! `aio`: how the file operations of a location wait.
 
 use tw_conf::{ConfError, Word};
-use tw_core::pools::{DEFAULT, Disks, Mode};
+use tw_core::pools::{DEFAULT, DiskMode, Disks};
 use tw_disk::Disk;
 
 use crate::http::request::Request;
@@ -11,7 +11,7 @@ use crate::vars::Template;
 /// `aio`: how a location's file operations wait.
 #[derive(Clone)]
 pub struct PoolRef {
-    mode: Mode,
+    mode: DiskMode,
     pool: Choice,
 }
 
@@ -25,7 +25,7 @@ enum Choice {
 
 impl PoolRef {
     /// As `aio threads`: the pool `default`, if nobody knows better.
-    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Usual };
+    pub const DEFAULT: Self = Self { mode: DiskMode::Threads, pool: Choice::Usual };
 
     /// Whether the location leaves it to others.
     pub(crate) fn is_usual(&self) -> bool {
@@ -34,20 +34,20 @@ impl PoolRef {
 
     /// Whether the loop itself waits (`aio off`).
     pub(crate) fn waits_inline(&self) -> bool {
-        self.mode == Mode::Off
+        self.mode == DiskMode::Off
     }
 
     /// Whether files are read by io_uring (`aio on`).
     pub fn uses_ring(&self) -> bool {
-        self.mode == Mode::Uring
+        self.mode == DiskMode::Uring
     }
 
     /// Reads the argument of `aio`.
     pub fn parse(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mode = match &*word.bytes {
-            b"off" => Mode::Off,
-            b"on" => Mode::Uring,
-            b"threads" => Mode::Threads,
+            b"off" => DiskMode::Off,
+            b"on" => DiskMode::Uring,
+            b"threads" => DiskMode::Threads,
             bytes => match bytes.strip_prefix(b"threads=") {
                 Some(name) if !name.is_empty() => {
                     let name = cx.template_text(name, Some(word.span))?;
@@ -55,7 +55,7 @@ impl PoolRef {
                         Some(name) => Choice::Fixed(cx.pool(name, word.span)?),
                         None => Choice::Named(name),
                     };
-                    return Ok(Self { mode: Mode::Threads, pool });
+                    return Ok(Self { mode: DiskMode::Threads, pool });
                 }
                 _ => return Err(ConfError::new("invalid value in \"aio\" directive").at(word.span)),
             },
@@ -68,7 +68,7 @@ impl PoolRef {
         let pool = match &self.pool {
             Choice::Usual => DEFAULT,
             Choice::Fixed(pool) => *pool,
-            Choice::Named(name) => disks.named(&name.value(r))?,
+            Choice::Named(name) => disks.pool_index(&name.value(r))?,
         };
         disks.get(pool, self.mode)
     }

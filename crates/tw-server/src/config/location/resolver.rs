@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 use tw_core::reach::Reach;
-use tw_disk::{Account, Class, Pool, Source};
+use tw_disk::{Account, JobClass, JobSource, Pool};
 use tw_dns::{Families, NameService, Resolver, Settings, Stats, SystemFiles, SystemResolver};
 use tw_rt::clock;
 
@@ -126,7 +126,7 @@ impl Resolving {
             false => NameService::System(self.system.clone()),
         };
         if let Some(refresh) = service.system().and_then(SystemResolver::begin_refresh) {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             // What was known before is good enough if this fails or takes long.
             let _ = tokio::time::timeout(
                 REFRESH_WAIT.min(self.timeout),

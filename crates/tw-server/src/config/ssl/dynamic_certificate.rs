@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Node, Word, units};
 use tw_core::reach::Reach;
 use tw_disk::{Account, Disk, Pool};
@@ -169,7 +169,7 @@ pub struct Cache {
     inactive: Duration,
     /// One is read again after so long.
     valid: Duration,
-    entries: Whole<HashMap<Names, Entry>>,
+    entries: FatalMutex<HashMap<Names, Entry>>,
 }
 
 #[derive(Debug)]
@@ -203,7 +203,7 @@ impl Cache {
         let max = max
             .map(|max| usize::div_ceil(max, 2))
             .ok_or_else(|| node.fail(format!("\"{name}\" must have the \"max\" parameter")))?;
-        Ok(Some(Arc::new(Self { max, inactive, valid, entries: Whole::default() })))
+        Ok(Some(Arc::new(Self { max, inactive, valid, entries: FatalMutex::default() })))
     }
 
     // DIFF(nginx): what is not valid any more is read again, also where the file has not changed.
@@ -268,7 +268,7 @@ mod tests {
             max: 2,
             inactive: Duration::from_secs(10),
             valid: Duration::from_secs(15),
-            entries: Whole::default(),
+            entries: FatalMutex::default(),
         };
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);

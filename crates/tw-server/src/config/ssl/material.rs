@@ -8,7 +8,7 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
-use tw_acme::Slot;
+use tw_acme::CurrentCertificate;
 use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_tls::words::{Flag, Switch};
@@ -218,7 +218,7 @@ pub(super) enum Source {
     /// It is replaced when its files change.
     Watched(Arc<Watched>),
     /// It comes by itself.
-    Coming(Arc<Slot>),
+    Coming(Arc<CurrentCertificate>),
 }
 
 impl Source {

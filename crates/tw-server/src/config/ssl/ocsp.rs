@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Node, Word, units};
 use tw_tls::Trust;
 use tw_tls::ocsp::{OcspError, Question, REPLY_SIZE_MAX, Reply, Status, responder};
@@ -104,7 +104,7 @@ impl fmt::Display for Standing {
 #[derive(Debug)]
 struct Answers {
     max: usize,
-    known: Whole<HashMap<Vec<u8>, (Status, u64)>>,
+    known: FatalMutex<HashMap<Vec<u8>, (Status, u64)>>,
 }
 
 impl Answers {
@@ -159,7 +159,7 @@ pub(super) fn inquirer(written: &Written, cx: &mut Resolve<'_>) -> Result<Option
     };
     let cache = written.cache.as_ref().map(|CacheNamed { name, size }| {
         let key = [b"ocsp answers ", &name[..], format!(" {size}").as_bytes()].concat();
-        cx.keep(&key, |_| true, || Answers { max: size / ENTRY_SIZE, known: Whole::default() })
+        cx.keep(&key, |_| true, || Answers { max: size / ENTRY_SIZE, known: FatalMutex::default() })
     });
     Ok(Some(Arc::new(Inquirer { about, responder, cache })))
 }
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn answers_hold_until_their_end_and_make_room() {
-        let answers = Answers { max: 2, known: Whole::default() };
+        let answers = Answers { max: 2, known: FatalMutex::default() };
         let put = |name: &[u8], until| {
             answers.put(name.to_vec(), Reply { status: Status::Good, until }, 100);
         };

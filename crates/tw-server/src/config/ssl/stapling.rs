@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_conf::{ConfError, Word};
 use tw_tls::Identity;
 use tw_tls::ocsp::{Question, Reply, Status, issuers_of, responder};
@@ -49,7 +49,7 @@ pub(crate) struct Stapling {
     /// Where the issuer may be, beside the chain.
     others: Vec<CertificateDer<'static>>,
     known: Arc<Known>,
-    current: Whole<Current>,
+    current: FatalMutex<Current>,
 }
 
 /// The certificate of now, and what is asked about it.
@@ -70,17 +70,17 @@ pub(crate) struct Staple {
     pub(crate) slot: Arc<Slot>,
     identity: Identity,
     /// With what was said, by its number.
-    stapled: Whole<Option<(u64, Arc<CertifiedKey>)>>,
+    stapled: FatalMutex<Option<(u64, Arc<CertifiedKey>)>>,
 }
 
 /// What was said to all that is asked, by what that is.
 #[derive(Debug, Default)]
-struct Known(Whole<HashMap<Vec<u8>, Weak<Slot>>>);
+struct Known(FatalMutex<HashMap<Vec<u8>, Weak<Slot>>>);
 
 /// What an authority has said of a certificate.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    said: Whole<Option<Said>>,
+    said: FatalMutex<Option<Said>>,
     /// When to ask, in seconds since 1970.
     due: AtomicU64,
 }
@@ -190,7 +190,7 @@ impl Stapling {
             verifies: written.verifies,
             others,
             known,
-            current: Whole::default(),
+            current: FatalMutex::default(),
         };
         if let Err(why) = this.follow() {
             cx.warn(at.span, format!("\"ssl_stapling\" ignored, {why} certificate \"{}\"", this.name));
@@ -256,7 +256,7 @@ impl Stapling {
             Url::parse(&url).ok_or_else(|| format!("invalid URL \"{url}\" of the OCSP responder for"))?;
         let asked = format!("{responder} {} ", self.verifies);
         let slot = self.known.slot([asked.as_bytes(), &question.der(), leaf].concat());
-        Ok(Staple { question, responder, slot, identity, stapled: Whole::default() })
+        Ok(Staple { question, responder, slot, identity, stapled: FatalMutex::default() })
     }
 
     /// What to show at `now` with a certificate, if it is that of now, and its authority has said something that holds.
@@ -298,7 +298,7 @@ mod tests {
             verifies: false,
             others: Vec::new(),
             known: Arc::default(),
-            current: Whole::default(),
+            current: FatalMutex::default(),
         }
     }
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_tls::{Clock, TicketError, Tickets, Zeroizing};
 
 /// What fits into one message to the master: the keys of dozens of lifetimes.
@@ -25,9 +25,9 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
 )];
 
 /// Those in use, by the lifetime of their tickets in seconds.
-static KEYS: Whole<BTreeMap<u32, Weak<Tickets>>> = Whole::new(BTreeMap::new());
+static KEYS: FatalMutex<BTreeMap<u32, Weak<Tickets>>> = FatalMutex::new(BTreeMap::new());
 /// Those of the process before, which nobody has asked for yet.
-static INHERITED: Whole<BTreeMap<u32, Zeroizing<Vec<u8>>>> = Whole::new(BTreeMap::new());
+static INHERITED: FatalMutex<BTreeMap<u32, Zeroizing<Vec<u8>>>> = FatalMutex::new(BTreeMap::new());
 
 /// Keys for tickets that are good for so many seconds: those of the process before, or new ones.
 pub(super) fn tickets(lifetime: u32, clock: Clock) -> Result<Tickets, TicketError> {

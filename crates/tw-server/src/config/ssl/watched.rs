@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use tw_base::{Errno, Whole};
+use tw_base::{Errno, FatalMutex};
 use tw_conf::{ConfFiles, Word};
 use tw_rt::secret;
 use tw_tls::{Identity, Passwords, Zeroizing};
@@ -140,12 +140,12 @@ impl Version {
 pub struct Watched {
     /// Where it comes from.
     pub pair: Pair,
-    identity: Whole<Identity>,
+    identity: FatalMutex<Identity>,
 }
 
 impl Watched {
     pub(super) fn new(pair: Pair, identity: Identity) -> Self {
-        Self { pair, identity: Whole::new(identity) }
+        Self { pair, identity: FatalMutex::new(identity) }
     }
 
     /// The certificate of now.

@@ -3,8 +3,8 @@
 //! The label `id` tells peers apart that have one address: a group may name it twice.
 
 use tw_base::hist::Histogram;
-use tw_core::metrics::{Kind, Metric, Samples, Scrape};
-use tw_upstream::{Counters, Group, Peer, Status};
+use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
+use tw_upstream::{Group, Peer, PeerCounters, PeerStatus};
 
 /// Labels of a peer.
 const PEER: &[&str] = &["upstream", "peer", "server", "id"];
@@ -13,18 +13,18 @@ const PEER: &[&str] = &["upstream", "peer", "server", "id"];
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "upstream_waiting",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["upstream"],
         doc: "Requests that wait until a server of a group may be asked.",
         read: |scrape, out| {
             for (name, group) in groups(scrape) {
-                out.value(&[&name], u64::try_from(group.waiting()).unwrap_or(u64::MAX));
+                out.value(&[&name], u64::try_from(group.queue_len()).unwrap_or(u64::MAX));
             }
         },
     },
     Metric {
         name: "upstream_peer_info",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["upstream", "peer", "server", "id", "state", "role"],
         doc: "Always 1: an address of a group, whether it can get requests (up, down, draining, unavailable after failures, \
               unhealthy or checking for health checks), and whether it is primary or backup.",
@@ -37,7 +37,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "upstream_peer_weight",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: PEER,
         doc: "Its share of the requests.",
         read: |scrape, out| {
@@ -46,7 +46,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "upstream_peer_connections",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: PEER,
         doc: "Requests and tunnels that are under way there.",
         read: |scrape, out| {
@@ -55,14 +55,14 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "upstream_peer_requests_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "How often it was asked.",
         read: |scrape, out| count(scrape, out, |counters| counters.requests.value()),
     },
     Metric {
         name: "upstream_peer_responses_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["upstream", "peer", "server", "id", "class"],
         doc: "Its responses, by class of their status: 1xx to 5xx.",
         read: |scrape, out| {
@@ -75,21 +75,21 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "upstream_peer_failures_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "How often it failed: what proxy_next_upstream names.",
         read: |scrape, out| count(scrape, out, |counters| counters.fails.value()),
     },
     Metric {
         name: "upstream_peer_unavailable_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "How often it was left alone for fail_timeout, because it had failed max_fails times.",
         read: |scrape, out| count(scrape, out, |counters| counters.unavail.value()),
     },
     Metric {
         name: "upstream_peer_downtime_seconds_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "Time in which it was left alone, because of failures or health checks.",
         read: |scrape, out| {
@@ -101,21 +101,21 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "upstream_peer_checks_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "Health checks that were made of it.",
         read: |scrape, out| count(scrape, out, |counters| counters.checks.value()),
     },
     Metric {
         name: "upstream_peer_check_failures_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "Health checks of it that failed.",
         read: |scrape, out| count(scrape, out, |counters| counters.check_fails.value()),
     },
     Metric {
         name: "upstream_peer_last_check_passed",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: PEER,
         doc: "Whether the latest health check of it was passed: 1 or 0, nothing before the first one.",
         read: |scrape, out| {
@@ -128,42 +128,42 @@ pub(super) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "upstream_peer_unhealthy_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "How often health checks found it unhealthy.",
         read: |scrape, out| count(scrape, out, |counters| counters.unhealthy.value()),
     },
     Metric {
         name: "upstream_peer_sent_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "Bytes that were sent to it.",
         read: |scrape, out| count(scrape, out, |counters| counters.sent.value()),
     },
     Metric {
         name: "upstream_peer_received_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: PEER,
         doc: "Bytes that it has sent.",
         read: |scrape, out| count(scrape, out, |counters| counters.received.value()),
     },
     Metric {
         name: "upstream_peer_connect_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: PEER,
         doc: "Time until a connection to it was there; none at all if one was kept.",
         read: |scrape, out| times(scrape, out, |counters| &counters.connect),
     },
     Metric {
         name: "upstream_peer_header_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: PEER,
         doc: "Time until the head of its response was there.",
         read: |scrape, out| times(scrape, out, |counters| &counters.header),
     },
     Metric {
         name: "upstream_peer_response_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: PEER,
         doc: "Time until the end of its response.",
         read: |scrape, out| times(scrape, out, |counters| &counters.response),
@@ -172,20 +172,20 @@ pub(super) const METRICS: &[Metric] = &[
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-const fn word(status: Status) -> &'static str {
+const fn word(status: PeerStatus) -> &'static str {
     match status {
-        Status::Up => "up",
-        Status::Down => "down",
-        Status::Draining => "draining",
-        Status::Unavailable => "unavailable",
-        Status::Unhealthy => "unhealthy",
-        Status::Checking => "checking",
+        PeerStatus::Up => "up",
+        PeerStatus::Down => "down",
+        PeerStatus::Draining => "draining",
+        PeerStatus::Unavailable => "unavailable",
+        PeerStatus::Unhealthy => "unhealthy",
+        PeerStatus::Checking => "checking",
     }
 }
 
 /// Every group of the configuration, with its name.
 fn groups<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Group)> {
-    let all = scrape.config().kept.of_type::<Group>();
+    let all = scrape.config().shared_objects.of_type::<Group>();
     all.into_iter().map(|(name, group)| (String::from_utf8_lossy(name).into_owned(), group))
 }
 
@@ -203,10 +203,10 @@ fn each(
     }
 }
 
-fn count(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Counters) -> u64) {
+fn count(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&PeerCounters) -> u64) {
     each(scrape, out, |peer, labels, out| out.value(&labels, of(&peer.state().counters)));
 }
 
-fn times(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Counters) -> &Histogram) {
+fn times(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&PeerCounters) -> &Histogram) {
     each(scrape, out, |peer, labels, out| out.histogram(&labels, || of(&peer.state().counters).snapshot()));
 }

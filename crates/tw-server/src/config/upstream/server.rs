@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_net::Addr;
-use tw_upstream::{Admin, Params, Place, Server};
+use tw_upstream::{AdminState, PeerParams, Server, ServerAddress};
 
 /// The port of a server that names none.
 const PORT: u16 = 80;
 
 /// Parses the address of a server; it listens on `usual` if `text` has no port. A name is asked for later. Errors are
 /// nginx's words.
-pub(super) fn place(text: &str, usual: Option<u16>) -> Result<Place, String> {
+pub(super) fn place(text: &str, usual: Option<u16>) -> Result<ServerAddress, String> {
     if is_unix(text) {
         let addr = tw_net::parse_server(text, 0).map_err(|error| error.to_string())?;
-        return Ok(Place::Fixed(vec![addr]));
+        return Ok(ServerAddress::Fixed(vec![addr]));
     }
     if text.contains(['/', '?']) {
         return Err("invalid host".to_owned());
@@ -43,8 +43,8 @@ pub(super) fn place(text: &str, usual: Option<u16>) -> Result<Place, String> {
     }
     let port = port.ok_or("no port")?;
     Ok(match address {
-        Some(address) => Place::Fixed(vec![Addr::Inet(SocketAddr::new(address, port))]),
-        None => Place::Named { host: host.into(), service: None, port, follows: false },
+        Some(address) => ServerAddress::Fixed(vec![Addr::Inet(SocketAddr::new(address, port))]),
+        None => ServerAddress::Named { host: host.into(), service: None, port, follows: false },
     })
 }
 
@@ -80,10 +80,14 @@ pub fn named(text: &str, asked: Option<&str>) -> Result<Server, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let mut place = place(text, Some(PORT))?;
     match &mut place {
-        Place::Named { host, .. } if !host.bytes().all(is_plain) => return Err("invalid host".to_owned()),
-        Place::Named { follows, .. } => *follows = true,
-        Place::Fixed(_) if text.contains(char::is_control) => return Err("invalid address".to_owned()),
-        Place::Fixed(_) => {}
+        ServerAddress::Named { host, .. } if !host.bytes().all(is_plain) => {
+            return Err("invalid host".to_owned());
+        }
+        ServerAddress::Named { follows, .. } => *follows = true,
+        ServerAddress::Fixed(_) if text.contains(char::is_control) => {
+            return Err("invalid address".to_owned());
+        }
+        ServerAddress::Fixed(_) => {}
     }
     if let Some(asked) = asked {
         if !asked.bytes().all(is_plain) {
@@ -91,12 +95,12 @@ pub fn named(text: &str, asked: Option<&str>) -> Result<Server, String> {
         }
         set_service(&mut place, text, asked)?;
     }
-    Ok(Server { name: text.into(), place, params: Params::default() })
+    Ok(Server { name: text.into(), address: place, params: PeerParams::default() })
 }
 
-fn set_service(place: &mut Place, text: &str, asked: &str) -> Result<(), String> {
+fn set_service(place: &mut ServerAddress, text: &str, asked: &str) -> Result<(), String> {
     match place {
-        Place::Named { service, .. } if !asked.is_empty() && !text.contains(':') => {
+        ServerAddress::Named { service, .. } if !asked.is_empty() && !text.contains(':') => {
             *service = Some(asked.into());
             Ok(())
         }
@@ -110,7 +114,7 @@ pub(super) fn read(node: &Node) -> Result<Server, ConfError> {
     let text = address.lossy();
     let mut place =
         place(&text, Some(PORT)).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
-    let mut params = Params::default();
+    let mut params = PeerParams::default();
     for word in node.args.iter().skip(1) {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
         let number =
@@ -133,21 +137,21 @@ pub(super) fn read(node: &Node) -> Result<Server, ConfError> {
                 .map_err(|error| node.fail(error))?;
         } else {
             match (&*word.bytes, &mut place) {
-                (b"resolve", Place::Named { follows, .. }) => *follows = true,
-                (b"resolve", Place::Fixed(_)) => {}
+                (b"resolve", ServerAddress::Named { follows, .. }) => *follows = true,
+                (b"resolve", ServerAddress::Fixed(_)) => {}
                 (b"backup", _) => params.backup = true,
-                (b"down", _) => params.admin = Admin::Down,
-                (b"drain", _) => params.admin = Admin::Drain,
+                (b"down", _) => params.admin = AdminState::Down,
+                (b"drain", _) => params.admin = AdminState::Drain,
                 _ => return Err(invalid()),
             }
         }
     }
-    Ok(Server { name: text.into(), place, params })
+    Ok(Server { name: text.into(), address: place, params })
 }
 
 /// The directive that reads as this server, with what is not as by default.
 pub(super) fn written(server: &Server) -> Node {
-    let (usual, params) = (Params::default(), &server.params);
+    let (usual, params) = (PeerParams::default(), &server.params);
     let mut words = vec![server.name.as_bytes().to_vec()];
     let mut add = |is_said: bool, word: String| {
         if is_said {
@@ -165,9 +169,9 @@ pub(super) fn written(server: &Server) -> Node {
         format!("slow_start={}s", seconds(params.slow_start_ms)),
     );
     add(params.backup, "backup".to_owned());
-    add(params.admin == Admin::Down, "down".to_owned());
-    add(params.admin == Admin::Drain, "drain".to_owned());
-    if let Place::Named { service, follows, .. } = &server.place {
+    add(params.admin == AdminState::Down, "down".to_owned());
+    add(params.admin == AdminState::Drain, "drain".to_owned());
+    if let ServerAddress::Named { service, follows, .. } = &server.address {
         add(service.is_some(), format!("service={}", service.as_deref().unwrap_or_default()));
         add(*follows, "resolve".to_owned());
     }
@@ -221,8 +225,8 @@ mod tests {
     #[test]
     fn addresses_are_read_as_nginx_reads_them() {
         let read = |text, usual| match place(text, usual) {
-            Ok(Place::Fixed(addrs)) => addrs[0].to_string(),
-            Ok(Place::Named { host, port, .. }) => format!("{host} {port}"),
+            Ok(ServerAddress::Fixed(addrs)) => addrs[0].to_string(),
+            Ok(ServerAddress::Named { host, port, .. }) => format!("{host} {port}"),
             Err(error) => error,
         };
         for (text, expected) in [
@@ -277,12 +281,12 @@ mod tests {
 
     #[test]
     fn names_are_followed_and_nonsense_is_refused() {
-        let follows = |text| match named(text, None).map(|server| server.place) {
-            Ok(Place::Named { follows, .. }) => follows,
+        let follows = |text| match named(text, None).map(|server| server.address) {
+            Ok(ServerAddress::Named { follows, .. }) => follows,
             other => panic!("{other:?}"),
         };
         assert!(follows("app.test") && follows("app.test:81"));
-        assert!(matches!(named("[::1]:80", None).map(|server| server.place), Ok(Place::Fixed(_))));
+        assert!(matches!(named("[::1]:80", None).map(|server| server.address), Ok(ServerAddress::Fixed(_))));
         for (text, service) in
             [("", None), (":80", None), ("a:0", None), ("[::1]:0", None), ("a b", None), ("a:80", Some("s"))]
         {

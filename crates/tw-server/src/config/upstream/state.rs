@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tw_base::Errno;
 use tw_conf::{ConfError, MemoryFiles, Reader, Tree, Word, write_nodes};
-use tw_disk::{Account, Class, Disk, DiskError, Source};
-use tw_upstream::{Group, List, Server};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
+use tw_upstream::{Group, PeerList, Server};
 
 use super::server;
 use crate::load::Resolve;
@@ -92,7 +92,7 @@ fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
 }
 
 /// What a file says of a list.
-fn text(list: &List) -> Vec<u8> {
+fn text(list: &PeerList) -> Vec<u8> {
     let mut text = Vec::new();
     for (_, server) in list.servers() {
         write_nodes(&[server::written(server)], &mut text);
@@ -114,7 +114,7 @@ impl StateFile {
         if *saved == text {
             return Ok(());
         }
-        let mut by = Account::new(Class::Fill, Source::of(self.path.to_bytes()));
+        let mut by = Account::new(JobClass::Fill, JobSource::of(self.path.to_bytes()));
         *saved = disk.replace(&mut by, &self.path, MODE, text).await?;
         Ok(())
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn what_a_group_says_reads_as_its_servers() {
         let servers = parse(c"/s", b"server 10.0.0.1:81 weight=2 down; server app.test resolve;").unwrap();
-        let group = Group::new("g", tw_upstream::Method::RoundRobin, servers.clone(), None);
+        let group = Group::new("g", tw_upstream::BalanceMethod::RoundRobin, servers.clone(), None);
         assert_eq!(parse(c"/s", &text(&group.list())), Ok(servers));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Span, Word, units};
-use tw_upstream::Sessions;
+use tw_upstream::StickySessions;
 
 use crate::http::proxy::queue::Queue;
 use crate::http::proxy::sticky::{Cookie, Expires, Learn, Sticky};
@@ -48,7 +48,7 @@ pub(super) struct WrittenCookie {
 struct Zone {
     upstream: Box<str>,
     size: u64,
-    sessions: Arc<Sessions>,
+    sessions: Arc<StickySessions>,
 }
 
 /// Reads `sticky`.
@@ -210,7 +210,7 @@ fn sessions(
     timeout: Duration,
     upstream: &str,
     cx: &mut Resolve<'_>,
-) -> Result<Arc<Sessions>, ConfError> {
+) -> Result<Arc<StickySessions>, ConfError> {
     let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let before = cx.previous::<Zone>(&name).filter(|zone| zone.size == size && &*zone.upstream == upstream);
     let mut is_new = false;
@@ -221,7 +221,7 @@ fn sessions(
             is_new = true;
             let sessions = match before {
                 Some(before) => before.sessions.with_timeout(timeout),
-                None => Sessions::new(usize::try_from(size).unwrap_or(usize::MAX), timeout),
+                None => StickySessions::new(usize::try_from(size).unwrap_or(usize::MAX), timeout),
             };
             Zone { upstream: upstream.into(), size, sessions: Arc::new(sessions) }
         },

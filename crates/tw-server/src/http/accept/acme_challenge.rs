@@ -6,7 +6,7 @@ use rustls::ServerConfig;
 use rustls::server::Accepted;
 use tw_acme::ALPN;
 use tw_net::Transport;
-use tw_net::tls::{self, Failure, Handshake, Step};
+use tw_net::tls::{self, Handshake, HandshakeError, Step};
 use tw_rt::{Socket, watch};
 
 use super::PendingConnection;
@@ -37,7 +37,7 @@ pub(super) async fn answer(
         Err((error, alert)) => {
             // Who takes nothing need not know.
             let _ = socket.try_write(&alert);
-            return pending.failed(&Failure::Tls(error));
+            return pending.failed(&HandshakeError::Tls(error));
         }
     };
     let mut handshake = Handshake::new(socket, session);
@@ -49,10 +49,10 @@ pub(super) async fn answer(
             Ok(Step::Process) => {
                 let (socket, session, sent) = handshake.into_parts();
                 let (session, processed) = watch::operation("shaking hands", || tls::process(session));
-                handshake = Handshake::of_parts(socket, session, sent);
+                handshake = Handshake::from_parts(socket, session, sent);
                 if let Err(error) = processed {
                     handshake.refuse();
-                    return pending.failed(&Failure::Tls(error));
+                    return pending.failed(&HandshakeError::Tls(error));
                 }
             }
             Err(failure) => return pending.failed(&failure),

@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 use rustls::server::{Accepted, ServerConnection};
 use rustls::{HandshakeKind, SignatureScheme};
 use tw_core::regex::Captures;
-use tw_disk::{Account, DiskError, Pool, Source};
+use tw_disk::{Account, DiskError, JobSource, Pool};
 use tw_log::Level;
 use tw_net::Transport;
-use tw_net::tls::{self, Failure, Greeting, Handshake, Said, Step, TlsStream};
+use tw_net::tls::{self, ClientHelloReader, ClientMessage, Handshake, HandshakeError, Step, TlsStream};
 use tw_rt::Socket;
 use tw_tls::{Cost, Identity, Verdict, client_scheme, judge};
 
@@ -55,11 +55,11 @@ pub(super) async fn accept(
     socket: Socket,
     early: Vec<u8>,
 ) -> Option<(Transport, Vec<u8>)> {
-    let mut greeting = Greeting::new(socket, early);
+    let mut greeting = ClientHelloReader::new(socket, early);
     let accepted = loop {
         match greeting.read() {
-            Ok(Some(Said::Hello(accepted))) => break accepted,
-            Ok(Some(Said::Plain(bytes))) => {
+            Ok(Some(ClientMessage::Hello(accepted))) => break accepted,
+            Ok(Some(ClientMessage::Plain(bytes))) => {
                 pending.client.is_plain_on_tls.set(true);
                 return Some((Transport::Plain(greeting.into_socket()), bytes));
             }
@@ -101,7 +101,7 @@ pub(super) async fn accept(
         Ok(session) => session,
         Err((error, alert)) => {
             let _ = socket.try_write(&alert);
-            return pending.failed(&Failure::Tls(error));
+            return pending.failed(&HandshakeError::Tls(error));
         }
     };
     let mut handshake = Handshake::new(socket, session);
@@ -206,12 +206,12 @@ async fn process(
     let process = move || (tls::process(session), client_scheme());
     let ((session, processed), scheme): ((Box<ServerConnection>, _), _) =
         pending.work(signer.filter(|_| is_second_hello), process).await?;
-    let handshake = Handshake::of_parts(socket, session, sent);
+    let handshake = Handshake::from_parts(socket, session, sent);
     match processed {
         Ok(()) => Some((handshake, scheme)),
         Err(error) => {
             handshake.refuse();
-            pending.failed(&Failure::Tls(error))
+            pending.failed(&HandshakeError::Tls(error))
         }
     }
 }
@@ -230,7 +230,7 @@ impl PendingConnection<'_> {
         let names: Vec<_> = named.iter().map(|named| named.names(&r)).collect();
         client.home.app.give_back(r);
         let disk = client.home.generation().disks.default_disk().clone();
-        let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
+        let mut by = Account::hit(JobSource::of(self.client.peer_text().as_bytes()));
         let mut identities = Vec::with_capacity(named.len());
         for (named, names) in named.iter().zip(&names) {
             match self.in_time(named.load(names, &mut by, &disk, chosen.pool.as_ref())).await? {
@@ -265,7 +265,7 @@ impl PendingConnection<'_> {
     ) -> Option<T> {
         let Some(pool) = pool else { return self.in_time(handshake_budget::here(work)).await };
         let _permit = self.in_time(handshake_budget::permit()).await?;
-        let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
+        let mut by = Account::hit(JobSource::of(self.client.peer_text().as_bytes()));
         match pool.run(&mut by, work).await {
             Ok(done) => Some(done),
             Err(error) => {
@@ -293,14 +293,16 @@ impl PendingConnection<'_> {
     }
 
     /// Writes down why a handshake failed.
-    pub(super) fn failed<T>(&self, failure: &Failure) -> Option<T> {
+    pub(super) fn failed<T>(&self, failure: &HandshakeError) -> Option<T> {
         match failure {
-            Failure::Closed => self.log(Level::Info, format_args!("peer closed connection in SSL handshake")),
-            Failure::Io(error) => {
+            HandshakeError::Closed => {
+                self.log(Level::Info, format_args!("peer closed connection in SSL handshake"))
+            }
+            HandshakeError::Io(error) => {
                 let text = tw_base::Errno(error.raw_os_error().unwrap_or_default());
                 self.log(Level::Info, format_args!("SSL_do_handshake() failed ({text})"));
             }
-            Failure::Tls(error) => {
+            HandshakeError::Tls(error) => {
                 self.log(Level::Info, format_args!("SSL_do_handshake() failed (SSL: {error})"));
             }
         }

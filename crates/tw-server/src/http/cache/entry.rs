@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use bytes::Bytes;
-use tw_base::WholeCell;
+use tw_base::FatalCell;
 use tw_cache::format::Damage;
 use tw_cache::format::Meta;
 use tw_cache::policy::{self, Rules, Use, Window};
 use tw_cache::{Gone, Holds, Key, Known, Purge, Subject, Tag, Verdict};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, Open, Source};
+use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
 
@@ -99,7 +99,7 @@ pub(super) struct Search<'a> {
     /// The disk, for who needs it.
     pub(super) disk: &'a dyn Fn() -> Option<&'a Disk>,
     /// What is open.
-    pub(super) hot: &'a WholeCell<OpenEntries>,
+    pub(super) hot: &'a FatalCell<OpenEntries>,
     /// Who closes something if there is no descriptor.
     pub(super) home: Option<&'a Rc<Loop>>,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
@@ -212,7 +212,7 @@ impl Search<'_> {
         let Wanted { cache, key, .. } = *wanted;
         let (held, disk) = (cache.zone.held()?, (self.disk)()?);
         let path = cache.place.path(key);
-        let by = out.by.insert(Account::new(Class::Hit, Source::of(path.to_bytes())));
+        let by = out.by.insert(Account::new(JobClass::Hit, JobSource::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
         if let Ok(Read::Nothing(NoEntry::Damaged(Damage::Checksum | Damage::StateChecksum))) = found {
             // It may just be written over, because it is still valid.
@@ -232,7 +232,7 @@ impl Search<'_> {
                 let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
                 // Otherwise somebody else has taken it out, and removes it, or has put another one there.
                 if sequence.is_none() || gone.is_some() {
-                    let mut by = Account::new(Class::Evict, Source::NONE);
+                    let mut by = Account::new(JobClass::Evict, JobSource::NONE);
                     // Should it stay, it is found again.
                     let _ = cache.remove_file(disk, &mut by, key, gone).await;
                 }
@@ -259,7 +259,7 @@ impl Search<'_> {
         by: &mut Account,
         path: &CStr,
     ) -> Result<Read, DiskError> {
-        let mut open = async || disk.open_and_read(by, path, &Open::READ, FIRST_READ).await;
+        let mut open = async || disk.open_and_read(by, path, &OpenOptions::READ, FIRST_READ).await;
         let (file, mut first) = match self.home {
             Some(home) => files::with_room(home, open).await?,
             None => open().await?,
@@ -285,7 +285,7 @@ impl Search<'_> {
         let len = size.saturating_sub(u64::from(meta.header_size));
         let body = (len <= BODY_MAX as u64 && first.len() as u64 == size)
             .then(|| first.slice(meta.header_size as usize..));
-        let file = Rc::new(OpenFile::without_tag(file, Open::READ));
+        let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ));
         let tags = meta.tags.iter().map(Tag::of).collect();
         Ok(Read::Entry(Box::new(Entry {
             meta,
@@ -304,9 +304,9 @@ impl Search<'_> {
 fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
     let (cache, key, at) = (wanted.cache.clone(), wanted.key, home.clone());
     let subject = Task { kind: "cache look", id: home.index as u64 };
-    home.connections.run_beside(subject, async move {
+    home.connections.spawn_counted(subject, async move {
         let path = cache.place.path(key);
-        let mut by = Account::new(Class::Hit, Source::of(path.to_bytes()));
+        let mut by = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
         let is_lost = match disk.stat(&mut by, &path).await {
             Ok(found) => !is_same(&found, entry.file.file().meta()),
             // With another error the file may be there.

@@ -117,7 +117,7 @@ impl Feed {
 pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, telling: ProgressReport) {
     let subject = Subject { kind: "cache continuation", id: home.index as u64 };
     let (tasks, home) = (home.clone(), home.clone());
-    tasks.connections.run_beside(subject, async move {
+    tasks.connections.spawn_counted(subject, async move {
         loop {
             let writers = &cache.zone.writers;
             let room = room(writers.load(std::sync::atomic::Ordering::Relaxed));

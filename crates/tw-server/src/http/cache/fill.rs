@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_cache::format::Meta;
 use tw_disk::{Disk, File};
 use tw_log::Level;
@@ -56,7 +56,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// A response that is asked for, or comes.
 pub(super) struct Fill {
-    state: Whole<State>,
+    state: FatalMutex<State>,
 }
 
 struct State {
@@ -189,7 +189,7 @@ impl Fill {
             is_shared: false,
             wakers: Vec::new(),
         };
-        Self { state: Whole::new(state) }
+        Self { state: FatalMutex::new(state) }
     }
 
     /// The response comes.

@@ -131,7 +131,7 @@ fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Optio
         return None;
     }
     let (mut path, mut args) = (head.path().to_vec(), head.args().to_vec());
-    let mut bindings = r.bindings.of_another(r.slots());
+    let mut bindings = r.bindings.without_computed(r.slots());
     let (mut method, mut origin) = (None, RequestOrigin::Client);
     let mut swap = |r: &mut Request| {
         std::mem::swap(&mut r.head, &mut head);

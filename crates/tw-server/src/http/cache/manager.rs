@@ -15,7 +15,7 @@ use tw_base::Limit;
 use tw_cache::{
     Excess, Gone, Holds, Key, Known, Progress, Purge, Remains, Seen, Subject, Tag, Verdict, format,
 };
-use tw_disk::{Account, Class, Disk, DiskError, Errno, Kind, LIST_MAX, Open, Source};
+use tw_disk::{Account, Disk, DiskError, Errno, FileKind, JobClass, JobSource, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject as Task;
@@ -49,10 +49,10 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let names: Vec<Box<[u8]>> =
-        generation.kept.of_type::<Cache>().into_iter().map(|(name, _)| name.into()).collect();
+        generation.shared_objects.of_type::<Cache>().into_iter().map(|(name, _)| name.into()).collect();
     let mut managers = TaskSet::default();
     for (nth, name) in names.iter().enumerate().filter(|(nth, _)| nth % loops == home.index) {
-        let Some(cache) = generation.kept.find::<Cache>(name) else { continue };
+        let Some(cache) = generation.shared_objects.find::<Cache>(name) else { continue };
         let subject = Task { kind: "cache manager", id: nth as u64 };
         let disk =
             cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();
@@ -130,7 +130,7 @@ impl Manager {
         let mut is_complete = true;
         let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
         while let Some((dir, depth)) = directories.pop() {
-            let mut by = Account::new(Class::Scan, Source::of(place.dir.to_bytes()));
+            let mut by = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
             let removals = self.cache.zone.removals.load(SeqCst);
             let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
                 Ok(listing) => listing,
@@ -146,7 +146,7 @@ impl Manager {
             for entry in listing.entries {
                 let path = below(&dir, &entry.name);
                 let digits = place.levels.get(depth).copied().unwrap_or(0);
-                if entry.meta.kind == Kind::Directory {
+                if entry.meta.kind == FileKind::Directory {
                     if usize::from(digits) == entry.name.to_bytes().len() && digits > 0 {
                         directories.push((path, depth + 1));
                     }
@@ -155,7 +155,7 @@ impl Manager {
                 let is_old =
                     entry.meta.mtime_sec * 1000 + i64::from(entry.meta.mtime_nsec / 1_000_000) < since_ms;
                 match named(&entry.name) {
-                    _ if entry.meta.kind != Kind::File => {}
+                    _ if entry.meta.kind != FileKind::File => {}
                     Some(Named::Entry(key)) if digits == 0 && place.path(key) == path => {
                         self.add(held, key, entry.meta.size, removals).await;
                         files += 1;
@@ -199,7 +199,7 @@ impl Manager {
         let (left, over) = unfinished.drain(..).partition(|file| is_written(file.key));
         *unfinished = left;
         for Unfinished { path, .. } in over {
-            let mut by = Account::new(Class::Evict, Source::NONE);
+            let mut by = Account::new(JobClass::Evict, JobSource::NONE);
             match self.disk.unlink(&mut by, &path).await {
                 Err(error) if error.errno() != Some(Errno::NOENT) => self.tell(&error),
                 _ => {}
@@ -295,8 +295,8 @@ impl Manager {
     /// Looks whether an entry was purged. What the oldest purge is that may still concern it.
     async fn judge(&self, held: &Held, seen: &Seen, latest: u64) -> Option<u64> {
         let path = self.cache.place.path(seen.key);
-        let mut by = Account::new(Class::Scan, Source::NONE);
-        let opened = self.disk.open_and_read(&mut by, &path, &Open::READ, HEAD_READ).await;
+        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await;
         let (file, first) = match opened {
             Ok(opened) => opened,
             Err(error) if error.errno() == Some(Errno::NOENT) => {
@@ -334,7 +334,7 @@ impl Manager {
 
     /// Bytes that are missing on the file system.
     async fn lacking(&self) -> u64 {
-        let mut by = Account::new(Class::Scan, Source::NONE);
+        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         match self.disk.space(&mut by, &self.cache.place.dir).await {
             Ok(space) => self.cache.place.min_free.saturating_sub(space.available),
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use tw_core::metrics::{Kind, Metric, Samples, Scrape};
+use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_cache::IndexCounts;
 
@@ -15,7 +15,7 @@ const CACHE: &[&str] = &["cache"];
 pub(crate) const METRICS: &[Metric] = &[
     Metric {
         name: "cache_responses_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["cache", "status"],
         doc: "Requests by what a cache had for them ($upstream_cache_status).",
         read: |scrape, out| {
@@ -28,14 +28,14 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "cache_collapsed_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: CACHE,
         doc: "Requests that got a response that another request had asked for, as it came.",
         read: |scrape, out| each(scrape, out, |zone| zone.counts.collapsed.value()),
     },
     Metric {
         name: "cache_sent_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["cache", "status"],
         doc: "Bytes of bodies that were sent to clients, by what a cache had for their requests.",
         read: |scrape, out| {
@@ -48,14 +48,14 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "cache_collapsed_bytes_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: CACHE,
         doc: "Bytes that were sent of responses that another request had asked for, as they came.",
         read: |scrape, out| each(scrape, out, |zone| zone.noted.collapsed_bytes()),
     },
     Metric {
         name: "cache_hit_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: &["cache", "from"],
         doc: "Time from the turn of the loop in which a cache was asked until the first byte of a hit went out: inline (from \
               memory), or from the disk, for which a thread of a pool had to wait.",
@@ -69,28 +69,28 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "cache_stored_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: CACHE,
         doc: "Responses that were stored.",
         read: |scrape, out| each(scrape, out, |zone| zone.counts.stored.value()),
     },
     Metric {
         name: "cache_disk_failures_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: CACHE,
         doc: "Operations of its disk that failed; the requests went on without it.",
         read: |scrape, out| each(scrape, out, |zone| zone.counts.failed.value()),
     },
     Metric {
         name: "cache_damaged_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: CACHE,
         doc: "Files that were removed because they were damaged or cut off.",
         read: |scrape, out| each(scrape, out, |zone| zone.counts.damaged.value()),
     },
     Metric {
         name: "cache_removed_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["cache", "reason"],
         doc: "Entries that were removed: inactive (nobody asked for them), evicted (there was no room), purged.",
         read: |scrape, out| {
@@ -104,21 +104,21 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "cache_entries",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Responses that it holds.",
         read: |scrape, out| each(scrape, out, |zone| known(zone).files),
     },
     Metric {
         name: "cache_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Bytes that they take of its disk.",
         read: |scrape, out| each(scrape, out, |zone| known(zone).bytes),
     },
     Metric {
         name: "cache_limit_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Bytes that they may take (`max_size`); nothing if there is no limit.",
         read: |scrape, out| {
@@ -129,14 +129,14 @@ pub(crate) const METRICS: &[Metric] = &[
     },
     Metric {
         name: "cache_memory_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Bytes of memory for what it knows of them.",
         read: |scrape, out| each(scrape, out, |zone| known(zone).memory),
     },
     Metric {
         name: "cache_filling",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Responses that are asked for or come.",
         read: |scrape, out| each(scrape, out, |zone| zone.filling() as u64),
@@ -199,7 +199,7 @@ fn known(zone: &Zone) -> IndexCounts {
 }
 
 fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> {
-    let all = scrape.config().kept.of_type::<Cache>();
+    let all = scrape.config().shared_objects.of_type::<Cache>();
     all.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name).into_owned(), cache))
 }
 

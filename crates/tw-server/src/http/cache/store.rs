@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
 use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, NotCommitted, Purge};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Meta as FileMeta, Open, Source};
+use tw_disk::{Account, Disk, DiskError, Errno, File, FileMeta, JobClass, JobSource, OpenOptions};
 
 use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
@@ -61,7 +61,7 @@ impl Cache {
         tail: Tail,
     ) -> Result<FillFile, DiskError> {
         let path = self.place.path(claim.key());
-        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let mut temp_file = match tail.temp_file {
             Some(temp_file) => temp_file,
             None => {
@@ -86,7 +86,7 @@ impl Cache {
     ) -> Result<Option<Gone>, DiskError> {
         let Tail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
-        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
         meta.body_len = Some(len);
         if let Some(temp_file) = &mut temp_file {
@@ -133,10 +133,10 @@ impl Cache {
         }
         let key = claim.key();
         let path = self.place.path(key);
-        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-        let file = disk.open(&mut by, &path, &Open::READ_WRITE).await?;
+        let file = disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await?;
         if !is_same(file.meta(), was.file.meta()) {
             // Somebody else has put another one there.
             return Ok(None);
@@ -187,7 +187,7 @@ impl Cache {
         let before = u64::from(meta.header_size);
         (meta.header_size, meta.body_len, meta.writer) = (header_size, Some(was.len), MadeBy::Tailwater);
         let path = self.place.path(claim.key());
-        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
         disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
         let mut temp_file = FillFile::new(temp, self.write_back_size);
@@ -228,7 +228,7 @@ impl Cache {
             Ok(pushed_out) => Ok(Some(pushed_out)),
             Err(_purged) => {
                 self.zone.removals.fetch_add(1, SeqCst);
-                let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+                let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
                 match disk.unlink(&mut by, path).await {
                     Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
                     _ => Ok(None),
@@ -268,7 +268,7 @@ impl Cache {
 
     /// Removes what has left the index.
     pub(super) async fn remove(&self, disk: &Disk, gone: Gone) -> Result<(), DiskError> {
-        let mut by = Account::new(Class::Evict, Source::NONE);
+        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
         self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }
 
@@ -285,7 +285,7 @@ impl Cache {
         let now = super::seconds(tw_rt::clock::unix().secs);
         let Loaded::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
         if self.zone.removals.load(SeqCst) != removals {
-            let mut by = Account::new(Class::Scan, Source::NONE);
+            let mut by = Account::new(JobClass::Scan, JobSource::NONE);
             let is_there = match disk.stat(&mut by, &self.place.path(known.key)).await {
                 Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
@@ -318,7 +318,7 @@ impl Cache {
             held.purges.purge_key(key, purge);
             self.save_purges(held, disk).await?;
         }
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let was_known = purged.gone.is_some();
         self.zone.counts.purged.add(u64::from(was_known));
         let was_there = self.remove_file(disk, &mut by, key, purged.gone).await? || was_known || was_coming;

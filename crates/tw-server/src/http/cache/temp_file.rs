@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tw_disk::sim::{Faults, Sim};
-    use tw_disk::{Aio, Class, Errno, Op, Pool, Source};
+    use tw_disk::{Aio, Errno, JobClass, JobSource, Op, Pool};
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -118,7 +118,7 @@ mod tests {
     fn disk() -> (Arc<Sim>, Disk, Account) {
         let sim = Sim::new(1);
         let disk = Disk::simulated(Pool::new("sim", 1, 100).unwrap(), Aio::Off, sim.clone());
-        (sim, disk, Account::new(Class::Fill, Source::NONE))
+        (sim, disk, Account::new(JobClass::Fill, JobSource::NONE))
     }
 
     #[test]

@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::WholeCell;
+use tw_base::FatalCell;
 use tw_cache::format::{self, Meta, Tags, Writer as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
 use tw_cache::{Claim, Holds, Key, Policy, Purge};
 use tw_disk::sim::{Faults, Loss, Sim};
-use tw_disk::{Account, Aio, Class, Disk, Pool, Source};
+use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
 use tw_testkit::Random;
 
@@ -113,7 +113,7 @@ struct Process {
     disk: Disk,
     cache: Arc<Cache>,
     manager: Manager,
-    hot: WholeCell<OpenEntries>,
+    hot: FatalCell<OpenEntries>,
     now: u32,
 }
 
@@ -152,7 +152,7 @@ impl Process {
         let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
         cache.held_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
         let manager = Manager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
-        Self { disk, cache, manager, hot: WholeCell::new(OpenEntries::new(6, 1 << 20)), now }
+        Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }
     }
 
     fn held(&self) -> &Held {
@@ -202,7 +202,7 @@ impl Process {
 
     async fn read(&self, entry: &Entry) -> Option<Vec<u8>> {
         let mut content = Vec::new();
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         while (content.len() as u64) < entry.len {
             let (at, room) = (content.len() as u64, entry.len as usize - content.len());
             let at = u64::from(entry.meta.header_size) + at;

@@ -140,7 +140,7 @@ impl Writer {
     pub(super) fn start(self, origin: Option<Box<dyn Origin>>) {
         let home = self.home.clone();
         let subject = Subject { kind: "cache fill", id: home.index as u64 };
-        home.connections.run_beside(subject, self.run(origin));
+        home.connections.spawn_counted(subject, self.run(origin));
     }
 
     async fn run(self, origin: Option<Box<dyn Origin>>) {
@@ -287,7 +287,7 @@ impl Refresh {
         let subject = Subject { kind: "cache update", id: home.index as u64 };
         let telling = ProgressReport(r.generation().clone(), r.route.plan);
         let generation = r.generation().clone();
-        home.clone().connections.run_beside(subject, async move {
+        home.clone().connections.spawn_counted(subject, async move {
             let cache = self.cache.clone();
             if let Err(error) = self.run(&home, &generation).await {
                 cache

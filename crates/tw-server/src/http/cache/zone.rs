@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
-use tw_base::{Counter, Whole};
+use tw_base::{Counter, FatalMutex};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
 use tw_conf::ConfError;
-use tw_core::pools::{Disks, Mode};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
+use tw_core::pools::{DiskMode, Disks};
+use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
@@ -82,8 +82,8 @@ pub(super) struct Zone {
     /// The second in which it was last said that the disk fails.
     told: AtomicI64,
     /// Why nobody knows yet what it has: its disk hangs.
-    unknown: Whole<Option<DiskError>>,
-    fills: Vec<Whole<Fills>>,
+    unknown: FatalMutex<Option<DiskError>>,
+    fills: Vec<FatalMutex<Fills>>,
     /// Bodies on their way to a file.
     pub(super) writers: AtomicUsize,
     pub(super) counts: Counts,
@@ -171,7 +171,7 @@ impl Cache {
 
     /// The disk by the pool that the cache names.
     pub(crate) fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
-        disks.get(disks.named(self.place.pool.as_deref()?)?, Mode::Threads)
+        disks.get(disks.pool_index(self.place.pool.as_deref()?)?, DiskMode::Threads)
     }
 
     /// Leads or follows: one request at a time fills an entry. One that has made no progress for `age` is not waited for.
@@ -281,7 +281,7 @@ impl Cache {
     /// # Errors
     /// What the disk has answered; `None` if the file is damaged.
     async fn read_purges(&self, now_ms: u64, disk: &Disk) -> Result<Purges, Option<DiskError>> {
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let mut tries = 1;
         loop {
             match disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await {
@@ -307,7 +307,7 @@ impl Cache {
     /// Writes down what was purged.
     pub(super) async fn save_purges(&self, held: &Held, disk: &Disk) -> Result<(), DiskError> {
         let _one_at_a_time = self.zone.saving.lock().await;
-        let mut by = Account::new(Class::Fill, Source::NONE);
+        let mut by = Account::new(JobClass::Fill, JobSource::NONE);
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
     }
 
@@ -340,7 +340,7 @@ impl Cache {
         let Some(gone) = gone else { return };
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
-        home.connections.run_beside(subject, async move {
+        home.connections.spawn_counted(subject, async move {
             // Should it stay, the next start finds it.
             let _ = cache.remove(&disk, gone).await;
         });
@@ -385,8 +385,8 @@ impl Zone {
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
             told: AtomicI64::new(0),
-            unknown: Whole::default(),
-            fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
+            unknown: FatalMutex::default(),
+            fills: (0..FILL_SHARDS).map(|_| FatalMutex::default()).collect(),
             writers: AtomicUsize::new(0),
             counts: Counts::default(),
             noted: Noted::default(),
@@ -411,7 +411,7 @@ impl Zone {
         self.held.get()
     }
 
-    fn fills(&self, key: Key) -> &Whole<Fills> {
+    fn fills(&self, key: Key) -> &FatalMutex<Fills> {
         &self.fills[usize::from(key.0[0]) % FILL_SHARDS]
     }
 

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tw_disk::{Disk, Errno, File, Kind, Links, Meta, Now, Open};
+use tw_disk::{Disk, Errno, File, FileKind, FileMeta, Links, Now, OpenOptions};
 
 use super::OpenFile;
 use super::content_cache::ContentCache;
@@ -19,7 +19,7 @@ const SWEEP_ROUND: Duration = Duration::from_secs(2);
 const EXHAUSTED_CLOSE: usize = 32;
 
 /// For the first look at a path: it fails with `ELOOP` where there is a link.
-const WITHOUT_LINKS: Open = Open { links: Links::Refuse { from: 0 }, ..Open::PATH };
+const WITHOUT_LINKS: OpenOptions = OpenOptions { links: Links::Refuse { from: 0 }, ..OpenOptions::PATH };
 
 /// Whether a request may let others go first to share a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) enum Turn {
 /// For whom a path is looked up.
 pub(super) struct FileUser<'a> {
     pub(super) disk: &'a Disk,
-    pub(super) how: &'a Open,
+    pub(super) how: &'a OpenOptions,
     pub(super) cache: Option<&'a OpenFileCache>,
     /// When its request had been read, in ticks.
     pub(super) read: u64,
@@ -185,12 +185,12 @@ impl FileTable {
         &mut self,
         path: &CStr,
         file: File,
-        how: &Open,
+        how: &OpenOptions,
         cache: Option<&OpenFileCache>,
         look: Look,
     ) -> Rc<OpenFile> {
         let file = Rc::new(OpenFile::new(file, *how));
-        if file.meta().kind == Kind::File || cache.is_some() {
+        if file.meta().kind == FileKind::File || cache.is_some() {
             let index = self.table(setting_of(cache));
             let table = &mut self.tables[index];
             let uses = 1 + table.find(path).map_or(0, |at| table.at(at).uses);
@@ -300,7 +300,7 @@ pub(super) fn is_exhausted(errno: Errno) -> bool {
 
 /// What `path` leads to now, in the cheapest way that cannot wait: an open file keeps the names of its directories in
 /// memory, but not those of links.
-fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut Way) -> Now<Meta> {
+fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut Way) -> Now<FileMeta> {
     match way {
         Way::Plain => disk.recheck_now(path, file),
         Way::Linked => disk.probe_now(path),

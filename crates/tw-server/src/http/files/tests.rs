@@ -40,7 +40,7 @@ impl Bench {
 
     fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> Lookup {
         let read = self.files.tick();
-        let by = FileUser { disk: &self.disk, how: &Open::READ, cache, read, turn: Turn::Waited };
+        let by = FileUser { disk: &self.disk, how: &OpenOptions::READ, cache, read, turn: Turn::Waited };
         self.files.open_now(path, &by)
     }
 
@@ -277,7 +277,8 @@ fn too_many_open_files_close_some() {
 #[test]
 fn a_look_is_believed_by_those_who_were_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
-        let by = FileUser { disk: &bench.disk, how: &Open::READ, cache: None, read, turn: Turn::First };
+        let by =
+            FileUser { disk: &bench.disk, how: &OpenOptions::READ, cache: None, read, turn: Turn::First };
         match bench.files.known(path, &by) {
             Known::Valid(found) => found.is_ok(),
             Known::Shared | Known::Unknown | Known::Cold => false,
@@ -286,15 +287,15 @@ fn a_look_is_believed_by_those_who_were_read_before_it() {
     let seen = crate::testing::with_request("server { }", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", move |_| {
         let mut bench = Bench::new(0, 10);
         let path = bench.put("/a", 1);
-        let Now::Ready(Ok(file)) = bench.disk.open_now(&path, &Open::READ) else { return [false; 3] };
+        let Now::Ready(Ok(file)) = bench.disk.open_now(&path, &OpenOptions::READ) else { return [false; 3] };
         let before = bench.files.tick();
         let look = bench.files.look();
         let during = bench.files.tick();
-        bench.files.opened(&path, file.clone(), &Open::READ, None, look);
+        bench.files.opened(&path, file.clone(), &OpenOptions::READ, None, look);
         let fresh = [is_valid(&mut bench, &path, before), is_valid(&mut bench, &path, during)];
         // The same look in another turn.
         let old = Look { at: look.at - Duration::from_millis(1), ..look };
-        bench.files.opened(&path, file, &Open::READ, None, old);
+        bench.files.opened(&path, file, &OpenOptions::READ, None, old);
         bench.sim.put(&path, b"changed").unwrap();
         [fresh[0], fresh[1], is_valid(&mut bench, &path, before)]
     });

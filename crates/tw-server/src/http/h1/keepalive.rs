@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use tw_core::event_loop::{Expendable, OneMore};
+use tw_core::event_loop::{EvictableConnection, LevelGuard};
 
 use super::Conn;
 
@@ -32,8 +32,8 @@ impl Conn {
         if timeout.is_zero() && !protected.is_zero() {
             return Woken::Close;
         }
-        let mut expendable = Expendable::new(&self.client.home.connections, &self.client.place);
-        let _waiting = OneMore::in_level(&home.tally.waiting);
+        let mut evictable = EvictableConnection::new(&self.client.home.connections, &self.client.slot);
+        let _waiting = LevelGuard::new(&home.tally.waiting);
         self.read_deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
             if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
@@ -43,13 +43,13 @@ impl Conn {
             if home.connections.is_stopping() && self.client.requests.get() > 0 {
                 return Poll::Ready(Woken::Close);
             }
-            if expendable.poll_called(cx).is_ready() {
+            if evictable.poll_evicted(cx).is_ready() {
                 return Poll::Ready(Woken::Close);
             }
             self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Woken::Close)
         })
         .await;
-        drop(expendable);
+        drop(evictable);
         match woken {
             // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
             Woken::Close if home.connections.is_stopping() => {

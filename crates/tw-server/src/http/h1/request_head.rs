@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use tw_core::event_loop::OneMore;
+use tw_core::event_loop::LevelGuard;
 use tw_http::{HeadError, Progress};
 use tw_log::Level;
 
@@ -90,7 +90,7 @@ pub(super) async fn read(conn: &Rc<Conn>, r: &mut Request) -> Head {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
-                let _reading = OneMore::in_level(&conn.client.home.tally.reading);
+                let _reading = LevelGuard::new(&conn.client.home.tally.reading);
                 match conn.readable(left).await {
                     Ok(()) => {}
                     Err(WaitError::Timeout) if was_empty => return Head::Closed,

@@ -150,7 +150,7 @@ pub(super) async fn send_file(
         match send_locked(r, conn, &disk, span, allowed)? {
             Kernel::Sent => {
                 if span.len > 0 {
-                    home.budget.others_first().await;
+                    home.budget.yield_to_others().await;
                 }
                 continue;
             }
@@ -186,7 +186,7 @@ pub(super) async fn send_file(
                     wait_writable(conn, timeout).await?;
                 } else if span.len > 0 {
                     // One connection never keeps the loop for longer than one buffer.
-                    home.budget.others_first().await;
+                    home.budget.yield_to_others().await;
                 }
             }
             Moved::Written(_, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -196,7 +196,7 @@ pub(super) async fn send_file(
             Moved::Cold => {
                 let size =
                     want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-                r.costs.account.source = tw_disk::Source::new(conn.client.id);
+                r.costs.account.source = tw_disk::JobSource::new(conn.client.id);
                 if files.sendfile
                     && by == Sender::Pool
                     && size >= SENDFILE_MIN

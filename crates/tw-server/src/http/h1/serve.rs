@@ -49,7 +49,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
         // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
         let after = Box::pin(exchange(&conn, r)).await;
         if std::mem::take(&mut is_try) {
-            home.saw_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
+            home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
@@ -87,7 +87,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
             r.state.is_log_due = true;
             client.requests.set(client.requests.get() + 1);
             client.home.tally.sessions.add(1);
-            client.home.knock();
+            client.home.try_accept_mutex();
         }
         let body = match head {
             Head::Complete => {

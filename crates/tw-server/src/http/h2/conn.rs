@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use tw_core::event_loop::{BULK_MIN, BodySize, BulkPlace, SCRATCH_SIZE};
-use tw_http2::{Broken, Connection};
+use tw_core::event_loop::{BULK_MIN, BodySize, BulkTurn, SCRATCH_SIZE};
+use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
 use tw_rt::watch;
 
@@ -44,9 +44,9 @@ pub(crate) struct Conn {
     early: RefCell<Vec<u8>>,
     pub(super) turns: StreamScheduler,
     /// Its place among the large bodies of the loop, which the stream of this number has while it is next.
-    making: RefCell<(u32, BulkPlace)>,
+    making: RefCell<(u32, BulkTurn)>,
     /// Its place to write what the socket has not taken before.
-    writing: RefCell<BulkPlace>,
+    writing: RefCell<BulkTurn>,
     /// Set while the socket has not taken everything.
     is_behind: Cell<bool>,
     /// Bytes that were made and that it has not tried to write.
@@ -115,7 +115,7 @@ impl Conn {
 
     /// What the client does that nobody needs to bear.
     pub(super) fn abuse(&self) -> Option<Abuse> {
-        if self.moved() / FLOOD_FACTOR > self.frames.worth() + self.worth.get() + FLOOD_ALLOWANCE {
+        if self.moved() / FLOOD_FACTOR > self.frames.payload_bytes() + self.worth.get() + FLOOD_ALLOWANCE {
             return Some(Abuse::Flood);
         }
         (self.resets.get() > self.answered.get() + RESETS_MAX).then_some(Abuse::Resets)
@@ -156,7 +156,7 @@ impl Conn {
                 }
             } else if *holder == share.id {
                 // Who is next takes a place of its own: this one would hold up the others.
-                *place = BulkPlace::default();
+                *place = BulkTurn::default();
             }
         }
         self.turns.poll(share, self.made(), cx)
@@ -166,7 +166,7 @@ impl Conn {
     pub(super) fn leave(&self, id: u32) {
         let (holder, place) = &mut *self.making.borrow_mut();
         if *holder == id {
-            *place = BulkPlace::default();
+            *place = BulkTurn::default();
         }
         self.turns.leave(id);
     }
@@ -187,7 +187,7 @@ impl Conn {
     ///
     /// # Errors
     /// Why nothing more will come. All streams have learnt it.
-    pub(super) fn poll_in(&self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(super) fn poll_in(&self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         if self.frames.out_len() >= OUT_MAX {
             match self.poll_out(cx) {
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(self.failed(e.into()))),
@@ -215,7 +215,7 @@ impl Conn {
             let mut scratch = self.client.home.buffers.scratch.borrow_mut();
             let room = scratch.get_mut(..want).unwrap_or_default();
             match self.transport.try_read_into(room) {
-                Ok(0) => return Poll::Ready(Err(self.failed(Broken::Closed))),
+                Ok(0) => return Poll::Ready(Err(self.failed(ConnectionError::Closed))),
                 Ok(n) => {
                     self.read.set((turn, had + n));
                     self.came.set(self.came.get() + n as u64);
@@ -224,7 +224,7 @@ impl Conn {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 // It has ended TLS without a word.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Poll::Ready(Err(self.failed(Broken::Closed)));
+                    return Poll::Ready(Err(self.failed(ConnectionError::Closed)));
                 }
                 Err(e) => return Poll::Ready(Err(self.failed(e.into()))),
             }
@@ -235,7 +235,7 @@ impl Conn {
         }
     }
 
-    fn failed(&self, why: Broken) -> Broken {
+    fn failed(&self, why: ConnectionError) -> ConnectionError {
         self.frames.fail(why);
         why
     }

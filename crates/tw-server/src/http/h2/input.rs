@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use tw_http2::{Came, Cut};
+use tw_http2::{Incoming, StreamError};
 use tw_rt::Deadline;
 
 use super::StreamHandle;
@@ -154,7 +154,7 @@ impl Input {
         while self.stage != Stage::Over && !self.exchange.has_ended() {
             let came = ready!(self.exchange.poll_came(cx));
             let taken = match came {
-                Ok(Some(Came::Data(bytes))) if !bytes.is_empty() => Err(InputError::TooLong),
+                Ok(Some(Incoming::Data(bytes))) if !bytes.is_empty() => Err(InputError::TooLong),
                 came => self.take(came),
             };
             match taken {
@@ -170,9 +170,9 @@ impl Input {
     }
 
     /// What came, unless it cannot be a part of this body; `None` at the end.
-    fn take(&self, came: Result<Option<Came>, Cut>) -> Result<Option<Bytes>, InputError> {
+    fn take(&self, came: Result<Option<Incoming>, StreamError>) -> Result<Option<Bytes>, InputError> {
         match came {
-            Ok(Some(Came::Data(bytes))) => {
+            Ok(Some(Incoming::Data(bytes))) => {
                 self.exchange.taken(bytes.len());
                 let arrived = self.received + bytes.len() as u64;
                 match self.length {
@@ -181,19 +181,19 @@ impl Input {
                 }
             }
             // Nobody wants them, but they may be wrong.
-            Ok(Some(Came::Trailers(list))) => match list.fault() {
+            Ok(Some(Incoming::Trailers(list))) => match list.malformed() {
                 Some(failure) => Err(InputError::Trailers(failure)),
                 None => Ok(Some(Bytes::new())),
             },
             // A client sends no heads of responses.
-            Ok(Some(Came::Head(_))) => Ok(Some(Bytes::new())),
+            Ok(Some(Incoming::Head(_))) => Ok(Some(Bytes::new())),
             Ok(None) => match self.length {
                 Some(length) if self.arrived() < length => {
                     Err(InputError::TooShort { received: self.received, length })
                 }
                 _ => Ok(None),
             },
-            Err(Cut::Ours(..)) => Err(InputError::Failed),
+            Err(StreamError::Local(..)) => Err(InputError::Failed),
             Err(_) => Err(InputError::Closed),
         }
     }

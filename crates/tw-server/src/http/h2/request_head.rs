@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tw_http::{Content, HeadError, HeadLimits, ListSize, Method, Pseudo, RequestHead, base64};
-use tw_http2::{Fault, List, Pseudo as Which};
+use tw_http2::{FieldSection, MalformedReason, Pseudo as Which};
 use tw_log::{Level, Text};
 
 use super::stream_handle::Intent;
@@ -25,7 +25,7 @@ const UPGRADE_METHOD: &[u8] = b"GET";
 
 // DIFF(nginx): a stream can become a tunnel (RFC 9113 section 8.5).
 /// What a list asks for.
-pub(super) fn wish(list: &List) -> Intent {
+pub(super) fn wish(list: &FieldSection) -> Intent {
     match list.pseudo(Which::Method).map(Method::of) {
         Some(Method::Connect) => Intent::Other,
         _ => Intent::Answer,
@@ -33,7 +33,7 @@ pub(super) fn wish(list: &List) -> Intent {
 }
 
 /// Takes a head over. The error is the status of a request that goes no further, which has been logged.
-pub(super) fn take(r: &mut Request, list: &List) -> Result<(), u16> {
+pub(super) fn take(r: &mut Request, list: &FieldSection) -> Result<(), u16> {
     let generation = r.generation().clone();
     let Some(group) = r.client().group(&generation) else {
         // A reload took the address away.
@@ -71,7 +71,7 @@ pub(super) fn take(r: &mut Request, list: &List) -> Result<(), u16> {
     }
 }
 
-fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> {
+fn read(r: &mut Request, list: &FieldSection, group: &ListenGroup) -> Result<(), Wrong> {
     let generation = r.generation().clone();
     let (authority, other) = (list.pseudo(Which::Authority), list.pseudo(Which::Protocol));
     let pseudo = Pseudo {
@@ -87,10 +87,10 @@ fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> 
     if pseudo.method == b"CONNECT" && !limits.allow_connect {
         return Err(HeadError::ConnectNotAllowed.into());
     }
-    if let Some(failure) = list.fault() {
+    if let Some(failure) = list.malformed() {
         return Err(failure.into());
     }
-    if list.is_cut() {
+    if list.is_truncated() {
         return Err(HeadError::TooLargeRequest.into());
     }
     let size = ListSize {
@@ -131,13 +131,13 @@ fn ask_to_switch(head: &mut RequestHead, other: &[u8], limits: &HeadLimits) -> R
 #[derive(Clone, Copy)]
 enum Wrong {
     /// It breaks the rules of the protocol.
-    Malformed(Fault),
+    Malformed(MalformedReason),
     /// Or those of every head.
     Head(HeadError),
 }
 
-impl From<Fault> for Wrong {
-    fn from(failure: Fault) -> Self {
+impl From<MalformedReason> for Wrong {
+    fn from(failure: MalformedReason) -> Self {
         Self::Malformed(failure)
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tw_http::response::list_fields;
 use tw_http::{ConnectionField, EncodeContext, Fields};
-use tw_http2::Fields as Written;
+use tw_http2::FieldWriter;
 
 use super::StreamHandle;
 use crate::http::error_response;
@@ -25,7 +25,7 @@ pub(super) fn send(exchange: &StreamHandle, r: &Request, ends: bool) -> Result<u
         location_base: send_response::location_base(r, &mut address),
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
-    let write = |written: &mut Written<'_>| {
+    let write = |written: &mut FieldWriter<'_>| {
         written.status(r.out.status);
         r.out.list(&context, &mut |name, value| push(written, name, value));
     };
@@ -33,7 +33,7 @@ pub(super) fn send(exchange: &StreamHandle, r: &Request, ends: bool) -> Result<u
 }
 
 /// Writes these fields alone, of a head before the response or of trailers.
-pub(super) fn push_all(written: &mut Written<'_>, fields: &Fields) {
+pub(super) fn push_all(written: &mut FieldWriter<'_>, fields: &Fields) {
     list_fields(fields, &mut |name, value| push(written, name, value));
 }
 
@@ -44,7 +44,7 @@ pub(super) fn has_any(fields: &Fields) -> bool {
     has_any
 }
 
-fn push(written: &mut Written<'_>, name: &[u8], value: &[u8]) {
+fn push(written: &mut FieldWriter<'_>, name: &[u8], value: &[u8]) {
     // What is no name has no way to be said.
     if is_name(name) {
         written.push(name, &harmless(value));

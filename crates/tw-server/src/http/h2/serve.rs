@@ -19,9 +19,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_core::event_loop::{Expendable, Number, OneMore};
+use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_core::regex::Captures;
-use tw_http2::{Broken, Connection, Event, List, PREFACE, Reason, Stream};
+use tw_http2::{Connection, ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
 use tw_log::Level;
 use tw_net::Transport;
 use tw_rt::watch::Subject;
@@ -99,9 +99,9 @@ enum End {
     /// It is over: all that was begun is answered, or its time was.
     Over,
     /// It was broken off, closed by its client, or has failed.
-    Broken(Broken),
+    Broken(ConnectionError),
     /// The socket takes nothing any more.
-    Failed(Broken),
+    Failed(ConnectionError),
     /// The client takes nothing.
     Stuck,
     /// One of its requests has panicked.
@@ -146,7 +146,7 @@ impl Terms {
     // DIFF(nginx): a list of fields that is too large costs its request, and the connection only if it is four times that.
     /// A connection of which nothing has come.
     pub(super) fn begin(&self) -> Connection {
-        Connection::server(tw_http2::Terms {
+        Connection::server(tw_http2::Config {
             streams_max: self.streams_max,
             window: self.window,
             connection_window: CONNECTION_WINDOW.max(self.window),
@@ -176,14 +176,14 @@ async fn live(conn: Rc<Conn>) {
     // They learn that their client is gone, and write their lines.
     conn.frames.set_driver(None);
     conn.frames.fail(match end {
-        End::Over | End::Panicked => Broken::Closed,
+        End::Over | End::Panicked => ConnectionError::Closed,
         End::Broken(why) | End::Failed(why) => why,
         End::Stuck => io::Error::from(io::ErrorKind::TimedOut).into(),
     });
     while !streams.is_empty() {
         let _ = poll_fn(|cx| streams.poll_ended(cx)).await;
     }
-    if was_told && matches!(end, End::Over) || matches!(end, End::Broken(Broken::Ours(..))) {
+    if was_told && matches!(end, End::Over) || matches!(end, End::Broken(ConnectionError::Local(..))) {
         // What the client sends while it does not know yet would reset what it has not read yet.
         Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }
@@ -195,17 +195,19 @@ const WHILE: &str = "while processing HTTP/2 connection";
 /// Writes down why a connection has ended, unless that is as usual.
 fn tell(client: &Client, end: &End, is_idle: bool) {
     match end {
-        End::Over | End::Broken(Broken::Ours(_, "")) => {}
-        End::Broken(Broken::Ours(_, what)) => client.log(Level::Info, format_args!("client {what} {WHILE}")),
+        End::Over | End::Broken(ConnectionError::Local(_, "")) => {}
+        End::Broken(ConnectionError::Local(_, what)) => {
+            client.log(Level::Info, format_args!("client {what} {WHILE}"))
+        }
         // Who leaves nothing behind may go.
-        End::Broken(Broken::Closed) if is_idle => {}
-        End::Broken(Broken::Closed) => {
+        End::Broken(ConnectionError::Closed) if is_idle => {}
+        End::Broken(ConnectionError::Closed) => {
             client.log(Level::Info, format_args!("client prematurely closed connection {WHILE}"));
         }
-        End::Broken(Broken::Io(_, Some(errno))) => {
+        End::Broken(ConnectionError::Io(_, Some(errno))) => {
             client.log(Level::Info, format_args!("recv() failed ({errno}) {WHILE}"));
         }
-        End::Failed(Broken::Io(_, Some(errno))) => {
+        End::Failed(ConnectionError::Io(_, Some(errno))) => {
             client.log(Level::Info, format_args!("send() failed ({errno}) {WHILE}"));
         }
         End::Broken(why) | End::Failed(why) => client.log(Level::Info, format_args!("{why} {WHILE}")),
@@ -247,8 +249,8 @@ struct Life<'c> {
 
 /// A connection that could be closed to make room, and is counted as waiting.
 struct Idle<'c> {
-    expendable: Expendable<'c, Client>,
-    _waiting: OneMore<'c>,
+    evictable: EvictableConnection<'c, Client>,
+    _waiting: LevelGuard<'c>,
 }
 
 impl<'c> Life<'c> {
@@ -329,25 +331,25 @@ impl<'c> Life<'c> {
                     }
                     self.accept(stream, list, cx);
                 }
-                Event::TakenBack => self.conn.count_end(true),
+                Event::RequestCanceled => self.conn.count_end(true),
                 Event::Priority { stream, value } => self.conn.turns.update(stream, &value),
             }
         }
     }
 
     /// Begins to answer a request.
-    fn accept(&mut self, stream: Stream, list: List, cx: &mut Context<'_>) {
+    fn accept(&mut self, stream: Stream, list: FieldSection, cx: &mut Context<'_>) {
         let conn = self.conn;
         let client = &conn.client;
         match self.stage {
             Stage::Open => {}
             Stage::Leaving if self.late < self.conn.terms.streams_max => self.late += 1,
-            Stage::Leaving | Stage::Closing => return stream.reset(Reason::REFUSED_STREAM),
+            Stage::Leaving | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
         }
         self.idle = None;
         client.requests.set(client.requests.get() + 1);
         client.home.tally.sessions.add(1);
-        client.home.knock();
+        client.home.try_accept_mutex();
         let keep = &self.conn.terms.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests
@@ -370,12 +372,12 @@ impl<'c> Life<'c> {
         if self.stage == Stage::Open {
             self.stage = Stage::Leaving;
             self.idle = None;
-            self.conn.frames.leave();
+            self.conn.frames.send_goaway();
         }
     }
 
     /// Tells the client that the connection ends now.
-    fn close(&mut self, reason: Reason) {
+    fn close(&mut self, reason: ErrorCode) {
         if self.stage != Stage::Closing {
             self.stage = Stage::Closing;
             self.idle = None;
@@ -390,7 +392,7 @@ impl<'c> Life<'c> {
             Abuse::Resets => "client took back too many requests",
         };
         self.conn.client.log(Level::Info, format_args!("{what} {WHILE}"));
-        self.close(Reason::ENHANCE_YOUR_CALM);
+        self.close(ErrorCode::ENHANCE_YOUR_CALM);
     }
 
     // DIFF(nginx): frames that begin no stream do not make it longer.
@@ -418,20 +420,20 @@ impl<'c> Life<'c> {
             self.deadline.set(timeout);
             self.streams.shrink();
             conn.frames.shrink();
-            let waiting: &'c Number = &home.tally.waiting;
+            let waiting: &'c LoopCounter = &home.tally.waiting;
             self.idle = Some(Idle {
-                expendable: Expendable::new(&home.connections, &conn.client.place),
-                _waiting: OneMore::in_level(waiting),
+                evictable: EvictableConnection::new(&home.connections, &conn.client.slot),
+                _waiting: LevelGuard::new(waiting),
             });
         }
-        let is_called = self.idle.as_mut().is_some_and(|idle| idle.expendable.poll_called(cx).is_ready());
+        let is_called = self.idle.as_mut().is_some_and(|idle| idle.evictable.poll_evicted(cx).is_ready());
         let is_late = self.deadline.poll_elapsed(cx).is_ready();
         if is_late && conn.came() < PREFACE.len() as u64 {
             conn.client
                 .log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
         }
         if is_called || is_late {
-            self.close(Reason::NO_ERROR);
+            self.close(ErrorCode::NO_ERROR);
         }
     }
 }

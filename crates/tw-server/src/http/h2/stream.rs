@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use tw_http::Framing;
-use tw_http2::List;
+use tw_http2::FieldSection;
 
 use super::input::Expects;
 use super::request_head::BAD_REQUEST;
@@ -20,7 +20,7 @@ use crate::http::start;
 use crate::http::wire::Wire;
 
 /// Answers a request.
-pub(super) async fn answer(exchange: Rc<StreamHandle>, list: List) {
+pub(super) async fn answer(exchange: Rc<StreamHandle>, list: FieldSection) {
     let client = exchange.conn.client.clone();
     let home = &client.home;
     let mut served = ConnectionRequest::take(&home.app);
@@ -33,7 +33,7 @@ pub(super) async fn answer(exchange: Rc<StreamHandle>, list: List) {
     served.give_back(&home.app);
 }
 
-async fn run(exchange: &Rc<StreamHandle>, r: &mut Request, list: List) {
+async fn run(exchange: &Rc<StreamHandle>, r: &mut Request, list: FieldSection) {
     let taken = request_head::take(r, &list);
     let wish = request_head::wish(&list);
     drop(list);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_core::event_loop::BodySize;
-use tw_http2::{Broken, Came, Cut, Fields, Reason, Stream};
+use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
 use tw_rt::Deadline;
 
 use super::Conn;
@@ -78,7 +78,7 @@ impl Drop for Waiting<'_> {
 #[derive(Debug)]
 struct Lost {
     stream: u32,
-    cut: Cut,
+    cut: StreamError,
 }
 
 /// As nginx words it in the error log.
@@ -86,14 +86,16 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { stream, cut } = self;
         match cut {
-            Cut::Reset(Reason::CANCEL) => write!(f, "client canceled stream {stream}"),
-            Cut::Reset(reason) | Cut::Refused(reason) => {
+            StreamError::Reset(ErrorCode::CANCEL) => write!(f, "client canceled stream {stream}"),
+            StreamError::Reset(reason) | StreamError::Refused(reason) => {
                 write!(f, "client terminated stream {stream} with status {}", u32::from(*reason))
             }
-            Cut::Ours(reason, "") => write!(f, "stream {stream} was reset ({reason})"),
-            Cut::Ours(_, words) => write!(f, "client {words} {stream}"),
-            Cut::Broken(Broken::Closed) => f.write_str("client prematurely closed connection"),
-            Cut::Broken(broken) => write!(f, "client prematurely closed connection ({broken})"),
+            StreamError::Local(reason, "") => write!(f, "stream {stream} was reset ({reason})"),
+            StreamError::Local(_, words) => write!(f, "client {words} {stream}"),
+            StreamError::Connection(ConnectionError::Closed) => {
+                f.write_str("client prematurely closed connection")
+            }
+            StreamError::Connection(broken) => write!(f, "client prematurely closed connection ({broken})"),
         }
     }
 }
@@ -148,8 +150,8 @@ impl StreamHandle {
     // What the client says.
 
     /// The next of what the client says behind the head of its request; `None` at the end.
-    pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Came>, Cut>> {
-        self.stream.poll_came(cx)
+    pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
+        self.stream.poll_incoming(cx)
     }
 
     /// Says that bytes were taken: the client may send as many anew.
@@ -159,7 +161,7 @@ impl StreamHandle {
 
     /// Lets the client send so many bytes ahead from now on.
     pub(super) fn widen(&self, window: u32) {
-        self.stream.widen(window);
+        self.stream.raise_window(window);
     }
 
     /// Whether the client has said all, and all of it was taken.
@@ -169,13 +171,13 @@ impl StreamHandle {
 
     // Whether it is still there.
 
-    fn lost(&self, cut: Cut) -> Lost {
+    fn lost(&self, cut: StreamError) -> Lost {
         Lost { stream: self.share.id, cut }
     }
 
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Gone> {
         match self.stage.get() {
-            Stage::Head | Stage::Body => self.stream.poll_cut(cx).map(|cut| self.lost(cut).into()),
+            Stage::Head | Stage::Body => self.stream.poll_error(cx).map(|cut| self.lost(cut).into()),
             Stage::Over => Poll::Pending,
         }
     }
@@ -214,7 +216,7 @@ impl StreamHandle {
     }
 
     /// Sends fields, and says how many bytes that are on the wire.
-    fn list(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<usize, FileError> {
+    fn list(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<usize, FileError> {
         let before = self.conn.frames.out_len();
         self.stream.send_head(write, ends).map_err(|cut| self.lost(cut))?;
         let size = self.conn.frames.out_len().saturating_sub(before);
@@ -223,20 +225,24 @@ impl StreamHandle {
     }
 
     /// Says something before the response (1xx). A client that does not hear it can do without.
-    pub(super) fn inform(&self, write: impl FnOnce(&mut Fields<'_>)) {
+    pub(super) fn inform(&self, write: impl FnOnce(&mut FieldWriter<'_>)) {
         if self.stage.get() == Stage::Head {
             let _ = self.list(write, false);
         }
     }
 
     /// Sends the head, with which the response ends or does not, and says how many bytes that are on the wire.
-    pub(super) fn begin(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<usize, FileError> {
+    pub(super) fn begin(
+        &self,
+        write: impl FnOnce(&mut FieldWriter<'_>),
+        ends: bool,
+    ) -> Result<usize, FileError> {
         self.stage.set(Stage::Body);
         self.list(write, ends)
     }
 
     /// Ends the response with trailers, and says how many bytes these are on the wire.
-    pub(super) fn trailers(&self, write: impl FnOnce(&mut Fields<'_>)) -> Result<usize, FileError> {
+    pub(super) fn trailers(&self, write: impl FnOnce(&mut FieldWriter<'_>)) -> Result<usize, FileError> {
         self.list(write, true)
     }
 
@@ -256,12 +262,12 @@ impl StreamHandle {
 
     /// Ready when the client may take something, and with how much.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<usize, FileError>> {
-        self.stream.poll_room(cx).map_err(|cut| self.lost(cut).into())
+        self.stream.poll_send_capacity(cx).map_err(|cut| self.lost(cut).into())
     }
 
     /// How many bytes the client may take now, at most `want`.
     pub(super) fn room_now(&self, want: usize) -> usize {
-        self.stream.room(want)
+        self.stream.send_capacity(want)
     }
 
     /// Sends bytes for which there is room, in frames of at most `frame_size`, and says how many bytes the heads of these are.
@@ -295,7 +301,7 @@ impl StreamHandle {
             self.stream.reset_malformed();
         } else if !is_complete {
             // As nginx: a client that was too slow has broken its word.
-            let reason = if status == 408 { Reason::PROTOCOL_ERROR } else { Reason::INTERNAL_ERROR };
+            let reason = if status == 408 { ErrorCode::PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
             self.stream.reset(reason);
         }
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use tw_http2::Came;
+use tw_http2::Incoming;
 
 use super::StreamHandle;
 use super::input::WANTED_WINDOW;
@@ -59,8 +59,8 @@ impl StreamTunnel {
         while came.is_none() {
             match ready!(self.exchange.poll_came(cx)) {
                 // An empty frame is not the end.
-                Ok(Some(Came::Data(bytes))) => *came = Some(bytes).filter(|bytes| !bytes.is_empty()),
-                Ok(Some(Came::Head(_) | Came::Trailers(_))) => {}
+                Ok(Some(Incoming::Data(bytes))) => *came = Some(bytes).filter(|bytes| !bytes.is_empty()),
+                Ok(Some(Incoming::Head(_) | Incoming::Trailers(_))) => {}
                 Ok(None) => *came = Some(Bytes::new()),
                 Err(cut) => return Poll::Ready(Err(io::Error::other(cut))),
             }

@@ -13,7 +13,7 @@ use tw_base::Limit;
 use tw_http::Method;
 use tw_log::Level;
 use tw_net::{ConnectOptions, Transport};
-use tw_upstream::{Attempt as Looking, Key, Lease, Outcome as End, Verdict, Wants};
+use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
 use super::attempts::AttemptPeer;
 use super::bind::{Bind, bind_address};
@@ -276,7 +276,7 @@ struct Unanswered {
 
 /// What is looked for, and where from.
 struct Search {
-    looking: Looking,
+    looking: PeerSelection,
     belonging: Belonging,
     /// How connections are opened, if that was computed once for all (`bind`).
     socket: Option<ConnectOptions>,
@@ -289,7 +289,7 @@ async fn seek<C: Codec + Clone>(
     asked: &mut Option<PendingAttempt>,
 ) -> Result<Exchange<C>, Unanswered> {
     let began = tw_rt::clock::now();
-    if order.group.peers.has_names() {
+    if order.group.peers.has_host_names() {
         let named = Box::pin(name(r, order)).await;
         named.map_err(|status| Unanswered { status, failure: RetryOn::ERROR })?;
     }
@@ -378,18 +378,20 @@ async fn name<C>(r: &mut Request, order: &UpstreamRequest<'_, C>) -> Result<(), 
 }
 
 /// Begins to look for a server.
-fn begin<C>(r: &Request, order: &UpstreamRequest<'_, C>) -> Looking {
+fn begin<C>(r: &Request, order: &UpstreamRequest<'_, C>) -> PeerSelection {
     let mut text = Vec::new();
     if let Some(template) = &order.group.key {
         template.eval(r, &mut text);
     }
     let tries = u32::try_from(order.settings.next_tries).unwrap_or(u32::MAX);
-    let key = match order.group.peers.method().wants() {
-        Wants::Nothing => Key::None,
-        Wants::Client => r.client_addr().inet().map_or(Key::None, |addr| Key::Client(addr.ip())),
-        Wants::Text => Key::Text(text),
+    let key = match order.group.peers.method().key_kind() {
+        KeyKind::Nothing => BalanceKey::None,
+        KeyKind::Client => {
+            r.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
+        }
+        KeyKind::Text => BalanceKey::Text(text),
     };
-    order.group.peers.begin(key, None, tries)
+    order.group.peers.start_selection(key, None, tries)
 }
 
 /// Ends a lease after `failure`.
@@ -402,13 +404,13 @@ fn end(r: &Request, lease: Lease, failure: &UpstreamFailure, is_stale: bool, sta
         _ if is_stale => return drop(lease),
         // Nobody has asked it.
         failure if failure.is_local() => return drop(lease),
-        UpstreamFailure::Status(403 | 404) => End::Next,
-        _ => End::Failed,
+        UpstreamFailure::Status(403 | 404) => PeerOutcome::Next,
+        _ => PeerOutcome::Failed,
     };
     if let UpstreamFailure::Status(status) = failure {
         lease.status(*status);
     }
-    if lease.done(end, now_ms()) == Verdict::Disabled {
+    if lease.done(end, now_ms()) == PeerChange::Disabled {
         r.log(Level::Warn, format_args!("upstream server temporarily disabled {stage}"));
     }
 }
@@ -417,7 +419,7 @@ fn end(r: &Request, lease: Lease, failure: &UpstreamFailure, is_stale: bool, sta
 fn refused<C>(
     r: &Request,
     order: &UpstreamRequest<'_, C>,
-    looking: &Looking,
+    looking: &PeerSelection,
     began: Instant,
 ) -> Option<UpstreamFailure> {
     let status = r.facts.upstream.answer.status;

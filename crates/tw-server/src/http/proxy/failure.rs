@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tw_base::Errno;
 use tw_core::event_loop::ConnectionsExhausted;
 use tw_log::Level;
-use tw_net::tls::Failure;
+use tw_net::tls::HandshakeError;
 use tw_tls::UpstreamError;
 
 use super::retry_conditions::RetryOn;
@@ -23,7 +23,7 @@ pub enum UpstreamFailure {
     /// There is none in time.
     ConnectTimeout,
     /// There is a connection, and TLS came to nothing.
-    Handshake(Box<Failure>),
+    Handshake(Box<HandshakeError>),
     /// The certificate that is to be shown cannot be read; the text says why.
     Identity(Box<str>),
     /// The request could not be sent.
@@ -195,9 +195,9 @@ impl fmt::Display for Cause<'_> {
                 write!(f, "TLS failed: {inner}")
             }
             UpstreamFailure::Handshake(failure) => match &**failure {
-                Failure::Closed => f.write_str("connection closed in the handshake of TLS"),
-                Failure::Io(error) => write!(f, "{} in the handshake of TLS", words(error)),
-                Failure::Tls(error) => match UpstreamError::of(error) {
+                HandshakeError::Closed => f.write_str("connection closed in the handshake of TLS"),
+                HandshakeError::Io(error) => write!(f, "{} in the handshake of TLS", words(error)),
+                HandshakeError::Tls(error) => match UpstreamError::of(error) {
                     Some(error) => write!(f, "{error}"),
                     None => write!(f, "no handshake of TLS: {error}"),
                 },
@@ -273,14 +273,14 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-fn write_handshake(f: &mut fmt::Formatter<'_>, failure: &Failure) -> fmt::Result {
+fn write_handshake(f: &mut fmt::Formatter<'_>, failure: &HandshakeError) -> fmt::Result {
     match failure {
-        Failure::Closed => f.write_str("peer closed connection in SSL handshake"),
-        Failure::Io(error) => match error.raw_os_error() {
+        HandshakeError::Closed => f.write_str("peer closed connection in SSL handshake"),
+        HandshakeError::Io(error) => match error.raw_os_error() {
             Some(errno) => write!(f, "peer closed connection in SSL handshake ({})", Errno(errno)),
             None => write!(f, "SSL_do_handshake() failed ({error})"),
         },
-        Failure::Tls(error) => match UpstreamError::of(error) {
+        HandshakeError::Tls(error) => match UpstreamError::of(error) {
             Some(error) => write!(f, "upstream SSL {error}"),
             None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),
         },

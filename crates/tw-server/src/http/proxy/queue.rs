@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tw_rt::Deadline;
-use tw_upstream::{Attempt as Looking, Lease, Waiting};
+use tw_upstream::{Lease, PeerSelection, QueuedRequest};
 
 use super::exchange::{UpstreamGroup, now_ms};
 use super::failure::UpstreamFailure;
@@ -23,18 +23,22 @@ pub struct Queue {
 /// A server for a request, for which it waits if the group has a queue; and how long it did.
 pub(super) async fn select(
     group: &UpstreamGroup,
-    looking: &mut Looking,
+    looking: &mut PeerSelection,
     home: &Loop,
 ) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
     let found = select_now(group, looking, home);
     let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
-    let Some(place) = group.peers.wait(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
+    let Some(place) = group.peers.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
     let began = tw_rt::clock::now();
     let found = Box::pin(wait(group, queue, place, looking, home)).await;
     (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
-fn select_now(group: &UpstreamGroup, looking: &mut Looking, home: &Loop) -> Result<Lease, UpstreamFailure> {
+fn select_now(
+    group: &UpstreamGroup,
+    looking: &mut PeerSelection,
+    home: &Loop,
+) -> Result<Lease, UpstreamFailure> {
     group
         .peers
         .select(looking, now_ms(), &mut home.app.random.borrow_mut())
@@ -54,8 +58,8 @@ enum Woken {
 async fn wait(
     group: &UpstreamGroup,
     queue: Queue,
-    mut place: Waiting,
-    looking: &mut Looking,
+    mut place: QueuedRequest,
+    looking: &mut PeerSelection,
     home: &Loop,
 ) -> Result<Lease, UpstreamFailure> {
     let until = tw_rt::clock::now().checked_add(queue.timeout);
@@ -66,7 +70,7 @@ async fn wait(
         }
         if woken == Woken::Called && looking.has_tried() {
             // Perhaps it is one where this request has failed, and the next one has not.
-            place.pass_on();
+            place.wake_next();
         }
         if until.is_some_and(|until| until <= tw_rt::clock::now()) {
             return Err(UpstreamFailure::QueueTimeout);
@@ -77,7 +81,7 @@ async fn wait(
         if let Some(next) = next {
             timer.set_at(next);
         }
-        woken = poll_fn(|cx| match place.poll_called(cx) {
+        woken = poll_fn(|cx| match place.poll_woken(cx) {
             Poll::Ready(()) => Poll::Ready(Woken::Called),
             Poll::Pending => timer.poll_elapsed(cx).map(|()| Woken::ByTime),
         })

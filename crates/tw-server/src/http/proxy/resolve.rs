@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use tw_base::Whole;
-use tw_disk::{Account, Class, Errno, Pool, Source};
+use tw_base::FatalMutex;
+use tw_disk::{Account, Errno, JobClass, JobSource, Pool};
 use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
-use tw_upstream::{Address, Group, Method, Place, ServerId};
+use tw_upstream::{BalanceMethod, Group, ResolvedAddress, ServerAddress, ServerId};
 
 use super::exchange::now_ms;
 use super::failure::UpstreamFailure;
@@ -41,7 +41,7 @@ struct Named {
 
 /// The servers of a group that have names, as far as somebody has looked.
 #[derive(Default)]
-pub struct Names(Whole<Known>);
+pub struct Names(FatalMutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -56,9 +56,9 @@ impl Names {
         let (list, mut known) = (group.list(), self.0.lock());
         if known.generation < list.generation() {
             known.generation = list.generation();
-            let named = list.servers().iter().filter_map(|(id, server)| match &server.place {
-                Place::Fixed(_) => None,
-                Place::Named { host, service, port, follows } => {
+            let named = list.servers().iter().filter_map(|(id, server)| match &server.address {
+                ServerAddress::Fixed(_) => None,
+                ServerAddress::Named { host, service, port, follows } => {
                     let same = known.all.iter().find(|named| named.id == *id);
                     Some(same.cloned().unwrap_or_else(|| {
                         Arc::new(Named {
@@ -160,7 +160,7 @@ pub(crate) async fn follow(home: Rc<Loop>) {
     loop {
         let now = now_ms();
         let mut next = now + LOOK.as_millis() as u64;
-        for group in own.iter().filter(|group| group.peers.has_names()) {
+        for group in own.iter().filter(|group| group.peers.has_host_names()) {
             let Some(resolving) = &group.resolving else { continue };
             for named in group.names.of(&group.peers).iter() {
                 match named.due.load(Relaxed) {
@@ -208,7 +208,7 @@ impl Named {
         // The name of a service is followed or not, but nothing of a system's own.
         let is_run_time = self.follows || self.service.is_some();
         let (resolver, timeout) = resolving.service(is_run_time, pool).await;
-        let (addresses, expires): (Vec<Address>, _) = match &self.service {
+        let (addresses, expires): (Vec<ResolvedAddress>, _) = match &self.service {
             None => {
                 let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
                 let addresses = found.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
@@ -225,7 +225,7 @@ impl Named {
                         // Half an answer changes nothing.
                         Err(error) => return Err(*error),
                     };
-                    addresses.extend(of_target.iter().map(|ip| Address {
+                    addresses.extend(of_target.iter().map(|ip| ResolvedAddress {
                         addr: tw_net::Addr::Inet((ip, target.port).into()),
                         name: Some(String::from_utf8_lossy(target.name.as_bytes()).into()),
                         weight: Some(u32::from(target.weight)),
@@ -245,18 +245,18 @@ impl Named {
     async fn tell(
         &self,
         group: &Arc<Group>,
-        addresses: Vec<Address>,
+        addresses: Vec<ResolvedAddress>,
         pool: &Pool,
     ) -> Result<(), ResolveError> {
         let (of_work, id) = (group.clone(), self.id);
         // A server that was removed meanwhile needs no addresses.
         let work = move || of_work.resolved(id, &addresses).map_or((), |_| ());
-        if group.method() != Method::HashConsistent {
+        if group.method() != BalanceMethod::HashConsistent {
             work();
             return Ok(());
         }
         // Its ring is made anew: 26 ms for a thousand peers.
-        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let done = pool.run(&mut by, work).await;
         done.map_err(|error| ResolveError::System(error.errno().unwrap_or(Errno::AGAIN).into()))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_log::Level;
-use tw_upstream::Outcome as End;
+use tw_upstream::PeerOutcome;
 
 use super::codec::{Codec, Event, UpstreamResponse, Warning};
 use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some, tell_remarks};
@@ -420,7 +420,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     exchange.lease.sent(sent);
     exchange.lease.received(received);
     let Exchange { lease, sending, .. } = exchange;
-    let _ = lease.done(End::Success, now_ms());
+    let _ = lease.done(PeerOutcome::Success, now_ms());
     give_back(r, sending);
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.end();
@@ -436,7 +436,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Upstrea
     lease.received(received);
     let peer = lease.peer().id();
     let has_failed = how.as_ref().is_err_and(|failure| !failure.is_local());
-    let _ = lease.done(if has_failed { End::Failed } else { End::Success }, now_ms());
+    let _ = lease.done(if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success }, now_ms());
     let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
     let body = sending.end();
     if how.is_err()

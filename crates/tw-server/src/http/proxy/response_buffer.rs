@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tw_disk::{Account, Class, Disk, DiskError, Errno, Op, Source, Temp, TempFile};
+use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, Op, TempFile, TempOptions};
 
 use crate::config::location::TempPath;
 use crate::event_loop::Loop;
@@ -162,7 +162,7 @@ impl ResponseBuffer {
         if let Some(file) = self.file.clone().filter(|_| self.stored() > 0) {
             let left = file.written.get() - file.taken.get();
             let want = want.min(usize::try_from(left).unwrap_or(usize::MAX));
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let data = file.disk.read(&mut by, file.temp.file(), file.taken.get(), vec![0; want]).await?;
             if data.is_empty() {
                 return Err(Op::Read.failed(Errno::IO));
@@ -176,7 +176,7 @@ impl ResponseBuffer {
 
 /// Writes `parts` to the end of the file, which is made if there is none.
 async fn store(file: Option<Rc<Stored>>, room: Room, parts: Vec<Bytes>) -> Result<Rc<Stored>, DiskError> {
-    let mut by = Account::new(Class::Fill, Source::NONE);
+    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
     let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
     if let Some(file) = file {
         let at = file.written.get();
@@ -184,7 +184,7 @@ async fn store(file: Option<Rc<Stored>>, room: Room, parts: Vec<Bytes>) -> Resul
         file.written.set(at + len);
         return Ok(file);
     }
-    let how = Temp { levels: room.dir.levels, is_named: false, ..Temp::NAMED };
+    let how = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
     let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &how, parts.clone()).await;
     let temp = with_room(&room.home, make).await?;
     Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tw_http::date;
 use tw_http::fields::{Name, Value};
-use tw_upstream::{Attempt as Looking, Lease, Sessions};
+use tw_upstream::{Lease, PeerSelection, StickySessions};
 
 use super::exchange::now_ms;
 use crate::config::upstream::is_same_site;
@@ -61,7 +61,7 @@ pub struct Learn {
     /// The first that is not empty is the session of a request.
     pub lookup: Vec<Template>,
     /// What is known.
-    pub sessions: Arc<Sessions>,
+    pub sessions: Arc<StickySessions>,
     /// Whether a session is learned from the head of a response, and not when all of it was received.
     pub in_head: bool,
 }
@@ -74,7 +74,7 @@ pub(super) struct Belonging {
 
 /// A session that is learned when this is dropped: the response went well, or the client did not want all of it.
 pub(super) struct Learning {
-    sessions: Arc<Sessions>,
+    sessions: Arc<StickySessions>,
     session: Option<Vec<u8>>,
     sid: Arc<[u8]>,
     creates: bool,
@@ -95,7 +95,7 @@ impl Sticky {
     }
 
     /// Binds the next choice of a server. Looks a session up under a lock.
-    pub(super) fn bind(&self, looking: &mut Looking, belonging: &Belonging) {
+    pub(super) fn bind(&self, looking: &mut PeerSelection, belonging: &Belonging) {
         let id = Some(&belonging.id).filter(|id| !id.is_empty());
         looking.bind(match self {
             Self::Cookie(_) | Self::Route(_) => id.map(|id| id.as_slice().into()),

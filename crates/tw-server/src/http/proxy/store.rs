@@ -12,7 +12,7 @@ use std::task::Context;
 use bytes::Bytes;
 use tw_conf::{ConfError, Node, Word};
 use tw_core::reach::Reach;
-use tw_disk::{Account, Class, Create, Disk, DiskError, Errno, Links};
+use tw_disk::{Account, CreateOptions, Disk, DiskError, Errno, JobClass, Links};
 use tw_log::Level;
 
 use crate::config::location::{Location, TempPath};
@@ -185,7 +185,7 @@ impl Copying {
     async fn end(&mut self, r: &mut Request) -> Result<(), DiskError> {
         self.spill(r).await?;
         let Some(path) = self.store.path(r) else { return Ok(()) };
-        let mut by = Account::new(Class::Fill, r.costs.account.source);
+        let mut by = Account::new(JobClass::Fill, r.costs.account.source);
         let modified = r.out.last_modified;
         let ended = self.name(&mut by, &path, modified).await;
         r.costs.account.add(&by);
@@ -222,7 +222,7 @@ impl Copying {
                 let number = NEXT_COPY.fetch_add(1, Relaxed);
                 let beside = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
                 let Ok(beside) = CString::new(beside) else { return Err(error) };
-                let how = Create { mode: access, ..Create::NEW };
+                let how = CreateOptions { mode: access, ..CreateOptions::NEW };
                 let copy = disk.copy(by, temp, Links::Follow, &beside, &how).await?;
                 if let Some(modified) = modified {
                     disk.set_mtime(by, &copy, modified, 0).await?;

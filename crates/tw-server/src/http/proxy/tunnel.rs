@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tw_log::Level;
 use tw_rt::Deadline;
-use tw_upstream::{Lease, Outcome as End};
+use tw_upstream::{Lease, PeerOutcome};
 
 use super::codec::Codec;
 use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_bytes};
@@ -249,7 +249,7 @@ impl Upgraded for Tunnel {
                     );
                 }
             }
-            let _ = lease.done(End::Success, now_ms());
+            let _ = lease.done(PeerOutcome::Success, now_ms());
         })
     }
 }

@@ -21,12 +21,12 @@ use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
-use tw_base::{Limit, Whole};
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::reach::Reach;
-use tw_disk::{Account, Class, Disk, Pool, Source};
+use tw_disk::{Account, Disk, JobClass, JobSource, Pool};
 use tw_net::Addr;
-use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
+use tw_net::tls::{self, Handshake, HandshakeError, Step, TlsStream};
 use tw_rt::{Deadline, Socket, watch};
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
@@ -230,7 +230,7 @@ impl Written {
             is_slow,
             config: Arc::new(config),
             named,
-            sessions: reuse.then(Whole::default),
+            sessions: reuse.then(FatalMutex::default),
         })
     }
 
@@ -317,7 +317,7 @@ pub struct Tls {
     /// The certificate that is shown, if variables name it.
     named: Option<DynamicCertificate>,
     /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
-    sessions: Option<Whole<Sessions>>,
+    sessions: Option<FatalMutex<Sessions>>,
 }
 
 /// By server, and by what variables name that it is shown.
@@ -419,7 +419,7 @@ impl UpstreamTls {
         by: &TlsPools,
     ) -> Result<Option<Identity>, UpstreamFailure> {
         let (Some(named), Some(names)) = (&self.tls.named, &self.shown) else { return Ok(None) };
-        let mut account = Account::new(Class::Hit, Source::NONE);
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
         ready(deadline, |cx| {
@@ -463,7 +463,8 @@ impl UpstreamTls {
     ) -> Result<TlsStream, UpstreamFailure> {
         let shown = self.identity(deadline, by).await?;
         let session = watch::operation("shaking hands", || self.begin(to, shown));
-        let mut handshake = Handshake::new(socket, session.map_err(|error| failed(Failure::Tls(error)))?);
+        let mut handshake =
+            Handshake::new(socket, session.map_err(|error| failed(HandshakeError::Tls(error)))?);
         loop {
             match handshake.step().map_err(failed)? {
                 Step::Done => {
@@ -493,18 +494,18 @@ impl UpstreamTls {
         let (socket, session, sent) = handshake.into_parts();
         let process = move || tls::process(session);
         let (session, processed) = if self.tls.is_slow {
-            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let done = pool.run(&mut by, process).await;
-            done.map_err(|error| failed(Failure::Io(io::Error::other(error.to_string()))))?
+            done.map_err(|error| failed(HandshakeError::Io(io::Error::other(error.to_string()))))?
         } else {
             watch::operation("shaking hands", process)
         };
-        let handshake = Handshake::of_parts(socket, session, sent);
+        let handshake = Handshake::from_parts(socket, session, sent);
         match processed {
             Ok(()) => Ok(handshake),
             Err(error) => {
                 handshake.refuse();
-                Err(failed(Failure::Tls(error)))
+                Err(failed(HandshakeError::Tls(error)))
             }
         }
     }
@@ -523,7 +524,7 @@ impl TlsPools {
     }
 }
 
-fn failed(failure: Failure) -> UpstreamFailure {
+fn failed(failure: HandshakeError) -> UpstreamFailure {
     UpstreamFailure::Handshake(Box::new(failure))
 }
 
@@ -533,7 +534,7 @@ async fn ready(
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), UpstreamFailure> {
     poll_fn(|cx| match ready(cx) {
-        Poll::Ready(ready) => Poll::Ready(ready.map_err(|error| failed(Failure::Io(error)))),
+        Poll::Ready(ready) => Poll::Ready(ready.map_err(|error| failed(HandshakeError::Io(error)))),
         Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(UpstreamFailure::ConnectTimeout)),
     })
     .await

@@ -126,7 +126,7 @@ pub(crate) fn run_by(
     }
     prepare(&mut r);
     let subject = Subject { kind: "background request", id: parent.client().id };
-    home.connections.run_beside(subject, async move {
+    home.connections.spawn_counted(subject, async move {
         // The response of the parent comes first, and copies come in the order they were asked for.
         tw_rt::requeue().await;
         let body = match by {

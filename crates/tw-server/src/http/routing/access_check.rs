@@ -2,41 +2,41 @@
 
 use std::sync::Arc;
 
-use tw_core::judge::{Judge, Judged, Ruling, Stage};
-use tw_core::log::{Recorded, Recorder};
+use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
+use tw_core::log::{LogPlan, SessionLogger};
 use tw_log::Level;
 
 use crate::config::location::Satisfy;
 use crate::http::plan::{Handler, LogHandler, Outcome, Phase, Plan, Step};
 use crate::http::request::Request;
 
-/// Runs a judge in a phase, or a recorder at the end.
+/// Runs an access check in its phase, or a session logger at the end.
 struct Run<J>(Arc<J>);
 
-impl Judged<Request> for Plan {
-    fn add_judge(&mut self, stage: Stage, judge: Arc<impl Judge<Request>>) {
+impl AccessPlan<Request> for Plan {
+    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<Request>>) {
         let phase = match stage {
-            Stage::Limits => Phase::Preaccess,
-            Stage::Access => Phase::Access,
+            AccessStage::Limits => Phase::Preaccess,
+            AccessStage::Access => Phase::Access,
         };
-        self.add(phase, Run(judge));
+        self.add(phase, Run(check));
     }
 }
 
-impl<J: Judge<Request>> Handler for Run<J> {
+impl<J: AccessCheck<Request>> Handler for Run<J> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let ruling = self.0.judge(r);
-        Step::by(ruling, r)
+        let decision = self.0.check(r);
+        Step::by(decision, r)
     }
 }
 
-impl Recorded<Request> for Plan {
-    fn add_recorder(&mut self, recorder: Arc<impl Recorder<Request>>) {
-        self.add_log(Run(recorder));
+impl LogPlan<Request> for Plan {
+    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<Request>>) {
+        self.add_log(Run(logger));
     }
 }
 
-impl<J: Recorder<Request>> LogHandler for Run<J> {
+impl<J: SessionLogger<Request>> LogHandler for Run<J> {
     fn log(&self, r: &Request) {
         self.0.record(r);
     }
@@ -44,18 +44,18 @@ impl<J: Recorder<Request>> LogHandler for Run<J> {
 
 impl Step<'_> {
     /// What is decided about `r`.
-    pub fn by(ruling: Ruling, r: &Request) -> Self {
-        match ruling {
-            Ruling::Pass => Self::PASS,
-            Ruling::Granted => Self::Now(Outcome::PhaseDone),
-            Ruling::Forbidden(why) => {
+    pub fn by(decision: AccessDecision, r: &Request) -> Self {
+        match decision {
+            AccessDecision::Pass => Self::PASS,
+            AccessDecision::Granted => Self::Now(Outcome::PhaseDone),
+            AccessDecision::Forbidden(why) => {
                 // With `satisfy any` nothing is forbidden before all handlers were asked.
                 if r.plan().core.access.satisfy == Satisfy::All {
                     r.log(Level::Error, format_args!("{why}"));
                 }
                 Self::status(403)
             }
-            Ruling::Refused(status) => Self::status(status),
+            AccessDecision::Refused(status) => Self::status(status),
         }
     }
 }

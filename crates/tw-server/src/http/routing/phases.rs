@@ -20,7 +20,7 @@ use crate::http::generation::PlanId;
 use crate::http::plan::{Handler, Outcome, Phase, Step};
 use crate::http::request::{Request, RequestOrigin};
 use crate::http::wire::Gone;
-use crate::vars::{self, Health};
+use crate::vars::{self, EvalStatus};
 
 /// What runs before a location is chosen once more.
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
@@ -187,7 +187,7 @@ async fn ask(handler: &dyn Handler, r: &mut Request) -> Outcome {
         Step::Now(outcome) => outcome,
         Step::Wait(future) => future.await,
     };
-    if r.bindings.take_health() == Health::Broken { Outcome::Status(500) } else { outcome }
+    if r.bindings.take_eval_status() == EvalStatus::Failed { Outcome::Status(500) } else { outcome }
 }
 
 /// Asks all handlers of the access phase, and decides as `satisfy` says.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use tw_core::names::{Conflicting, HostName, Names};
+use tw_core::host_names::{DuplicateHostName, HostName, HostNames};
 use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
 
 use crate::http::generation::{PlanId, ServerId};
@@ -14,7 +14,7 @@ use crate::http::generation::{PlanId, ServerId};
 /// Servers of one listening address by name.
 #[derive(Default)]
 pub struct ServerNames {
-    hosts: Names<ServerId>,
+    hosts: HostNames<ServerId>,
     regexes: Vec<(Arc<Regex>, ServerId)>,
 }
 
@@ -31,7 +31,7 @@ impl ServerName {
     /// The name as it was written, in lower case; the pattern of a regular expression.
     pub fn written(&self) -> Vec<u8> {
         match self {
-            Self::Host(name) => name.written(),
+            Self::Host(name) => name.to_bytes(),
             Self::Regex(regex) => regex.pattern().as_bytes().to_vec(),
         }
     }
@@ -41,8 +41,8 @@ impl ServerNames {
     /// Adds a name of a server.
     ///
     /// # Errors
-    /// [`Conflicting`]: another server has it; regular expressions do not conflict.
-    pub fn add(&mut self, name: &ServerName, server: ServerId) -> Result<(), Conflicting> {
+    /// [`DuplicateHostName`]: another server has it; regular expressions do not conflict.
+    pub fn add(&mut self, name: &ServerName, server: ServerId) -> Result<(), DuplicateHostName> {
         match name {
             ServerName::Host(name) => self.hosts.add(name.clone(), server),
             ServerName::Regex(regex) => {
@@ -395,7 +395,9 @@ mod tests {
     #[test]
     fn names_come_before_regexes() {
         let host = |name: &str| {
-            ServerName::Host(HostName::parse(name.as_bytes(), tw_core::names::Wildcards::Allowed).unwrap())
+            ServerName::Host(
+                HostName::parse(name.as_bytes(), tw_core::host_names::Wildcards::Allowed).unwrap(),
+            )
         };
         let regex =
             |pattern: &str| ServerName::Regex(Regex::new(pattern.as_bytes(), Caseless::Yes).unwrap().into());
@@ -404,7 +406,7 @@ mod tests {
         for (at, name) in list.iter().enumerate() {
             assert_eq!(names.add(name, ServerId(at as u32)), Ok(()));
         }
-        assert_eq!(names.add(&host("*.example.org"), ServerId(9)), Err(Conflicting));
+        assert_eq!(names.add(&host("*.example.org"), ServerId(9)), Err(DuplicateHostName));
         assert_eq!(names.add(&regex("^www"), ServerId(9)), Ok(()));
         for (name, expected, group) in [
             ("example.org", Some(0), None),

@@ -44,7 +44,7 @@ pub(crate) fn take_over(r: &mut Request) {
             ),
         );
     }
-    if r.generation().debug_lines == DebugLines::Perhaps {
+    if r.generation().debug_lines == DebugLines::Possible {
         debug_head(r);
     }
 }

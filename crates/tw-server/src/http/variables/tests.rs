@@ -285,7 +285,7 @@ fn changeable_variables() {
         let mut vars = VarTable::default();
         VARIABLES.iter().for_each(|variables| vars.declare(variables));
         let mut set = |r: &mut Request, name: &str, value: &str| {
-            vars.place(name).map(|place| place.store(r, value.into())).map_err(|error| error.message)
+            vars.target(name).map(|place| place.store(r, value.into())).map_err(|error| error.message)
         };
         assert_eq!(set(r, "args", "b=2"), Ok(()));
         assert_eq!(eval(r, "$args $arg_b $query_string $request_uri"), "b=2 2 b=2 /?a=1");

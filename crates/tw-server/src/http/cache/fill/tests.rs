@@ -5,14 +5,14 @@ use crate::http::cache::tests::meta;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Wake;
 use tw_disk::sim::Sim;
-use tw_disk::{Account, Aio, Class, Create, Pool, Source};
+use tw_disk::{Account, Aio, CreateOptions, JobClass, JobSource, Pool};
 
 const PIECE: u64 = 64 << 10;
 
 fn file() -> File {
     let disk = Disk::simulated(Pool::new("sim", 1, 10).unwrap(), Aio::Off, Sim::new(1));
-    let mut by = Account::new(Class::Fill, Source::NONE);
-    let created = disk.create(&mut by, c"/a", &Create::NEW);
+    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
+    let created = disk.create(&mut by, c"/a", &CreateOptions::NEW);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(created).unwrap()
 }
 

@@ -9,7 +9,7 @@ use tw_base::Limit;
 use tw_http::fields::{Name, Value};
 use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
 use tw_http::{Fields, Known, Method, hop, num};
-use tw_http2::List;
+use tw_http2::FieldSection;
 use tw_log::Text;
 
 use super::{Codec, Event, UpstreamResponse, Warning};
@@ -76,7 +76,7 @@ impl Http2 {
         }
     }
 
-    fn head(&mut self, list: &List, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+    fn head(&mut self, list: &FieldSection, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
         self.tell(list, answer)?;
         answer.content_length = length(&answer.fields)?;
         let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
@@ -95,7 +95,11 @@ impl Http2 {
         Ok(Event::Head)
     }
 
-    fn interim(&mut self, list: &List, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
+    fn interim(
+        &mut self,
+        list: &FieldSection,
+        answer: &mut UpstreamResponse,
+    ) -> Result<Event, UpstreamFailure> {
         self.interims += 1;
         if self.interims > INTERIM_MAX {
             return Err(UpstreamFailure::Invalid("upstream sent too many interim responses".into()));
@@ -112,7 +116,7 @@ impl Http2 {
     }
 
     /// Copies a head into the answer.
-    fn tell(&self, list: &List, answer: &mut UpstreamResponse) -> Result<(), UpstreamFailure> {
+    fn tell(&self, list: &FieldSection, answer: &mut UpstreamResponse) -> Result<(), UpstreamFailure> {
         answer.clear();
         check(list, "header")?;
         answer.status = list.status();
@@ -142,7 +146,7 @@ impl Http2 {
 
     fn end(
         &mut self,
-        trailers: Option<Box<List>>,
+        trailers: Option<Box<FieldSection>>,
         answer: &mut UpstreamResponse,
     ) -> Result<Event, UpstreamFailure> {
         self.stage = Stage::Over;
@@ -206,11 +210,11 @@ enum Taken {
 }
 
 /// Whether a list is what a server may send and we take.
-fn check(list: &List, what: &str) -> Result<(), UpstreamFailure> {
-    if list.is_cut() {
+fn check(list: &FieldSection, what: &str) -> Result<(), UpstreamFailure> {
+    if list.is_truncated() {
         return Err(UpstreamFailure::Invalid(format!("upstream sent too big {what}").into()));
     }
-    match list.fault() {
+    match list.malformed() {
         Some(failure) => Err(UpstreamFailure::Invalid(format!("upstream {failure}").into())),
         None => Ok(()),
     }
@@ -248,7 +252,7 @@ fn cut_short() -> UpstreamFailure {
 }
 
 /// Fields behind a body that may be there.
-fn trailing(trailers: &List) -> Fields {
+fn trailing(trailers: &FieldSection) -> Fields {
     let mut fields = Fields::default();
     for (name, value) in trailers.iter() {
         let known = Known::find(name);

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tw_core::event_loop::ConnectionPermit;
-use tw_http2::{Broken, Connection, Reason, Terms};
+use tw_http2::{Config, Connection, ConnectionError, ErrorCode};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
@@ -71,8 +71,8 @@ async fn open(
 }
 
 /// What a server is told.
-fn terms(h2_connection: &H2Connection) -> Terms {
-    Terms {
+fn terms(h2_connection: &H2Connection) -> Config {
+    Config {
         // A server begins none.
         streams_max: 0,
         window: STREAM_WINDOW,
@@ -139,7 +139,7 @@ impl Life {
             }
             if self.stage == LifeStage::Unwritable {
                 if self.io.is_deaf() || self.deadline.poll_elapsed(cx).is_ready() {
-                    self.connection.fail(self.unsent.take().map_or(Broken::Closed, Into::into));
+                    self.connection.fail(self.unsent.take().map_or(ConnectionError::Closed, Into::into));
                     return Poll::Ready(());
                 }
                 return Poll::Pending;
@@ -176,7 +176,7 @@ impl Life {
             Fatal::Flooded => {
                 // Its streams are asked why.
                 self.h2_connection.close(Some("upstream sent too many frames without content"));
-                self.connection.close(Reason::ENHANCE_YOUR_CALM);
+                self.connection.close(ErrorCode::ENHANCE_YOUR_CALM);
             }
         }
     }
@@ -202,7 +202,7 @@ impl Life {
             self.deadline.set(LAST_WAIT);
             self.home.app.h2_pool.remove(&self.h2_connection);
             self.h2_connection.settle(State::Closed(None));
-            self.connection.leave();
+            self.connection.send_goaway();
         }
         is_over
     }
@@ -211,6 +211,6 @@ impl Life {
 /// Whoever has a stream learns of it, be it that the loop has ended.
 impl Drop for Life {
     fn drop(&mut self) {
-        self.connection.fail(Broken::Closed);
+        self.connection.fail(ConnectionError::Closed);
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use tw_http::{Known, hop};
-use tw_http2::Fields;
+use tw_http2::FieldWriter;
 
 use crate::http::proxy::failure::UpstreamFailure;
 
@@ -52,7 +52,7 @@ impl<'a> Request<'a> {
     }
 
     /// Says it.
-    pub(super) fn write(&self, list: &mut Fields<'_>) {
+    pub(super) fn write(&self, list: &mut FieldWriter<'_>) {
         list.push(b":method", self.method);
         list.push(b":scheme", self.scheme);
         list.push(b":path", &self.path);
@@ -129,14 +129,14 @@ fn path(target: &[u8]) -> Option<Cow<'_, [u8]>> {
 
 #[cfg(test)]
 mod tests {
-    use tw_http2::{Connection, Event, List, Pseudo, Terms};
+    use tw_http2::{Config, Connection, Event, FieldSection, Pseudo};
 
     use super::*;
 
     /// What a server understands of a request.
-    fn said(head: &str, is_secured: bool) -> Option<List> {
+    fn said(head: &str, is_secured: bool) -> Option<FieldSection> {
         let request = Request::read(head.as_bytes(), is_secured).ok()?;
-        let terms = || Terms {
+        let terms = || Config {
             streams_max: 1,
             window: 65_535,
             connection_window: 65_535,
@@ -144,7 +144,7 @@ mod tests {
             out_max: 65_535,
         };
         let (client, server) = (Connection::client(terms()), Connection::server(terms()));
-        let _stream = client.ask(|list| request.write(list), true).unwrap();
+        let _stream = client.send_request(|list| request.write(list), true).unwrap();
         client
             .write(|parts| {
                 parts.iter().for_each(|part| server.receive(part).unwrap());
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    fn url(list: &List) -> String {
+    fn url(list: &FieldSection) -> String {
         let of = |which| String::from_utf8(list.pseudo(which).unwrap().to_vec()).unwrap();
         format!("{}://{}{}", of(Pseudo::Scheme), of(Pseudo::Authority), of(Pseudo::Path))
     }

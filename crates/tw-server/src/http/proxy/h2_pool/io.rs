@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tw_base::Limit;
-use tw_http2::{Broken, Connection};
+use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
 use tw_rt::watch;
 
@@ -49,7 +49,7 @@ pub(super) struct Io {
 /// Why a trunk is of no use any more.
 pub(super) enum Fatal {
     /// Its connection has ended.
-    Broken(Broken),
+    Broken(ConnectionError),
     /// More came than heads and bodies can be the reason for.
     Flooded,
 }
@@ -81,7 +81,7 @@ impl Io {
             let mut scratch = self.home.buffers.scratch.borrow_mut();
             let read = || self.transport.try_read_into(&mut scratch);
             match watch::operation("reading from an upstream server", read) {
-                Ok(0) => return Poll::Ready(Fatal::Broken(Broken::Closed)),
+                Ok(0) => return Poll::Ready(Fatal::Broken(ConnectionError::Closed)),
                 Ok(n) => {
                     let _ = self.home.budget.may_copy(n);
                     self.came += n as u64;
@@ -91,7 +91,7 @@ impl Io {
                     if let Err(broken) = received {
                         return Poll::Ready(Fatal::Broken(broken));
                     }
-                    if self.is_flooded(connection.worth()) {
+                    if self.is_flooded(connection.payload_bytes()) {
                         return Poll::Ready(Fatal::Flooded);
                     }
                 }

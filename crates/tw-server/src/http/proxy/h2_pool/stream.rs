@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_http2::{Broken, Came, Cut, List, Reason};
+use tw_http2::{ConnectionError, ErrorCode, FieldSection, Incoming, StreamError};
 use tw_rt::Deadline;
 
 use super::head::Request;
@@ -43,11 +43,11 @@ enum Item {
 /// What came and is no content.
 pub(in crate::http::proxy) enum StreamEvent {
     /// A head in front of the one that counts.
-    Interim(List),
+    Interim(FieldSection),
     /// The head.
-    Head(List),
+    Head(FieldSection),
     /// The end, and the fields there.
-    End(Option<Box<List>>),
+    End(Option<Box<FieldSection>>),
 }
 
 /// Whether a message has ended.
@@ -92,7 +92,7 @@ impl Stream {
         let h2_connection = &self.permit.0;
         let request = Request::read(head, h2_connection.is_secured)?;
         let State::Open(connection) = &*h2_connection.state.borrow() else { return Err(self.closed()) };
-        let asked = connection.ask(|list| request.write(list), end == End::Here);
+        let asked = connection.send_request(|list| request.write(list), end == End::Here);
         let carrier = asked.map_err(|cut| self.failure(cut))?;
         // Who asks twice is taken back the second time.
         let _ = self.carrier.set(carrier);
@@ -123,7 +123,7 @@ impl Stream {
 
     fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<Result<usize, UpstreamFailure>> {
         let Some(carrier) = self.carrier.get() else { return Poll::Ready(Err(refused())) };
-        carrier.poll_room(cx).map(|room| room.map(|room| room.min(want)).map_err(|_| refused()))
+        carrier.poll_send_capacity(cx).map(|room| room.map(|room| room.min(want)).map_err(|_| refused()))
     }
 
     /// Sends content for which there is room.
@@ -173,8 +173,8 @@ impl Stream {
             if self.response.get() == Response::Over {
                 return Poll::Pending;
             }
-            let news = match ready!(carrier.poll_came(cx)) {
-                Ok(Some(Came::Data(content))) => {
+            let news = match ready!(carrier.poll_incoming(cx)) {
+                Ok(Some(Incoming::Data(content))) => {
                     // Who is asked here has room for it.
                     carrier.release(content.len());
                     if content.is_empty() {
@@ -182,8 +182,8 @@ impl Stream {
                     }
                     return Poll::Ready(Ok(Item::Content(content)));
                 }
-                Ok(Some(Came::Head(list))) if is_interim(&list) => StreamEvent::Interim(list),
-                Ok(Some(Came::Head(list))) => {
+                Ok(Some(Incoming::Head(list))) if is_interim(&list) => StreamEvent::Interim(list),
+                Ok(Some(Incoming::Head(list))) => {
                     let answered = &self.permit.0.answered;
                     answered.set(answered.get() + 1);
                     if list.ends() {
@@ -191,7 +191,7 @@ impl Stream {
                     }
                     StreamEvent::Head(list)
                 }
-                Ok(Some(Came::Trailers(list))) => {
+                Ok(Some(Incoming::Trailers(list))) => {
                     self.response.set(Response::Over);
                     StreamEvent::End(Some(list))
                 }
@@ -217,34 +217,36 @@ impl Stream {
     }
 
     /// Why there is no more of the response.
-    fn failure(&self, cut: Cut) -> UpstreamFailure {
+    fn failure(&self, cut: StreamError) -> UpstreamFailure {
         match cut {
             // It had no look at the request (RFC 9113 sections 6.8 and 8.7).
-            Cut::Refused(reason) => UpstreamFailure::Refused(
+            StreamError::Refused(reason) => UpstreamFailure::Refused(
                 format!("upstream sent goaway with error {}", u32::from(reason)).into(),
             ),
-            Cut::Reset(reason) => {
+            StreamError::Reset(reason) => {
                 let text = format!("upstream rejected request with error {}", u32::from(reason)).into();
                 match reason {
-                    Reason::REFUSED_STREAM => UpstreamFailure::Refused(text),
+                    ErrorCode::REFUSED_STREAM => UpstreamFailure::Refused(text),
                     _ => UpstreamFailure::Invalid(text),
                 }
             }
-            Cut::Ours(_, words) | Cut::Broken(Broken::Ours(_, words)) if !words.is_empty() => {
+            StreamError::Local(_, words) | StreamError::Connection(ConnectionError::Local(_, words))
+                if !words.is_empty() =>
+            {
                 UpstreamFailure::Invalid(format!("upstream {words}").into())
             }
-            Cut::Broken(Broken::Io(_, Some(errno))) => {
+            StreamError::Connection(ConnectionError::Io(_, Some(errno))) => {
                 UpstreamFailure::Receive(io::Error::from_raw_os_error(errno.0))
             }
-            Cut::Broken(Broken::Io(io::ErrorKind::InvalidData, None)) => {
+            StreamError::Connection(ConnectionError::Io(io::ErrorKind::InvalidData, None)) => {
                 UpstreamFailure::Invalid("upstream broke TLS".into())
             }
-            Cut::Ours(..) | Cut::Broken(_) => self.closed(),
+            StreamError::Local(..) | StreamError::Connection(_) => self.closed(),
         }
     }
 }
 
-fn is_interim(head: &List) -> bool {
+fn is_interim(head: &FieldSection) -> bool {
     (100..200).contains(&head.status())
 }
 

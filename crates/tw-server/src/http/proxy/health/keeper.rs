@@ -1,4 +1,4 @@
-//! Who makes the checks: each group has one loop, which has its `Checker`.
+//! Who makes the checks: each group has one loop, which has its `HealthChecker`.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tw_log::Level;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, TaskSet};
-use tw_upstream::{CheckParams, Checker, Health, Next, Peer};
+use tw_upstream::{CheckAction, Health, HealthCheckParams, HealthChecker, Peer};
 
 use super::probe::{Why, probe};
 use super::{CheckProtocol, GroupChecks, Located};
@@ -26,13 +26,14 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let mut keepers = TaskSet::default();
-    for (nth, (_, group)) in generation.kept.of_type::<tw_upstream::Group>().into_iter().enumerate() {
+    for (nth, (_, group)) in generation.shared_objects.of_type::<tw_upstream::Group>().into_iter().enumerate()
+    {
         if nth % loops != home.index {
             continue;
         }
         let is_of_group = |checks: &GroupChecks| std::ptr::eq(&*checks.group.peers, group);
         match generation.health_checks.iter().position(is_of_group) {
-            None => group.without_checks(generation.id, now_ms()),
+            None => group.disable_checks(generation.id, now_ms()),
             Some(at) => {
                 let subject = Subject { kind: "health checks", id: nth as u64 };
                 keepers.spawn((), subject, keep(home.clone(), generation.clone(), at));
@@ -50,9 +51,10 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
         let plan = tests.first().map(|test| generation.plan(test.plan));
         &plan.expect("a group with checks has one").core.resolving
     });
-    let params: Vec<CheckParams> = tests.iter().map(|test| test.check.params).collect();
+    let params: Vec<HealthCheckParams> = tests.iter().map(|test| test.check.params).collect();
     let (random, pool) = (&home.app.random, generation.disks.default_disk().pool());
-    let mut checker = Checker::new(&params, &group.peers, generation.id, now_ms(), &mut random.borrow_mut());
+    let mut checker =
+        HealthChecker::new(&params, &group.peers, generation.id, now_ms(), &mut random.borrow_mut());
     let mut running: TaskSet<(Arc<Peer>, usize), Result<(), Why>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
@@ -62,7 +64,7 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
         checker.follow(&group.peers.list(), now, &mut random.borrow_mut());
         let due = loop {
             match checker.next(now, &mut random.borrow_mut()) {
-                Next::Check(peer, nth) => {
+                CheckAction::Check(peer, nth) => {
                     let subject = Subject { kind: "health check", id: peer.id().0.into() };
                     let (home, generation) = (home.clone(), generation.clone());
                     let key = (peer.clone(), nth);
@@ -70,9 +72,9 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
                         probe(&home, &generation.health_checks[at].tests[nth], &peer).await
                     });
                 }
-                Next::At(due) => break Duration::from_millis(due.saturating_sub(now)),
-                Next::Nothing => break LOOK,
-                Next::Over => return,
+                CheckAction::WaitUntil(due) => break Duration::from_millis(due.saturating_sub(now)),
+                CheckAction::Wait => break LOOK,
+                CheckAction::Stop => return,
             }
         };
         timer.set(due.min(LOOK));

@@ -5,7 +5,7 @@
 //! keeper: one task for each group, on one loop ─► Checker (tw-upstream): who is due, what an answer means
 //!    └─► probe: one check, a task of its own ─► connect, send, read the head and what is wanted of the body ─► Criteria
 //! ```
-//! The checks of a generation end with it: the tasks belong to its company (`Application::accompany`).
+//! The checks of a generation end with it: the tasks belong to its company (`Application::run_background_tasks`).
 
 mod keeper;
 mod probe;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_http::RequestHead;
-pub use tw_upstream::CheckParams;
+pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
 use super::exchange::UpstreamGroup;
@@ -46,7 +46,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 /// What `health_check` says at one location.
 pub struct HealthCheck {
     /// When, and what counts.
-    pub params: CheckParams,
+    pub params: HealthCheckParams,
     /// How.
     pub how: CheckProtocol,
     /// `port=`: where checks go, if not to the port of the server.

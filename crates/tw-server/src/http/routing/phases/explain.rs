@@ -13,7 +13,7 @@ use std::time::Duration;
 use tw_conf::Span;
 use tw_core::event_loop::Counts;
 use tw_core::generation::ListenAddress;
-use tw_core::names::HostName;
+use tw_core::host_names::HostName;
 use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
@@ -22,7 +22,7 @@ use super::{AGAIN, Next, ask, decide, locate};
 use crate::config::location::{Location, Visibility};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
-use crate::http::generation::Live;
+use crate::http::generation::GenerationRef;
 use crate::http::generation::LoopGeneration;
 use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::h1;
@@ -78,7 +78,7 @@ impl Explanation {
 
 /// Explains what `generation`, which serves nobody, would do with a request. Starts a thread with a loop and ends it. The
 /// inner error says why there is nothing to explain.
-pub fn explain(generation: Live, asked: Asked) -> io::Result<Result<Explanation, String>> {
+pub fn explain(generation: GenerationRef, asked: Asked) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
     let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         // Who asked waits for it.
@@ -88,7 +88,7 @@ pub fn explain(generation: Live, asked: Asked) -> io::Result<Result<Explanation,
     receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
 }
 
-async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Explanation, String>> {
+async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Result<Explanation, String>> {
     let mut told = Explanation::default();
     let Some(at) = listen_for(&generation.listens, asked) else {
         let known: Vec<_> = generation.listens.iter().map(|listen| listen.address.to_string()).collect();
@@ -214,7 +214,7 @@ fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
         }
         Some(ServerName::Host(HostName::Exact(_))) => format!("server_name is \"{host}\""),
         Some(ServerName::Host(name)) => {
-            format!("\"{host}\" fits server_name \"{}\"", text(&name.written()))
+            format!("\"{host}\" fits server_name \"{}\"", text(&name.to_bytes()))
         }
         Some(ServerName::Regex(regex)) => {
             format!("\"{host}\" matches server_name \"~{}\"", regex.pattern())
@@ -226,7 +226,7 @@ fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
 
 fn name_takes(name: &ServerName, host: &[u8]) -> bool {
     match name {
-        ServerName::Host(name) => name.takes(host),
+        ServerName::Host(name) => name.matches(host),
         ServerName::Regex(regex) => regex.is_match(host) == Ok(tw_core::regex::Match::Yes),
     }
 }

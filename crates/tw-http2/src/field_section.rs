@@ -1,30 +1,30 @@
-//! Lists of fields: as they came, and as they are written.
+//! Field sections, received and written.
 
 use std::ops::ControlFlow;
 
 use crate::hpack::encode;
-use crate::rules::{self, Fault, Message, Pseudo};
+use crate::rules::{self, MalformedReason, Message, Pseudo};
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Bytes and fields of a usual list.
+/// Usual number of bytes and fields of a section, for allocation.
 const BYTES_USUAL: usize = 512;
 const FIELDS_USUAL: usize = 16;
 
-/// A list of fields as it came.
+/// Received field section.
 #[derive(Debug, Default)]
-pub struct List {
+pub struct FieldSection {
     bytes: Vec<u8>,
     fields: Vec<Span>,
     pseudo: [Option<Span>; Pseudo::COUNT],
-    fault: Option<Fault>,
-    /// As its limit counts.
+    malformed: Option<MalformedReason>,
+    /// Size as `SETTINGS_MAX_HEADER_LIST_SIZE` counts it.
     size: usize,
     /// Bytes of names and values, pseudo-fields included.
     text_len: usize,
-    /// Bytes of the longest name or value that stands in the block, as it is packed.
+    /// Size of the longest encoded name or value, in bytes.
     longest: usize,
-    is_cut: bool,
+    is_truncated: bool,
     block_len: usize,
     ends: bool,
 }
@@ -37,8 +37,8 @@ struct Span {
     value: u32,
 }
 
-impl List {
-    /// One whose fields came in so many bytes of frames, and with which the message ends or does not.
+impl FieldSection {
+    /// Creates an empty section that came in `block_len` bytes of frames; `ends` tells that the message ends with it.
     pub(crate) fn new(block_len: usize, ends: bool) -> Self {
         Self {
             bytes: Vec::with_capacity(BYTES_USUAL),
@@ -49,7 +49,7 @@ impl List {
         }
     }
 
-    /// Takes a field. Whether there is room for more.
+    /// Appends a field. Breaks if the section has become too large.
     pub(crate) fn push(
         &mut self,
         name: &[u8],
@@ -60,19 +60,19 @@ impl List {
         self.text_len += name.len() + value.len();
         self.size += name.len() + value.len() + FIELD_OVERHEAD;
         if self.size > max {
-            self.is_cut = true;
+            self.is_truncated = true;
             return ControlFlow::Break(());
         }
-        if let Err(fault) = self.take(name, value, message) {
-            self.fault.get_or_insert(fault);
+        if let Err(malformed) = self.take(name, value, message) {
+            self.malformed.get_or_insert(malformed);
         }
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, name: &[u8], value: &[u8], message: Message) -> Result<(), Fault> {
+    fn take(&mut self, name: &[u8], value: &[u8], message: Message) -> Result<(), MalformedReason> {
         let which = rules::pseudo(name, message)?;
         match which {
-            Some(_) if !self.fields.is_empty() => return Err(Fault::PseudoBehind),
+            Some(_) if !self.fields.is_empty() => return Err(MalformedReason::PseudoBehind),
             Some(_) => rules::value(value)?,
             None => rules::field(name, value)?,
         }
@@ -82,7 +82,7 @@ impl List {
             None => self.fields.push(span),
             Some(which) => match self.pseudo.get_mut(which as usize) {
                 Some(place @ None) => *place = Some(span),
-                _ => return Err(Fault::PseudoTwice(which)),
+                _ => return Err(MalformedReason::PseudoTwice(which)),
             },
         }
         self.bytes.extend_from_slice(name);
@@ -90,12 +90,12 @@ impl List {
         Ok(())
     }
 
-    /// Judges the whole, when all of it is there. `longest` is what the decoder says of the block.
+    /// Checks the complete section. `longest` is the decoder's count for the block.
     pub(crate) fn finish(&mut self, message: Message, longest: usize) {
         self.longest = longest;
-        if self.fault.is_none() && !self.is_cut {
-            self.fault = match message {
-                Message::Trailers if !self.ends => Some(Fault::TrailersNotLast),
+        if self.malformed.is_none() && !self.is_truncated {
+            self.malformed = match message {
+                Message::Trailers if !self.ends => Some(MalformedReason::TrailersNotLast),
                 _ => rules::all(message, |which| self.pseudo(which)).err(),
             };
         }
@@ -142,22 +142,22 @@ impl List {
         self.text_len
     }
 
-    /// Bytes of the longest name or value as it was packed; what stood in a table does not count.
+    /// Size of the longest encoded name or value, in bytes; entries of a table do not count.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
     /// Returns the first reason for which the message is malformed.
-    pub fn fault(&self) -> Option<Fault> {
-        self.fault
+    pub fn malformed(&self) -> Option<MalformedReason> {
+        self.malformed
     }
 
     /// Returns true if the list exceeded its limit, so that fields are missing.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
-    /// Bytes of it as it was packed.
+    /// Size of the encoded section, in bytes.
     pub fn block_len(&self) -> usize {
         self.block_len
     }
@@ -168,18 +168,18 @@ impl List {
     }
 }
 
-/// Buffer to which a list of fields is written.
-pub struct Fields<'a> {
+/// Writer of a field section.
+pub struct FieldWriter<'a> {
     block: &'a mut Vec<u8>,
     size: usize,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldWriter<'a> {
     pub(crate) fn new(block: &'a mut Vec<u8>) -> Self {
         Self { block, size: 0 }
     }
 
-    /// Appends a field. Pseudo-fields go first; capitals of a name become small.
+    /// Appends a field. Pseudo-fields go first; the name is written in lower case.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.size += name.len() + value.len();
         encode::field(self.block, name, value);
@@ -190,7 +190,7 @@ impl<'a> Fields<'a> {
         encode::status(self.block, status);
     }
 
-    /// Bytes of names and values so far, that of the status not counted.
+    /// Number of bytes of names and values so far, without the status.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -200,8 +200,8 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    fn list(message: Message, ends: bool, fields: &str) -> List {
-        let mut list = List::new(0, ends);
+    fn list(message: Message, ends: bool, fields: &str) -> FieldSection {
+        let mut list = FieldSection::new(0, ends);
         for field in fields.split_terminator('\n') {
             let (name, value) = field.split_at(field[1..].find(':').unwrap() + 1);
             assert!(list.push(name.as_bytes(), &value.as_bytes()[1..], message, 1000).is_continue());
@@ -219,75 +219,79 @@ mod tests {
         assert_eq!(fields, [(&b"x-one"[..], &b"1"[..]), (b"x-two", b""), (b"x-one", b"3")]);
         assert_eq!((list.get(b"x-one"), list.get(b"x-three")), (Some(&b"1"[..]), None));
         assert_eq!((list.pseudo(Pseudo::Path), list.pseudo(Pseudo::Status)), (Some(&b"/"[..]), None));
-        assert_eq!((list.fault(), list.is_cut()), (None, false));
+        assert_eq!((list.malformed(), list.is_truncated()), (None, false));
     }
 
     #[test]
-    fn requests_are_judged() {
-        for (fields, fault) in [
-            ("", Fault::NoPseudo(Pseudo::Method)),
-            (":method:GET\n", Fault::NoPseudo(Pseudo::Scheme)),
-            (":method:GET\n:scheme:http\n", Fault::NoPseudo(Pseudo::Path)),
-            (":method:GET\n:scheme:http\n:path:\n", Fault::InvalidPseudo(Pseudo::Path)),
-            (":method:GET\n:method:GET\n", Fault::PseudoTwice(Pseudo::Method)),
-            (":method:GET\n:what:x\n", Fault::UnknownPseudo),
-            (":status:200\n", Fault::UnknownPseudo),
-            ("x:y\n:method:GET\n", Fault::PseudoBehind),
-            (":method:CONNECT\n", Fault::NoPseudo(Pseudo::Authority)),
-            (":method:GET\n:protocol:websocket\n", Fault::InvalidPseudo(Pseudo::Protocol)),
-            (":method:CONNECT\n:protocol:websocket\n", Fault::NoPseudo(Pseudo::Authority)),
+    fn malformed_requests() {
+        for (fields, malformed) in [
+            ("", MalformedReason::NoPseudo(Pseudo::Method)),
+            (":method:GET\n", MalformedReason::NoPseudo(Pseudo::Scheme)),
+            (":method:GET\n:scheme:http\n", MalformedReason::NoPseudo(Pseudo::Path)),
+            (":method:GET\n:scheme:http\n:path:\n", MalformedReason::InvalidPseudo(Pseudo::Path)),
+            (":method:GET\n:method:GET\n", MalformedReason::PseudoTwice(Pseudo::Method)),
+            (":method:GET\n:what:x\n", MalformedReason::UnknownPseudo),
+            (":status:200\n", MalformedReason::UnknownPseudo),
+            ("x:y\n:method:GET\n", MalformedReason::PseudoBehind),
+            (":method:CONNECT\n", MalformedReason::NoPseudo(Pseudo::Authority)),
+            (":method:GET\n:protocol:websocket\n", MalformedReason::InvalidPseudo(Pseudo::Protocol)),
+            (":method:CONNECT\n:protocol:websocket\n", MalformedReason::NoPseudo(Pseudo::Authority)),
         ] {
-            assert_eq!(list(Message::Request, true, fields).fault(), Some(fault), "{fields}");
+            assert_eq!(list(Message::Request, true, fields).malformed(), Some(malformed), "{fields}");
         }
         for fields in [":method:CONNECT\n:authority:a:1\n", ":method:OPTIONS\n:scheme:http\n:path:*\n"] {
-            assert_eq!(list(Message::Request, true, fields).fault(), None, "{fields}");
+            assert_eq!(list(Message::Request, true, fields).malformed(), None, "{fields}");
         }
     }
 
     #[test]
-    fn fields_are_judged() {
-        for (field, fault) in [
-            ("X-Capital:1\n", Some(Fault::InvalidName)),
-            ("x y:1\n", Some(Fault::InvalidName)),
-            ("x\u{7f}:1\n", Some(Fault::InvalidName)),
-            ("x\u{80}:1\n", Some(Fault::InvalidName)),
-            ("x\u{e9}:1\n", Some(Fault::InvalidName)),
-            ("x:a\r\u{0}\n", Some(Fault::InvalidValue)),
-            ("connection:close\n", Some(Fault::OfConnection)),
-            ("transfer-encoding:chunked\n", Some(Fault::OfConnection)),
-            ("te:gzip\n", Some(Fault::OfConnection)),
+    fn malformed_fields() {
+        for (field, malformed) in [
+            ("X-Capital:1\n", Some(MalformedReason::InvalidName)),
+            ("x y:1\n", Some(MalformedReason::InvalidName)),
+            ("x\u{7f}:1\n", Some(MalformedReason::InvalidName)),
+            ("x\u{80}:1\n", Some(MalformedReason::InvalidName)),
+            ("x\u{e9}:1\n", Some(MalformedReason::InvalidName)),
+            ("x:a\r\u{0}\n", Some(MalformedReason::InvalidValue)),
+            ("connection:close\n", Some(MalformedReason::OfConnection)),
+            ("transfer-encoding:chunked\n", Some(MalformedReason::OfConnection)),
+            ("te:gzip\n", Some(MalformedReason::OfConnection)),
             ("te:trailers\n", None),
             ("x_y:\t caf\u{e9}\n", None),
         ] {
-            assert_eq!(list(Message::Request, true, &format!("{GET}{field}")).fault(), fault, "{field:?}");
+            assert_eq!(
+                list(Message::Request, true, &format!("{GET}{field}")).malformed(),
+                malformed,
+                "{field:?}"
+            );
         }
     }
 
     #[test]
-    fn responses_and_trailers_are_judged() {
-        for (message, ends, fields, fault) in [
+    fn malformed_responses_and_trailers() {
+        for (message, ends, fields, malformed) in [
             (Message::Response, false, ":status:200\n", None),
-            (Message::Response, false, "", Some(Fault::NoPseudo(Pseudo::Status))),
-            (Message::Response, false, ":status:20\n", Some(Fault::InvalidPseudo(Pseudo::Status))),
-            (Message::Response, false, ":status:2x0\n", Some(Fault::InvalidPseudo(Pseudo::Status))),
-            (Message::Response, false, ":path:/\n", Some(Fault::UnknownPseudo)),
+            (Message::Response, false, "", Some(MalformedReason::NoPseudo(Pseudo::Status))),
+            (Message::Response, false, ":status:20\n", Some(MalformedReason::InvalidPseudo(Pseudo::Status))),
+            (Message::Response, false, ":status:2x0\n", Some(MalformedReason::InvalidPseudo(Pseudo::Status))),
+            (Message::Response, false, ":path:/\n", Some(MalformedReason::UnknownPseudo)),
             (Message::Trailers, true, "x:1\n", None),
-            (Message::Trailers, true, ":status:200\n", Some(Fault::UnknownPseudo)),
-            (Message::Trailers, false, "x:1\n", Some(Fault::TrailersNotLast)),
+            (Message::Trailers, true, ":status:200\n", Some(MalformedReason::UnknownPseudo)),
+            (Message::Trailers, false, "x:1\n", Some(MalformedReason::TrailersNotLast)),
         ] {
-            assert_eq!(list(message, ends, fields).fault(), fault, "{message:?} {fields}");
+            assert_eq!(list(message, ends, fields).malformed(), malformed, "{message:?} {fields}");
         }
         assert_eq!(list(Message::Response, false, ":status:418\n").status(), 418);
     }
 
     #[test]
-    fn lists_have_an_end() {
-        let mut list = List::new(0, true);
+    fn section_size_is_limited() {
+        let mut list = FieldSection::new(0, true);
         let mut taken = 0;
         while list.push(b"name", b"value", Message::Trailers, 1000).is_continue() {
             taken += 1;
         }
         list.finish(Message::Trailers, 0);
-        assert_eq!((taken, list.is_cut(), list.fault()), (1000 / 41, true, None));
+        assert_eq!((taken, list.is_truncated(), list.malformed()), (1000 / 41, true, None));
     }
 }

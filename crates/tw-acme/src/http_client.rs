@@ -14,7 +14,7 @@ use tw_base::{Errno, Limit};
 use tw_dns::NameService;
 use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, Piece};
 use tw_http::{Method, Progress, date};
-use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
+use tw_net::tls::{self, Handshake, HandshakeError, Step, TlsStream};
 use tw_net::{Addr, ConnectOptions};
 use tw_rt::Socket;
 use tw_tls::{Authorities, Purpose, Settings, Trust, Upstream, UpstreamError, authorities};
@@ -75,7 +75,7 @@ pub(crate) struct Reply {
 }
 
 /// Transport of requests to authorities and of their responses.
-pub(crate) struct Carrier {
+pub(crate) struct HttpClient {
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) resolver: NameService,
     pub(crate) resolver_timeout: Duration,
@@ -85,11 +85,11 @@ pub(crate) struct Carrier {
 pub const BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Makes the TLS settings for an authority that shows a certificate of one of these, in PEM; without any, of anybody.
+/// Creates the TLS settings for an authority with a certificate of one of these issuers, in PEM; `None` disables verification.
 ///
 /// # Errors
 /// The text has no certificates.
-pub fn trusting(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
+pub fn client_config(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
     let verifier = match trusted {
         None => Upstream::unverified(),
         Some(text) => {
@@ -108,7 +108,7 @@ pub fn trusting(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-impl Carrier {
+impl HttpClient {
     /// Asks for `url`; `body` is a signed request.
     pub(crate) async fn ask(&self, method: Method, url: &Url, body: Option<&[u8]>) -> Result<Reply, Error> {
         match timeout(ANSWER_TIME_MAX, self.exchange(method, url, body)).await {
@@ -182,32 +182,32 @@ async fn open(to: SocketAddr) -> io::Result<Socket> {
 /// Shakes hands with a server of this name.
 async fn secure(socket: Socket, config: Arc<ClientConfig>, host: &str) -> Result<TlsStream, String> {
     let name = ServerName::try_from(host.to_owned()).map_err(|_| "its name is none of a host".to_owned())?;
-    let said = |failure: Failure| match failure {
-        Failure::Closed => "it has closed the connection in the handshake".to_owned(),
-        Failure::Io(error) => sentence("SSL_do_handshake()", &error),
-        Failure::Tls(error) => match UpstreamError::of(&error) {
+    let said = |failure: HandshakeError| match failure {
+        HandshakeError::Closed => "it has closed the connection in the handshake".to_owned(),
+        HandshakeError::Io(error) => sentence("SSL_do_handshake()", &error),
+        HandshakeError::Tls(error) => match UpstreamError::of(&error) {
             Some(why) => format!("its {why}"),
             None => format!("SSL_do_handshake() failed (SSL: {error})"),
         },
     };
-    let session = tls::connect(config, name).map_err(|error| said(Failure::Tls(error)))?;
+    let session = tls::connect(config, name).map_err(|error| said(HandshakeError::Tls(error)))?;
     let mut handshake = Handshake::new(socket, session);
     loop {
         match handshake.step().map_err(said)? {
             Step::Done => return Ok(handshake.into_stream()),
-            Step::Readable => {
-                poll_fn(|cx| handshake.socket().poll_readable(cx)).await.map_err(|e| said(Failure::Io(e)))?
-            }
-            Step::Writable => {
-                poll_fn(|cx| handshake.socket().poll_writable(cx)).await.map_err(|e| said(Failure::Io(e)))?
-            }
+            Step::Readable => poll_fn(|cx| handshake.socket().poll_readable(cx))
+                .await
+                .map_err(|e| said(HandshakeError::Io(e)))?,
+            Step::Writable => poll_fn(|cx| handshake.socket().poll_writable(cx))
+                .await
+                .map_err(|e| said(HandshakeError::Io(e)))?,
             Step::Process => {
                 let (socket, session, sent) = handshake.into_parts();
                 let (session, processed) = tls::process(session);
-                handshake = Handshake::of_parts(socket, session, sent);
+                handshake = Handshake::from_parts(socket, session, sent);
                 if let Err(error) = processed {
                     handshake.refuse();
-                    return Err(said(Failure::Tls(error)));
+                    return Err(said(HandshakeError::Tls(error)));
                 }
             }
         }
@@ -369,10 +369,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trusted_is_read_before() {
-        assert!(trusting(None).is_ok());
-        assert!(trusting(Some(b"nothing")).is_err());
+    fn trusted_certificates_are_read_at_start() {
+        assert!(client_config(None).is_ok());
+        assert!(client_config(Some(b"nothing")).is_err());
         let authority = tw_testkit::tls::Authority::new();
-        assert!(trusting(Some(authority.pem().as_bytes())).is_ok());
+        assert!(client_config(Some(authority.pem().as_bytes())).is_ok());
     }
 }

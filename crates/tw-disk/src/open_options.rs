@@ -28,7 +28,7 @@ pub enum Access {
     Read,
     /// Reading and writing in place.
     ReadWrite,
-    /// Writing at the end, whoever else does.
+    /// Writing at the end, also with other writers.
     Append,
     /// Nothing but its metadata: works without read permission, never waits for a device or a pipe.
     Path,
@@ -36,7 +36,7 @@ pub enum Access {
 
 /// Options for opening an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenOptions {
     /// Purpose of the descriptor.
     pub access: Access,
     /// Symbolic links on the way.
@@ -49,9 +49,9 @@ pub struct Open {
     pub read_ahead: u32,
 }
 
-impl Open {
+impl OpenOptions {
     /// For reading, as nginx opens static files.
-    pub const READ: Open = Open {
+    pub const READ: OpenOptions = OpenOptions {
         access: Access::Read,
         links: Links::Follow,
         direct_from: u64::MAX,
@@ -59,11 +59,11 @@ impl Open {
         read_ahead: 0,
     };
     /// For reading and writing in place.
-    pub const READ_WRITE: Open = Open { access: Access::ReadWrite, ..Open::READ };
+    pub const READ_WRITE: OpenOptions = OpenOptions { access: Access::ReadWrite, ..OpenOptions::READ };
     /// For writing at the end.
-    pub const APPEND: Open = Open { access: Access::Append, ..Open::READ };
+    pub const APPEND: OpenOptions = OpenOptions { access: Access::Append, ..OpenOptions::READ };
     /// For metadata only.
-    pub const PATH: Open = Open { access: Access::Path, ..Open::READ };
+    pub const PATH: OpenOptions = OpenOptions { access: Access::Path, ..OpenOptions::READ };
 }
 
 /// Action when the name to create exists.
@@ -80,7 +80,7 @@ pub enum Existing {
 
 /// Options for creating a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Create {
+pub struct CreateOptions {
     /// [`Access::ReadWrite`] or [`Access::Append`]; anything else means the former.
     pub access: Access,
     /// Permission bits, before the umask.
@@ -93,9 +93,9 @@ pub struct Create {
     pub parents_mode: u32,
 }
 
-impl Create {
+impl CreateOptions {
     /// A new file for this user only.
-    pub const NEW: Create = Create {
+    pub const NEW: CreateOptions = CreateOptions {
         access: Access::ReadWrite,
         mode: 0o600,
         existing: Existing::Fail,
@@ -103,8 +103,8 @@ impl Create {
         parents_mode: 0o700,
     };
     /// For writing at the end, created if absent: a log.
-    pub const LOG: Create =
-        Create { access: Access::Append, mode: 0o644, existing: Existing::Keep, ..Create::NEW };
+    pub const LOG: CreateOptions =
+        CreateOptions { access: Access::Append, mode: 0o644, existing: Existing::Keep, ..CreateOptions::NEW };
 }
 
 /// Write-back of pages of a file that is being written, in bytes of the file.
@@ -114,13 +114,13 @@ pub struct WriteBack {
     pub begin: Range<u64>,
     /// Range that the disk is to have written when the operation ends: best something that it began to take a while ago.
     pub finish: Range<u64>,
-    /// Up to where nobody needs pages in memory any more; those that the disk has leave it.
+    /// End of the part whose pages are no longer needed in memory; those that the disk has are dropped.
     pub needless_to: u64,
 }
 
 /// Options for creating a temporary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Temp {
+pub struct TempOptions {
     /// Permission bits, before the umask.
     pub mode: u32,
     /// Hashed subdirectories, as in `client_body_temp_path DIR 1 2`: digits per level, 0 ends the list.
@@ -130,9 +130,9 @@ pub struct Temp {
     pub is_named: bool,
 }
 
-impl Temp {
+impl TempOptions {
     /// A named file for this user only, without subdirectories.
-    pub const NAMED: Temp = Temp { mode: 0o600, levels: [0; 3], is_named: true };
+    pub const NAMED: TempOptions = TempOptions { mode: 0o600, levels: [0; 3], is_named: true };
     /// A nameless file for this user only.
-    pub const NAMELESS: Temp = Temp { mode: 0o600, levels: [0; 3], is_named: false };
+    pub const NAMELESS: TempOptions = TempOptions { mode: 0o600, levels: [0; 3], is_named: false };
 }

@@ -1,4 +1,4 @@
-//! Certificates and requests that are made here: until the first one comes, for challenges, and to ask for one.
+//! Generated certificates and requests: temporary certificates, certificates for challenges, and signing requests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tw_tls::{Identity, Key, Passwords};
 use zeroize::Zeroizing;
 
-use crate::answers::ALPN;
+use crate::challenge_responses::ALPN;
 use crate::error::Error;
 use crate::identifier::Identifier;
 use crate::key_type::KeyType;
@@ -32,7 +32,7 @@ pub(crate) fn read(key: &KeyPair) -> Result<Key, Error> {
     Key::read(text.as_bytes(), &Passwords::default()).map_err(|error| Error::Made(error.to_string()))
 }
 
-/// A certificate for these names that nobody trusts. A tenth of a millisecond.
+/// Creates a self-signed certificate for these names. Takes a tenth of a millisecond.
 pub(crate) fn temporary(identifiers: &[Identifier]) -> Result<Identity, Error> {
     let key = KeyType::default().generate()?;
     let failed = made("a temporary certificate");
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_is_for_its_names() {
+    fn generated_certificate_is_for_its_names() {
         let mut all = Vec::new();
         for word in ["example.com", "*.example.com", "192.0.2.1", "2001:db8::1"] {
             Identifier::add(word, &mut all).unwrap();

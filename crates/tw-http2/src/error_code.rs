@@ -1,10 +1,10 @@
-//! Why a stream or a connection has ended (RFC 9113 section 7).
+//! Error codes of HTTP/2 (RFC 9113 section 7).
 
 use std::fmt;
 
 /// An error code. Any number is one; those without a name mean nothing in particular.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Reason(u32);
+pub struct ErrorCode(u32);
 
 /// The code and its name for each that has one.
 const NAMES: [&str; 14] = [
@@ -24,7 +24,7 @@ const NAMES: [&str; 14] = [
     "HTTP_1_1_REQUIRED",
 ];
 
-impl Reason {
+impl ErrorCode {
     /// Nothing is wrong.
     pub const NO_ERROR: Self = Self(0);
     /// The peer does not keep the rules of the protocol.
@@ -49,19 +49,19 @@ impl Reason {
     pub const ENHANCE_YOUR_CALM: Self = Self(11);
 }
 
-impl From<u32> for Reason {
+impl From<u32> for ErrorCode {
     fn from(code: u32) -> Self {
         Self(code)
     }
 }
 
-impl From<Reason> for u32 {
-    fn from(reason: Reason) -> Self {
+impl From<ErrorCode> for u32 {
+    fn from(reason: ErrorCode) -> Self {
         reason.0
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match NAMES.get(self.0 as usize) {
             Some(name) => f.write_str(name),
@@ -70,7 +70,7 @@ impl fmt::Display for Reason {
     }
 }
 
-impl fmt::Debug for Reason {
+impl fmt::Debug for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

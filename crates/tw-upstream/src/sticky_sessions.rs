@@ -1,26 +1,26 @@
-//! Which session belongs to which peer: the table of `sticky learn`, bounded and shared by all loops.
+//! Table of `sticky learn` from sessions to peers, bounded and shared by all loops.
 //!
-//! A session is kept as the MD5 of its name, so a name that a client sends costs the same whatever its length. What has not
-//! been used for the timeout is gone; in a full table the session that was used the longest ago makes room.
-//! Source: nginx, `ngx_http_upstream_sticky_module.c`.
+//! A session is kept as the MD5 of its name, so a name that a client sends costs the same whatever its length. A
+//! session expires when it has not been used for the timeout; in a full table the one that was used the longest ago
+//! is removed. Source: nginx, `ngx_http_upstream_sticky_module.c`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use md5::{Digest, Md5};
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Bytes of a zone for each session, so that a zone of 1 MiB holds 4096 as nginx's does.
 const SESSION_SIZE: usize = 256;
-/// Sessions that have timed out and go with each one that is learned: more than can come.
+/// Number of expired sessions that are removed with each one that is learned: more than can be added.
 const EXPIRE_AT_ONCE: usize = 2;
 
 /// The sessions of one zone.
 #[derive(Debug)]
-pub struct Sessions {
+pub struct StickySessions {
     max: usize,
     timeout_ms: u64,
-    table: Arc<Whole<Table>>,
+    table: Arc<FatalMutex<Table>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,31 +40,32 @@ struct Session {
     use_number: u64,
 }
 
-/// What came of learning a session.
+/// Result of learning a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// It is new.
+    /// The session is new.
     New,
-    /// It is new, and another one that had not timed out has made room.
+    /// The session is new, and another one that had not expired was removed for it.
     Full,
-    /// It was known, and is used now.
+    /// The session was known, and has been used now.
     Known,
-    /// It is not known, and was not to be made.
+    /// The session is not known, and was not to be created.
     Nothing,
 }
 
-impl Sessions {
-    /// A table for a zone of `size` bytes, at least one session; `timeout_ms` after its last use a session is gone.
+impl StickySessions {
+    /// Table for a zone of `size` bytes, at least one session. A session expires `timeout_ms` after its last use.
     pub fn new(size: usize, timeout_ms: u64) -> Self {
         Self { max: (size / SESSION_SIZE).max(1), timeout_ms, table: Arc::default() }
     }
 
-    /// The same sessions, from now on gone `timeout_ms` after their last use: for the next generation of a configuration.
+    /// Copy of the table whose sessions expire `timeout_ms` after their last use: for the next generation of a
+    /// configuration.
     pub fn with_timeout(&self, timeout_ms: u64) -> Self {
         Self { max: self.max, timeout_ms, table: self.table.clone() }
     }
 
-    /// What `sticky` knows the peer of this session by. Hashes the name, then takes a lock.
+    /// Finds the identifier for `sticky` of the session's peer. Hashes the name, then takes a lock.
     pub fn lookup(&self, session: &[u8], now: u64) -> Option<Arc<[u8]>> {
         let name = name(session);
         let table = self.table.lock();
@@ -72,7 +73,7 @@ impl Sessions {
         (!self.is_over(found.last_ms, now)).then(|| found.sid.clone())
     }
 
-    /// This session is at the peer that has this name for `sticky`. One that is not known is made if `creates`.
+    /// Binds a session to the peer with this identifier for `sticky`. An unknown session is created if `creates`.
     pub fn learn(&self, session: &[u8], sid: &Arc<[u8]>, creates: bool, now: u64) -> Learned {
         let name = name(session);
         let mut table = self.table.lock();
@@ -93,12 +94,12 @@ impl Sessions {
         }
     }
 
-    /// How many there are, with those that have timed out and are still there.
+    /// Number of sessions, with expired ones that are still there.
     pub fn len(&self) -> usize {
         self.table.lock().sessions.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there is no session.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn sessions_are_learned_used_and_forgotten() {
-        let sessions = Sessions::new(3 * SESSION_SIZE, 1000);
+        let sessions = StickySessions::new(3 * SESSION_SIZE, 1000);
         assert_eq!(sessions.learn(b"a", &sid("1"), false, 0), Learned::Nothing);
         assert_eq!(sessions.learn(b"a", &sid("1"), true, 0), Learned::New);
         assert_eq!(sessions.learn(b"b", &sid("2"), true, 100), Learned::New);
@@ -169,12 +170,12 @@ mod tests {
 
     #[test]
     fn the_table_never_grows_past_its_zone() {
-        let sessions = Sessions::new(1 << 20, 60_000);
+        let sessions = StickySessions::new(1 << 20, 60_000);
         for n in 0..10_000u64 {
             sessions.learn(&n.to_le_bytes(), &sid("1"), true, n);
         }
         assert_eq!(sessions.len(), 4096);
         assert!(sessions.lookup(&9_999u64.to_le_bytes(), 10_000).is_some());
-        assert!(Sessions::new(0, 1).is_empty());
+        assert!(StickySessions::new(0, 1).is_empty());
     }
 }

@@ -1,38 +1,39 @@
-//! Settings that one end announces, and its own limits.
+//! Configuration of one end: its settings and limits.
 
 use tw_base::Limit;
 
 /// Settings that this end announces to its peer, and limits of its own.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
-    /// Streams that the peer may have open at once. A client says none, because its peer begins none.
+pub struct Config {
+    /// Largest number of streams that the peer may have open at once. A client does not announce it, because a server
+    /// opens none.
     pub streams_max: u32,
-    /// Bytes of one body that the peer may send before some are used up.
+    /// Receive window of a stream, in bytes.
     pub window: u32,
     /// Receive window of the whole connection, in bytes; at least 65,535.
     pub connection_window: u32,
-    /// Bytes of one list of fields, each with 32 more (RFC 9113 section 6.5.2).
+    /// Largest field section in bytes, 32 for each field included (RFC 9113 section 6.5.2).
     pub list_max: u32,
-    /// Bytes that wait to be written, from which on streams have no room.
+    /// Bytes of pending output from which on streams may not send.
     pub out_max: usize,
 }
 
-/// Frames of one list of fields may have so many times as many bytes as the list may: as packed they are shorter, mostly.
+/// Factor between the size of a field section and that of its frames. An encoded section is shorter, mostly.
 const BLOCK_FACTOR: usize = 4;
-/// Bytes of a list of fields in frames that everybody may send.
+/// Size of a field block that every peer may send, in bytes.
 const BLOCK_USUAL: usize = 16 << 10;
-/// Requests that one call takes which were reset as soon as they were made.
+/// Largest number of requests in one call of `receive` that are reset at once.
 pub(crate) const RESETS_UNSEEN_MAX: usize = 20;
-/// Streams that this end resets for what is wrong with them.
+/// Largest number of streams that this end resets for errors of the peer.
 pub(crate) const ERRORS_MAX: usize = 100;
-/// Heads in front of a response that nobody has taken.
+/// Largest number of unread interim responses of a stream.
 pub(crate) const INTERIM_MAX: usize = 16;
-/// Streams that have ended here before their peer could know.
+/// Largest number of streams that have ended here before the peer could know.
 pub(crate) const LOST_MAX: usize = 256;
-/// Bytes of the value of a `PRIORITY_UPDATE`: its members take a few. What is longer says nothing.
+/// Largest value of a `PRIORITY_UPDATE`, in bytes: its members take a few. A longer one is ignored.
 pub(crate) const PRIORITY_MAX: usize = 64;
 
-/// Limits of a connection besides its [`Terms`].
+/// Limits of a connection besides its [`Config`].
 pub const LIMITS: &[Limit] = &[
     Limit::count(
         "RESETS_UNSEEN_MAX",
@@ -72,8 +73,8 @@ pub const LIMITS: &[Limit] = &[
     ),
 ];
 
-impl Terms {
-    /// Bytes of the frames of one list of fields.
+impl Config {
+    /// Largest size of the frames of one field section, in bytes.
     pub(crate) fn block_max(&self) -> usize {
         (self.list_max as usize).saturating_mul(BLOCK_FACTOR).max(BLOCK_USUAL)
     }

@@ -1,7 +1,7 @@
-//! Whether a loop turns and what it is doing now, for who looks from another thread, also when the loop hangs.
+//! Activity of a loop for readers on other threads, also while the loop hangs.
 //!
-//! The loop only stores: one word when a turn begins or ends, one when a task is polled. Nobody waits for anybody, and a
-//! look is never torn, because names are kept once and stored as their numbers.
+//! The loop only stores: one word when a turn begins or ends, one when a task is polled. Neither side waits for the
+//! other, and a snapshot is never torn, because names are kept once and stored as their numbers.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::watch::Subject;
 
 /// Different names of tasks and operations that can be told apart; there are some ten of each.
 const NAMES_MAX: usize = 127;
-/// What all others are called.
+/// Name of all further operations.
 const UNKNOWN: &str = "another";
 /// Bits of the number of a subject. A server that accepts a million connections a second needs nine years to use them up.
 const ID_BITS: u32 = 48;
@@ -40,11 +40,11 @@ impl Names {
     }
 }
 
-/// Whom a thread works for and with what, in one word: kind, operation and number.
+/// Subject, operation and number of the running task, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Doing(u64);
+pub(crate) struct ActivityWord(u64);
 
-impl Doing {
+impl ActivityWord {
     /// Works for `subject`. Looks its kind up: once for each task.
     pub(crate) fn of(subject: Subject) -> Self {
         let id = subject.id & ((1 << ID_BITS) - 1);
@@ -66,33 +66,33 @@ impl Doing {
     }
 }
 
-/// What a loop shows of itself; written by its thread, read by any.
+/// Current activity of a loop; written by its thread, read by any.
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct LoopActivity {
     /// Odd in a turn, even between two.
     turn: AtomicU64,
     doing: AtomicU64,
     thread: AtomicI32,
 }
 
-/// What was seen of a loop.
+/// Activity at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct ActivitySnapshot {
     /// Changes with every turn; `None` while the loop waits for events, or has not begun.
     pub turn: Option<u64>,
-    /// Whom the running task works for.
+    /// Subject of the running task.
     pub subject: Option<Subject>,
-    /// What it named with [`operation`](crate::watch::operation).
+    /// Name set by [`operation`](crate::watch::operation).
     pub operation: Option<&'static str>,
     /// The kernel's number of the loop's thread.
     pub thread: i32,
 }
 
-impl Pulse {
-    /// What the loop does now. Neither waits nor keeps the loop from anything.
-    pub fn look(&self) -> Look {
-        let (turn, doing) = (self.turn.load(Relaxed), Doing(self.doing.load(Relaxed)));
-        Look {
+impl LoopActivity {
+    /// Reads the current activity. Neither waits nor disturbs the loop.
+    pub fn snapshot(&self) -> ActivitySnapshot {
+        let (turn, doing) = (self.turn.load(Relaxed), ActivityWord(self.doing.load(Relaxed)));
+        ActivitySnapshot {
             turn: (turn % 2 == 1).then_some(turn),
             subject: doing.subject(),
             operation: doing.operation(),
@@ -115,19 +115,19 @@ impl Pulse {
         self.turn.store(turn + turn % 2, Relaxed);
     }
 
-    pub(crate) fn show(&self, doing: Doing) {
+    pub(crate) fn show(&self, doing: ActivityWord) {
         self.doing.store(doing.0, Relaxed);
     }
 
     /// Shows an operation of what is being done; returns what to show after it.
-    pub(crate) fn enter(&self, operation: &'static str) -> Doing {
-        let before = Doing(self.doing.load(Relaxed));
+    pub(crate) fn enter(&self, operation: &'static str) -> ActivityWord {
+        let before = ActivityWord(self.doing.load(Relaxed));
         self.show(before.with(operation));
         before
     }
 
-    pub(crate) fn doing(&self) -> Doing {
-        Doing(self.doing.load(Relaxed))
+    pub(crate) fn doing(&self) -> ActivityWord {
+        ActivityWord(self.doing.load(Relaxed))
     }
 }
 
@@ -137,45 +137,48 @@ mod tests {
 
     #[test]
     fn turns_count_and_rest_is_no_turn() {
-        let pulse = Pulse::default();
-        assert_eq!(pulse.look().turn, None);
-        pulse.begin_turn();
-        let first = pulse.look().turn.unwrap();
-        assert_eq!(pulse.look().turn, Some(first));
-        pulse.begin_turn();
-        let second = pulse.look().turn.unwrap();
+        let activity = LoopActivity::default();
+        assert_eq!(activity.snapshot().turn, None);
+        activity.begin_turn();
+        let first = activity.snapshot().turn.unwrap();
+        assert_eq!(activity.snapshot().turn, Some(first));
+        activity.begin_turn();
+        let second = activity.snapshot().turn.unwrap();
         assert_ne!(first, second);
-        pulse.rest();
-        assert_eq!(pulse.look().turn, None);
-        pulse.rest();
-        pulse.begin_turn();
-        assert!(![None, Some(first), Some(second)].contains(&pulse.look().turn));
+        activity.rest();
+        assert_eq!(activity.snapshot().turn, None);
+        activity.rest();
+        activity.begin_turn();
+        assert!(![None, Some(first), Some(second)].contains(&activity.snapshot().turn));
     }
 
     #[test]
-    fn what_is_done_is_one_word() {
-        let pulse = Pulse::default();
-        assert_eq!((pulse.look().subject, pulse.look().operation), (None, None));
+    fn activity_fits_in_one_word() {
+        let activity = LoopActivity::default();
+        assert_eq!((activity.snapshot().subject, activity.snapshot().operation), (None, None));
         let subject = Subject { kind: "connection", id: 123_456_789_012 };
-        pulse.show(Doing::of(subject));
-        assert_eq!((pulse.look().subject, pulse.look().operation), (Some(subject), None));
-        let outer = pulse.enter("gzip");
-        let inner = pulse.enter("regex");
-        assert_eq!((pulse.look().subject, pulse.look().operation), (Some(subject), Some("regex")));
-        pulse.show(inner);
-        assert_eq!(pulse.look().operation, Some("gzip"));
-        pulse.show(outer);
-        assert_eq!((pulse.look().subject, pulse.look().operation), (Some(subject), None));
+        activity.show(ActivityWord::of(subject));
+        assert_eq!((activity.snapshot().subject, activity.snapshot().operation), (Some(subject), None));
+        let outer = activity.enter("gzip");
+        let inner = activity.enter("regex");
+        assert_eq!(
+            (activity.snapshot().subject, activity.snapshot().operation),
+            (Some(subject), Some("regex"))
+        );
+        activity.show(inner);
+        assert_eq!(activity.snapshot().operation, Some("gzip"));
+        activity.show(outer);
+        assert_eq!((activity.snapshot().subject, activity.snapshot().operation), (Some(subject), None));
     }
 
     #[test]
-    fn names_beyond_the_last_are_not_told_apart() {
+    fn names_beyond_the_last_share_one_number() {
         let leaked = |n: usize| -> &'static str { format!("name {n}").leak() };
         let names = Names::new();
         let numbers: Vec<_> = (0..NAMES_MAX + 10).map(|n| names.number_of(leaked(n))).collect();
         assert_eq!(names.name_of(numbers[0]), Some("name 0"));
         assert_eq!(names.number_of("name 0"), numbers[0], "another piece of memory, the same name");
         assert_eq!(numbers.last().and_then(|number| names.name_of(*number)), Some(UNKNOWN));
-        assert_eq!(Doing::default().subject(), None);
+        assert_eq!(ActivityWord::default().subject(), None);
     }
 }

@@ -1,14 +1,14 @@
-//! The peers of a group at one moment. A list never changes; another one takes its place.
+//! Peers of a group at one time. A list never changes; it is replaced.
 
 use std::sync::Arc;
 
-use crate::balance::{Method, Ring};
+use crate::balance::{BalanceMethod, Ring};
 use crate::peer::{Peer, PeerId, ServerId};
-use crate::server::{Admin, Server};
+use crate::server::{AdminState, Server};
 
-/// All servers and peers of a group at one moment.
+/// All servers and peers of a group at one time.
 #[derive(Debug)]
-pub struct List {
+pub struct PeerList {
     /// Grows by one with each list of the group.
     pub(crate) generation: u64,
     pub(crate) servers: Vec<(ServerId, Arc<Server>)>,
@@ -32,14 +32,14 @@ pub(crate) struct Tier {
     pub(crate) ring: Ring,
 }
 
-impl List {
+impl PeerList {
     pub(crate) fn new(
         generation: u64,
-        method: &Method,
+        method: &BalanceMethod,
         servers: Vec<(ServerId, Arc<Server>)>,
         peers: Vec<Arc<Peer>>,
     ) -> Self {
-        let tries = peers.iter().filter(|peer| peer.params.admin == Admin::Up).count();
+        let tries = peers.iter().filter(|peer| peer.params.admin == AdminState::Up).count();
         let (backup, primary): (Vec<_>, Vec<_>) = peers.into_iter().partition(|peer| peer.params.backup);
         let is_single = primary.len() == 1 && backup.is_empty();
         let (primary, backup) = (Tier::new(primary, method), Tier::new(backup, method));
@@ -62,14 +62,14 @@ impl List {
         &self.servers
     }
 
-    /// Which list of the group this is.
+    /// Number of the list in its group.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 }
 
 impl Tier {
-    fn new(peers: Vec<Arc<Peer>>, method: &Method) -> Self {
+    fn new(peers: Vec<Arc<Peer>>, method: &BalanceMethod) -> Self {
         let mut total_weight = 0;
         let ends = peers
             .iter()
@@ -78,7 +78,8 @@ impl Tier {
                 total_weight
             })
             .collect();
-        let ring = if matches!(method, Method::HashConsistent) { Ring::new(&peers) } else { Ring::default() };
+        let ring =
+            if matches!(method, BalanceMethod::HashConsistent) { Ring::new(&peers) } else { Ring::default() };
         Self { peers, total_weight, ends, ring }
     }
 

@@ -1,39 +1,39 @@
-//! The place of a certificate: handshakes take it from here, and a new one is put here, whatever the configuration.
+//! Current ACME certificate: handshakes read it, and the agent replaces it, independently of configurations.
 
 use std::fmt;
 use std::sync::Arc;
 
-use tw_base::Whole;
+use tw_base::FatalMutex;
 use tw_tls::Identity;
 
 use crate::error::Error;
+use crate::generate;
 use crate::identifier::Identifier;
 use crate::issued::Issued;
-use crate::made;
 
-/// A certificate that comes, and is replaced.
-pub struct Slot {
-    /// For handshakes, until the first one is there.
+/// Current ACME certificate of one order; handshakes read it.
+pub struct CurrentCertificate {
+    /// Certificate for handshakes until the first one is issued.
     temporary: Identity,
-    issued: Whole<Option<Issued>>,
+    issued: FatalMutex<Option<Issued>>,
 }
 
-impl Slot {
-    /// A place with a certificate for these names that nobody has issued, and nobody trusts.
+impl CurrentCertificate {
+    /// Starts with a temporary self-signed certificate for these names.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// Fails without a source of randomness.
     pub fn new(identifiers: &[Identifier]) -> Result<Self, Error> {
-        Ok(Self { temporary: made::temporary(identifiers)?, issued: Whole::default() })
+        Ok(Self { temporary: generate::temporary(identifiers)?, issued: FatalMutex::default() })
     }
 
-    /// The certificate of now.
+    /// Returns the current certificate.
     pub fn identity(&self) -> Identity {
         let issued = self.issued.lock();
         issued.as_ref().map_or_else(|| self.temporary.clone(), |issued| issued.identity.clone())
     }
 
-    /// The chain of the certificate that was issued, in PEM; `None` as long as there is none.
+    /// Chain of the issued certificate, in PEM; `None` before the first one.
     pub fn chain(&self) -> Option<Arc<str>> {
         self.issued.lock().as_ref().map(|issued| issued.chain.clone())
     }
@@ -47,7 +47,7 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for CurrentCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.chain().is_some() { "Slot(issued)" } else { "Slot(temporary)" })
     }

@@ -1,4 +1,5 @@
-//! What modules keep for the whole process, whatever the configuration: zones of counters.
+//! Objects of modules that live as long as the process and outlive a configuration: zones of counters, caches,
+//! upstream groups.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -8,9 +9,9 @@ type Object = Arc<dyn Any + Send + Sync>;
 
 /// Objects by type and name. A configuration holds those it uses, so one that none uses any more is dropped.
 #[derive(Default)]
-pub struct Kept(HashMap<(TypeId, Box<[u8]>), Object>);
+pub struct SharedObjects(HashMap<(TypeId, Box<[u8]>), Object>);
 
-impl Kept {
+impl SharedObjects {
     /// The object of this name: the one in use already, the `previous` one if it `fits`, or a new one.
     pub fn keep<T: Send + Sync + 'static>(
         &mut self,
@@ -20,7 +21,8 @@ impl Kept {
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
         let key = (TypeId::of::<T>(), name.into());
-        let known = |kept: &Self| kept.0.get(&key).and_then(|object| object.clone().downcast::<T>().ok());
+        let known =
+            |objects: &Self| objects.0.get(&key).and_then(|object| object.clone().downcast::<T>().ok());
         if let Some(object) = known(self) {
             return object;
         }
@@ -52,8 +54,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_live_on_while_they_fit() {
-        let (none, mut first, mut second) = (Kept::default(), Kept::default(), Kept::default());
+    fn objects_are_reused_while_they_fit() {
+        let (none, mut first, mut second) =
+            (SharedObjects::default(), SharedObjects::default(), SharedObjects::default());
         let one = first.keep(&none, b"a", |_| true, || 1_u32);
         assert!(Arc::ptr_eq(&one, &first.keep(&none, b"a", |_| false, || 2)));
         assert_eq!(*first.keep(&none, b"b", |_| true, || 3_u32), 3);

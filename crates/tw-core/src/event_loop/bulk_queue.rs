@@ -1,12 +1,13 @@
-//! The line of those on a loop that send large bodies. One of them at a time stands among the ready tasks of the loop; the others
-//! wait here, however many they are.
+//! Queue of the connections of a loop that send large bodies. One of them at a time is among the ready tasks of the
+//! loop; the others wait here, however many there are.
 //!
 //! ```text
 //! ready tasks of the loop:   small request, small request, bulk sender
 //!                                                              │ sends a piece, and calls the next one, who goes
 //! line:   sender, sender, sender, …  ◄── has more to send ─────┘ behind all that has become ready meanwhile
 //! ```
-//! Without it, a thousand senders would each have a piece before a small request that has come after them has its turn.
+//! Without it, a thousand senders would each send a piece before a small request that has arrived after them is
+//! served.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,9 +17,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::{BULK_MIN, CopyBudget};
 
-/// The line of a loop, in the order in which they came.
+/// Bulk queue of one loop, in order of arrival.
 #[derive(Default)]
-pub(super) struct Line(RefCell<VecDeque<Rc<Waiter>>>);
+pub(super) struct BulkQueue(RefCell<VecDeque<Rc<Waiter>>>);
 
 struct Waiter {
     waker: RefCell<Waker>,
@@ -41,16 +42,16 @@ impl BodySize {
     }
 }
 
-/// A place in the line of a loop. Who drops it while waiting leaves the line.
+/// Position of one sender in the bulk queue. Dropping it leaves the queue.
 #[derive(Default)]
-pub struct BulkPlace(Option<Held>);
+pub struct BulkTurn(Option<Held>);
 
 struct Held {
-    line: Rc<Line>,
+    line: Rc<BulkQueue>,
     waiter: Rc<Waiter>,
 }
 
-impl Line {
+impl BulkQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -61,7 +62,7 @@ impl Line {
         Held { line: self.clone(), waiter }
     }
 
-    /// Takes out all in front who have gone, and calls who is in front then.
+    /// Removes the waiters at the front that have left, and wakes the one that is at the front then.
     fn call(&self) {
         let mut waiters = self.0.borrow_mut();
         while waiters.front().is_some_and(|front| front.is_gone.get()) {
@@ -89,9 +90,10 @@ impl Drop for Held {
 }
 
 impl CopyBudget {
-    /// Ready when it is this sender's turn to send a piece of a large body: nobody who came before it waits, and since
-    /// the loop last looked for events, the line has sent less than a buffer. Who has sent [says so](Self::spent), and comes to the end of the line with the next piece.
-    pub fn poll_bulk(&self, place: &mut BulkPlace, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when this sender may send a piece of a large body: no sender before it waits, and since the loop last
+    /// polled for events, the queue has sent less than a buffer. After sending, the sender [counts the
+    /// bytes](Self::spent) and joins the end of the queue with the next piece.
+    pub fn poll_bulk(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
         let held = match &mut place.0 {
             None if self.is_free() => return Poll::Ready(()),
             none @ None => none.insert(self.line.join(cx)),
@@ -113,8 +115,8 @@ impl CopyBudget {
         Poll::Pending
     }
 
-    /// Waits for the turn to send a piece of a body: a large one has its place in the line, a small one only needs a turn of the
-    /// loop that may still copy.
+    /// Waits for the turn to send a piece of a body. A large body waits in the bulk queue, a small one only for a
+    /// turn of the loop that may still copy.
     pub async fn turn(&self, size: BodySize) {
         match size {
             BodySize::Small => {
@@ -123,20 +125,20 @@ impl CopyBudget {
                 }
             }
             BodySize::Large => {
-                let mut place = BulkPlace::default();
+                let mut place = BulkTurn::default();
                 std::future::poll_fn(|cx| self.poll_bulk(&mut place, cx)).await;
             }
         }
     }
 
-    /// Lets the others go first after a whole piece, unless that is what the line does.
-    pub async fn others_first(&self) {
+    /// Yields to other tasks after a whole piece, unless the bulk queue does so anyway.
+    pub async fn yield_to_others(&self) {
         if self.line.is_empty() {
             tw_rt::yield_now().await;
         }
     }
 
-    /// Returns true if a large body may go on at once: nobody waits for a turn, and this one may still copy.
+    /// Returns true if a large body may be sent on at once: no sender waits, and this turn may still copy.
     pub fn is_free(&self) -> bool {
         self.line.is_empty() && self.may_copy(0)
     }
@@ -169,7 +171,7 @@ mod tests {
                     budget.turn(BodySize::Large).await;
                     budget.spent(SCRATCH_SIZE);
                     sent[id as usize].set(sent[id as usize].get() + 1);
-                    budget.others_first().await;
+                    budget.yield_to_others().await;
                 }
             });
         }
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_ready_comes_before_the_line() {
+    fn ready_tasks_run_before_queued_senders() {
         on_loop(|| async {
             let budget = Rc::new(CopyBudget::new());
             let sent = start_senders(&budget);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_have_their_turns_one_after_the_other() {
+    fn senders_take_turns_in_order() {
         on_loop(|| async {
             let budget = Rc::new(CopyBudget::new());
             let sent = start_senders(&budget);
@@ -211,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_holds_nobody_up() {
+    fn leaving_the_queue_does_not_block_others() {
         on_loop(|| async {
             let budget = CopyBudget::new();
             let mut cx = Context::from_waker(Waker::noop());
             budget.charge(Duration::from_secs(1));
-            let mut places: [BulkPlace; 4] = Default::default();
+            let mut places: [BulkTurn; 4] = Default::default();
             for place in &mut places {
                 assert!(budget.poll_bulk(place, &mut cx).is_pending());
             }

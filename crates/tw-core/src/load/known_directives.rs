@@ -16,12 +16,12 @@ pub const fn block(
 }
 
 /// Records of directives, of all protocols.
-pub(super) struct Known {
+pub(super) struct KnownDirectives {
     by_name: HashMap<&'static str, Vec<DirectiveInfo>>,
     sorted: OnceCell<Vec<DirectiveInfo>>,
 }
 
-impl Known {
+impl KnownDirectives {
     /// These. Of two with one name the first says what the directive looks like where it must not stand.
     pub(super) fn new(infos: impl Iterator<Item = DirectiveInfo>) -> Self {
         let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
@@ -40,7 +40,7 @@ impl Known {
         self.of(name).first()
     }
 
-    /// Whether a record allows the directive here.
+    /// Returns true if a record allows the directive here.
     pub(super) fn has(&self, node: &Node, context: Contexts) -> bool {
         let name = node.name.as_str().unwrap_or_default();
         self.of(name).iter().any(|info| info.contexts & context != 0)

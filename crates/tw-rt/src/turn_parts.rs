@@ -1,11 +1,11 @@
-//! Where the time of a turn went: on the processor, waiting for one, or waiting in the kernel.
+//! Parts of a turn's time: running, waiting for a processor, or waiting in the kernel.
 //!
 //! At the end of a turn the thread's own clock tells how long the thread was on the processor (0.3 µs). Only if it was off for
 //! longer than [`SLIGHT`], the kernel is asked for how long it was ready to run meanwhile and had no processor
 //! (`/proc/thread-self/schedstat`, 0.4 µs). The rest it slept inside the kernel: for a disk, for memory, for a lock.
 //!
-//! That takes the kernel's number as it was when the turn began. An earlier one serves as long as it cannot have grown by more
-//! than [`DOUBT`] since: of a loop that is busy, hardly any turn asks for it.
+//! The kernel's number is compared with its value at the start of the turn. An earlier value serves as long as it
+//! cannot have grown by more than [`DOUBT`] since: a busy loop hardly reads it at all.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
@@ -18,10 +18,10 @@ use tw_sys::usage;
 
 /// A thread that is off its processor for less is not asked why.
 const SLIGHT: Duration = Duration::from_micros(100);
-/// How wrong the time without a processor may be.
+/// Largest error of the time without a processor.
 const DOUBT: Duration = Duration::from_micros(200);
 
-/// What a turn spends its time with.
+/// Part of a turn's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Cause {
@@ -49,15 +49,15 @@ impl Cause {
 
 /// The parts of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts([Duration; Cause::ALL.len()]);
+pub struct TurnParts([Duration; Cause::ALL.len()]);
 
-impl Parts {
+impl TurnParts {
     /// Of a turn that was so long each of the three.
     pub const fn new(running: Duration, processor: Duration, kernel: Duration) -> Self {
         Self([running, processor, kernel])
     }
 
-    /// How long it was this.
+    /// Length of one part.
     pub fn of(&self, cause: Cause) -> Duration {
         self.0[cause as usize]
     }
@@ -77,7 +77,7 @@ impl Parts {
     }
 }
 
-/// What this thread measures its turns with.
+/// State for measuring the turns of this thread.
 struct Meter {
     /// `None` where the kernel does not tell: what is not known to be waiting for a processor is waiting in the kernel.
     schedstat: OnceCell<OwnedFd>,
@@ -85,7 +85,7 @@ struct Meter {
     ran: Cell<Duration>,
     /// Time without a processor when it was last read.
     unserved: Cell<Duration>,
-    /// How much that may have grown since.
+    /// Largest amount by which that may have grown since.
     doubt: Cell<Duration>,
     /// Major page faults so far, and those of them that no turn has been charged with.
     faults: Cell<u64>,
@@ -134,19 +134,19 @@ pub(crate) fn begin_turn(now: Instant) {
 }
 
 /// A turn of this length ends: its parts, and the major page faults since the last turn that tells of some.
-pub(crate) fn end_turn(now: Instant, turn: Duration) -> (Parts, u64) {
+pub(crate) fn end_turn(now: Instant, turn: Duration) -> (TurnParts, u64) {
     METER.with(|meter| {
         meter.ended.set(Some(now));
         let ran = on_processor();
         let off = turn.saturating_sub(ran.saturating_sub(meter.ran.replace(ran)));
         if off < SLIGHT {
             meter.doubt(off);
-            return (Parts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
+            return (TurnParts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
         }
         let before = meter.unserved.get();
         meter.ask();
         let processor = meter.unserved.get().saturating_sub(before).min(off);
-        let parts = Parts::new(turn.saturating_sub(off), processor, off.saturating_sub(processor));
+        let parts = TurnParts::new(turn.saturating_sub(off), processor, off.saturating_sub(processor));
         (parts, meter.new_faults.take())
     })
 }
@@ -178,7 +178,7 @@ fn unserved_ns(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// How long this thread was on a processor since it began.
+/// Time that this thread has been on a processor since it started.
 fn on_processor() -> Duration {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
@@ -195,7 +195,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_cause_is_the_kernel_if_that_is_too_long_and_else_what_took_most() {
+    fn cause_is_the_kernel_above_the_threshold_and_the_largest_part_otherwise() {
         for (running, processor, kernel, expected) in [
             (30, 0, 0, Cause::Running),
             (5, 20, 6, Cause::Processor),
@@ -203,7 +203,7 @@ mod tests {
             (4, 3, 5, Cause::Kernel),
             (9, 9, 0, Cause::Running),
         ] {
-            let parts = Parts::new(running * MS, processor * MS, kernel * MS);
+            let parts = TurnParts::new(running * MS, processor * MS, kernel * MS);
             assert_eq!(parts.cause(10 * MS), expected, "{parts:?}");
         }
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     /// The parts of a turn in which a fresh thread does this.
-    fn parts_of(turn: impl FnOnce() + Send + 'static) -> Parts {
+    fn parts_of(turn: impl FnOnce() + Send + 'static) -> TurnParts {
         let measured = thread::spawn(|| {
             attach();
             let start = Instant::now();

@@ -1,14 +1,14 @@
-//! What one request remembers while it looks for a peer, and looks again after a failure.
+//! State of one request while it selects peers, over several attempts.
 
 use std::net::IpAddr;
 
-use crate::list::List;
 use crate::peer::PeerId;
+use crate::peer_list::PeerList;
 
-/// What the method of the group chooses by; see [`Method::wants`](crate::Method::wants).
+/// Key for the method of the group; see [`BalanceMethod::key_kind`](crate::BalanceMethod::key_kind).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Key {
-    /// Nothing, or nothing that it could use.
+pub enum BalanceKey {
+    /// None, or none that the method could use.
     #[default]
     None,
     /// The address of the client.
@@ -17,27 +17,27 @@ pub enum Key {
     Text(Vec<u8>),
 }
 
-/// One request on its way to a peer: what it chooses by and which peers it has tried.
+/// Selection of peers for one request: its key and the peers it has tried.
 #[derive(Debug)]
-pub struct Attempt {
-    pub(crate) key: Key,
-    /// The peer it is bound to, by what [`Peer::sid`](crate::Peer::sid) says.
+pub struct PeerSelection {
+    pub(crate) key: BalanceKey,
+    /// Peer that the request is bound to, by its [`Peer::sid`](crate::Peer::sid).
     pub(crate) sid: Option<Box<[u8]>>,
-    pub(crate) stage: Stage,
-    pub(crate) tried: Tried,
+    pub(crate) stage: PeerTier,
+    pub(crate) tried: TriedPeers,
     pub(crate) search: Search,
     tries: Option<u32>,
     tries_max: u32,
 }
 
-/// Which peers are asked.
+/// Tier of peers that is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum PeerTier {
     Primary,
     Backup,
 }
 
-/// Where a method that hashes goes on after a failure.
+/// Position of a hashing method for the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Search {
     pub(crate) hash: u32,
@@ -47,43 +47,45 @@ pub(crate) struct Search {
     pub(crate) ring_of: Option<u64>,
 }
 
-/// Peers that were tried. The first few need no memory of their own.
+/// Tried peers. The first few take no heap memory.
 #[derive(Debug, Default)]
-pub(crate) struct Tried {
+pub(crate) struct TriedPeers {
     few: [PeerId; 4],
     len: usize,
     more: Vec<PeerId>,
 }
 
-impl Attempt {
-    pub(crate) fn new(key: Key, sid: Option<Box<[u8]>>, tries_max: u32, search: Search) -> Self {
-        let tried = Tried::default();
-        Self { key, sid, stage: Stage::Primary, tried, search, tries: None, tries_max }
+impl PeerSelection {
+    pub(crate) fn new(key: BalanceKey, sid: Option<Box<[u8]>>, tries_max: u32, search: Search) -> Self {
+        let tried = TriedPeers::default();
+        Self { key, sid, stage: PeerTier::Primary, tried, search, tries: None, tries_max }
     }
 
-    /// How many more peers may be tried, not counting the one that is being tried. Before the first choice it is not known
-    /// and zero. Source: nginx, `peer.tries`.
+    /// Number of further peers that may be tried, without the current one. Unknown and zero before the first
+    /// selection. Source: nginx, `peer.tries`.
     pub fn tries_left(&self) -> u32 {
         self.tries.unwrap_or(0)
     }
 
-    /// Whether some peers will not be chosen because they were tried: others may find a peer where this one does not.
+    /// Returns true if some peers are excluded because they were tried: another request may find a peer where this
+    /// one does not.
     pub fn has_tried(&self) -> bool {
         self.tried.len() > 0
     }
 
-    /// One more try: for a failure that says nothing of the peer, such as a kept connection that was just being closed.
+    /// Allows one more try after a failure that says nothing about the peer, such as a kept connection that was just
+    /// being closed.
     pub fn grant_try(&mut self) {
         self.tries = Some(self.tries_left().saturating_add(1));
     }
 
-    /// From now on bound to the peer that has this name for `sticky`, or to none.
+    /// Binds the request to the peer with this identifier for `sticky`, or to none.
     pub fn bind(&mut self, sid: Option<Box<[u8]>>) {
         self.sid = sid;
     }
 
-    /// A peer was chosen from this list. A group of one peer has no second try.
-    pub(crate) fn count(&mut self, list: &List) {
+    /// Counts a selection from this list. A group of one peer has no second try.
+    pub(crate) fn count(&mut self, list: &PeerList) {
         let left = self.tries.unwrap_or(match self.tries_max {
             0 => list.tries,
             max => list.tries.min(max),
@@ -92,7 +94,7 @@ impl Attempt {
     }
 }
 
-impl Tried {
+impl TriedPeers {
     pub(crate) fn has(&self, id: PeerId) -> bool {
         self.few.iter().take(self.len).chain(&self.more).any(|tried| *tried == id)
     }
@@ -107,7 +109,7 @@ impl Tried {
         }
     }
 
-    /// How many.
+    /// Number of tried peers.
     pub(crate) fn len(&self) -> usize {
         self.len + self.more.len()
     }

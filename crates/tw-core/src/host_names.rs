@@ -9,7 +9,7 @@ use foldhash::{HashMap, HashMapExt};
 
 /// Values by name.
 #[derive(Debug)]
-pub struct Names<V> {
+pub struct HostNames<V> {
     /// Whole names, among them the `example.com` of `.example.com`.
     exact: HashMap<Box<[u8]>, V>,
     /// `*.example.com` and `.example.com`, key `.example.com`.
@@ -22,8 +22,8 @@ pub struct Names<V> {
 #[derive(Debug)]
 struct Parts<V> {
     values: HashMap<Box<[u8]>, V>,
-    /// Bytes of the longest one. Nothing longer is looked up, so the work for a name depends on the configuration and not
-    /// on who made a name of four thousand dots.
+    /// Bytes of the longest one. Nothing longer is looked up, so the work for a name depends on the configuration, even for
+    /// a name of four thousand dots.
     longest: usize,
 }
 
@@ -40,7 +40,7 @@ pub enum HostName {
     Prefix(Box<[u8]>),
 }
 
-/// Whether names may have wildcards.
+/// Handling of wildcards in names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wildcards {
     /// They may.
@@ -51,25 +51,25 @@ pub enum Wildcards {
 
 /// A text that is no host name: two dots in a row, a zero byte, or an asterisk where none may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotAName;
+pub struct InvalidHostName;
 
 /// A name that has a value already; the new one is ignored as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conflicting;
+pub struct DuplicateHostName;
 
 impl HostName {
     /// Reads a name in any case of letters.
     ///
     /// # Errors
-    /// [`NotAName`]
-    pub fn parse(text: &[u8], wildcards: Wildcards) -> Result<Self, NotAName> {
+    /// [`InvalidHostName`]
+    pub fn parse(text: &[u8], wildcards: Wildcards) -> Result<Self, InvalidHostName> {
         let name = text.to_ascii_lowercase();
         if wildcards == Wildcards::None {
             return Ok(Self::Exact(name.into()));
         }
         let stars = name.iter().filter(|byte| **byte == b'*').count();
         if stars > 1 || name.contains(&0) || name.windows(2).any(|pair| pair == b"..") {
-            return Err(NotAName);
+            return Err(InvalidHostName);
         }
         match &*name {
             // nginx looks for this one first, so that the asterisk of `.a.*` is a letter.
@@ -77,12 +77,12 @@ impl HostName {
             [b'*', b'.', _, ..] => Ok(Self::Below(name[1..].into())),
             [_, .., b'.', b'*'] => Ok(Self::Prefix(name[..name.len() - 1].into())),
             _ if stars == 0 => Ok(Self::Exact(name.into())),
-            _ => Err(NotAName),
+            _ => Err(InvalidHostName),
         }
     }
 
     /// The name as it was written, in lower case.
-    pub fn written(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Exact(name) | Self::Dot(name) => name.to_vec(),
             Self::Below(end) => [b"*", &**end].concat(),
@@ -90,8 +90,8 @@ impl HostName {
         }
     }
 
-    /// Whether `host` (lower case) is one of those meant.
-    pub fn takes(&self, host: &[u8]) -> bool {
+    /// Returns true if `host` (lower case) matches.
+    pub fn matches(&self, host: &[u8]) -> bool {
         match self {
             Self::Exact(name) => **name == *host,
             Self::Below(end) => host.ends_with(end),
@@ -101,25 +101,25 @@ impl HostName {
     }
 }
 
-impl<V> Default for Names<V> {
+impl<V> Default for HostNames<V> {
     fn default() -> Self {
         Self { exact: HashMap::new(), below: Parts::default(), prefixes: Parts::default() }
     }
 }
 
-impl<V: Copy> Names<V> {
+impl<V: Copy> HostNames<V> {
     /// Adds a name.
     ///
     /// # Errors
-    /// [`Conflicting`]
-    pub fn add(&mut self, name: HostName, value: V) -> Result<(), Conflicting> {
+    /// [`DuplicateHostName`]
+    pub fn add(&mut self, name: HostName, value: V) -> Result<(), DuplicateHostName> {
         match name {
             HostName::Exact(name) => insert(&mut self.exact, name, value),
             HostName::Below(end) => self.below.insert(end, value),
             HostName::Prefix(beginning) => self.prefixes.insert(beginning, value),
             HostName::Dot(end) => {
                 if self.below.values.contains_key(&end) {
-                    return Err(Conflicting);
+                    return Err(DuplicateHostName);
                 }
                 insert(&mut self.exact, end[1..].into(), value)?;
                 self.below.insert(end, value)
@@ -127,7 +127,7 @@ impl<V: Copy> Names<V> {
         }
     }
 
-    /// Whether there is no name.
+    /// Returns true if there is no name.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.below.values.is_empty() && self.prefixes.values.is_empty()
     }
@@ -157,20 +157,20 @@ impl<V> Default for Parts<V> {
 }
 
 impl<V> Parts<V> {
-    fn insert(&mut self, part: Box<[u8]>, value: V) -> Result<(), Conflicting> {
+    fn insert(&mut self, part: Box<[u8]>, value: V) -> Result<(), DuplicateHostName> {
         self.longest = self.longest.max(part.len());
         insert(&mut self.values, part, value)
     }
 }
 
-/// Where the dots are.
+/// Positions of the dots.
 fn dots(name: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
     name.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| at)
 }
 
-fn insert<V>(map: &mut HashMap<Box<[u8]>, V>, name: Box<[u8]>, value: V) -> Result<(), Conflicting> {
+fn insert<V>(map: &mut HashMap<Box<[u8]>, V>, name: Box<[u8]>, value: V) -> Result<(), DuplicateHostName> {
     match map.entry(name) {
-        Entry::Occupied(_) => Err(Conflicting),
+        Entry::Occupied(_) => Err(DuplicateHostName),
         Entry::Vacant(free) => {
             free.insert(value);
             Ok(())
@@ -182,8 +182,8 @@ fn insert<V>(map: &mut HashMap<Box<[u8]>, V>, name: Box<[u8]>, value: V) -> Resu
 mod tests {
     use super::*;
 
-    fn names(list: &[(&str, u32)], wildcards: Wildcards) -> Names<u32> {
-        let mut names = Names::default();
+    fn names(list: &[(&str, u32)], wildcards: Wildcards) -> HostNames<u32> {
+        let mut names = HostNames::default();
         for (name, value) in list {
             names.add(HostName::parse(name.as_bytes(), wildcards).unwrap(), *value).unwrap();
         }
@@ -241,15 +241,15 @@ mod tests {
         for (name, expected) in FOUND {
             assert_eq!(names.find(name.as_bytes()), *expected, "{name}");
         }
-        assert_eq!(Names::<u32>::default().find(b"a.b"), None);
-        assert!(Names::<u32>::default().is_empty() && !names.is_empty());
+        assert_eq!(HostNames::<u32>::default().find(b"a.b"), None);
+        assert!(HostNames::<u32>::default().is_empty() && !names.is_empty());
     }
 
     #[test]
-    fn who_is_found_is_taken() {
+    fn found_name_matches_its_pattern() {
         for (host, expected) in FOUND {
             let takes = |name: &str| {
-                HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap().takes(host.as_bytes())
+                HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap().matches(host.as_bytes())
             };
             let taken: Vec<u32> = LIST.iter().filter(|(name, _)| takes(name)).map(|(_, at)| *at).collect();
             assert_eq!(taken.is_empty(), expected.is_none(), "{host}: {taken:?}");
@@ -285,18 +285,22 @@ mod tests {
             (".a.*", Ok(HostName::Dot(Box::from(*b".a.*"))), ".a.*"),
             (".", Ok(HostName::Exact(Box::from(*b"."))), "."),
             ("", Ok(HostName::Exact(Box::default())), ""),
-            ("*", Err(NotAName), ""),
-            ("*.", Err(NotAName), ""),
+            ("*", Err(InvalidHostName), ""),
+            ("*.", Err(InvalidHostName), ""),
             (".*", Ok(HostName::Dot(Box::from(*b".*"))), ".*"),
-            ("a*b", Err(NotAName), ""),
-            ("a*", Err(NotAName), ""),
-            ("*.a.*", Err(NotAName), ""),
-            ("a..b", Err(NotAName), ""),
-            ("a\0b", Err(NotAName), ""),
+            ("a*b", Err(InvalidHostName), ""),
+            ("a*", Err(InvalidHostName), ""),
+            ("*.a.*", Err(InvalidHostName), ""),
+            ("a..b", Err(InvalidHostName), ""),
+            ("a\0b", Err(InvalidHostName), ""),
         ] {
             let name = HostName::parse(text.as_bytes(), Wildcards::Allowed);
             assert_eq!(name, expected, "{text}");
-            assert_eq!(name.map_or_else(|_| Vec::new(), |name| name.written()), written.as_bytes(), "{text}");
+            assert_eq!(
+                name.map_or_else(|_| Vec::new(), |name| name.to_bytes()),
+                written.as_bytes(),
+                "{text}"
+            );
         }
     }
 
@@ -304,14 +308,14 @@ mod tests {
     fn a_second_value_is_refused() {
         let first = [("a.b", 1), (".c.d", 2), ("*.e.f", 3), ("g.*", 4)];
         for (name, expected) in [
-            ("A.b", Err(Conflicting)),
-            ("c.d", Err(Conflicting)),
-            ("*.c.d", Err(Conflicting)),
-            (".c.d", Err(Conflicting)),
-            (".a.b", Err(Conflicting)),
-            (".e.f", Err(Conflicting)),
+            ("A.b", Err(DuplicateHostName)),
+            ("c.d", Err(DuplicateHostName)),
+            ("*.c.d", Err(DuplicateHostName)),
+            (".c.d", Err(DuplicateHostName)),
+            (".a.b", Err(DuplicateHostName)),
+            (".e.f", Err(DuplicateHostName)),
             ("e.f", Ok(())),
-            ("g.*", Err(Conflicting)),
+            ("g.*", Err(DuplicateHostName)),
             ("g", Ok(())),
         ] {
             let mut names = names(&first, Wildcards::Allowed);

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use rustls::ServerConfig;
-use tw_base::Whole;
+use tw_base::FatalMutex;
 
 /// Path of http-01 challenges; a token follows (RFC 8555, section 8.3).
 pub const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
-/// The only protocol that an authority names in its hello (RFC 8737, section 6.2).
+/// The only ALPN protocol in the hello of an authority (RFC 8737, section 6.2).
 pub const ALPN: &[u8] = b"acme-tls/1";
 
-/// Answers to challenges that are open.
+/// Responses to open challenges.
 #[derive(Default)]
-pub struct Answers {
+pub struct ChallengeResponses {
     /// Number of open challenges, so that other requests cost one load.
     open: AtomicUsize,
-    all: Whole<All>,
+    all: FatalMutex<All>,
 }
 
 #[derive(Default)]
@@ -28,10 +28,10 @@ struct All {
     tls: HashMap<Box<str>, Arc<ServerConfig>>,
 }
 
-/// An answer that is given as long as somebody holds this.
+/// Guard of one response, which is removed when the guard is dropped.
 #[must_use]
-pub(crate) struct Posted {
-    answers: Arc<Answers>,
+pub(crate) struct PostedResponse {
+    answers: Arc<ChallengeResponses>,
     key: Key,
 }
 
@@ -40,7 +40,7 @@ enum Key {
     Tls(Box<str>, Arc<ServerConfig>),
 }
 
-impl Answers {
+impl ChallengeResponses {
     /// Returns the response to a request for `path`; `None` if it is no open challenge. Without open challenges this is one load.
     pub fn http(&self, path: &[u8]) -> Option<Bytes> {
         if self.open.load(Relaxed) == 0 {
@@ -50,7 +50,7 @@ impl Answers {
         self.all.lock().http.get(token).cloned()
     }
 
-    /// The settings of a handshake with an authority that asks for `name`, in lower case.
+    /// Returns the settings of a handshake with an authority that checks `name`, in lower case.
     pub fn tls(&self, name: &str) -> Option<Arc<ServerConfig>> {
         if self.open.load(Relaxed) == 0 {
             return None;
@@ -58,29 +58,29 @@ impl Answers {
         self.all.lock().tls.get(name).cloned()
     }
 
-    pub(crate) fn post_http(self: &Arc<Self>, token: &str, answer: String) -> Posted {
+    pub(crate) fn post_http(self: &Arc<Self>, token: &str, answer: String) -> PostedResponse {
         let token: Box<[u8]> = token.as_bytes().into();
         self.all.lock().http.insert(token.clone(), answer.into());
         self.posted(Key::Http(token))
     }
 
-    pub(crate) fn post_tls(self: &Arc<Self>, name: &str, config: Arc<ServerConfig>) -> Posted {
+    pub(crate) fn post_tls(self: &Arc<Self>, name: &str, config: Arc<ServerConfig>) -> PostedResponse {
         self.all.lock().tls.insert(name.into(), config.clone());
         self.posted(Key::Tls(name.into(), config))
     }
 
-    fn posted(self: &Arc<Self>, key: Key) -> Posted {
+    fn posted(self: &Arc<Self>, key: Key) -> PostedResponse {
         self.open.fetch_add(1, Relaxed);
-        Posted { answers: self.clone(), key }
+        PostedResponse { answers: self.clone(), key }
     }
 }
 
-impl Drop for Posted {
+impl Drop for PostedResponse {
     fn drop(&mut self) {
         let mut all = self.answers.all.lock();
         match &self.key {
             Key::Http(token) => drop(all.http.remove(token)),
-            // Another issuer may have been asked for the same name meanwhile.
+            // Another issuer may have a challenge for the same name by now.
             Key::Tls(name, config) if all.tls.get(name).is_some_and(|other| Arc::ptr_eq(other, config)) => {
                 drop(all.tls.remove(name));
             }
@@ -90,9 +90,9 @@ impl Drop for Posted {
     }
 }
 
-impl fmt::Debug for Answers {
+impl fmt::Debug for ChallengeResponses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Answers({} open)", self.open.load(Relaxed))
+        write!(f, "ChallengeResponses({} open)", self.open.load(Relaxed))
     }
 }
 
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_given_as_long_as_it_is_held() {
-        let answers = Arc::new(Answers::default());
+    fn response_is_served_while_its_guard_is_held() {
+        let answers = Arc::new(ChallengeResponses::default());
         let path = b"/.well-known/acme-challenge/token";
         assert_eq!(answers.http(path), None);
         let posted = answers.post_http("token", "token.key".into());

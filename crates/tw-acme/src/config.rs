@@ -1,4 +1,4 @@
-//! Work of the agent: the issuers of a configuration, and the certificates wanted of each.
+//! Configuration of the agent: the issuers, and the certificates of each.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,24 +10,24 @@ use rustls::ClientConfig;
 use tw_dns::NameService;
 use zeroize::Zeroizing;
 
-use crate::answers::Answers;
+use crate::challenge_responses::ChallengeResponses;
+use crate::current_certificate::CurrentCertificate;
 use crate::identifier::Identifier;
 use crate::key_type::KeyType;
-use crate::slot::Slot;
 use crate::url::Url;
 
-/// Everything a configuration wants.
+/// Issuers and certificates of a configuration.
 #[derive(Debug, Default)]
-pub struct Job {
-    /// Each issuer with its certificates; none without.
-    pub works: Vec<Work>,
+pub struct AcmeConfig {
+    /// Issuers with at least one certificate.
+    pub works: Vec<IssuerConfig>,
     /// Responses to challenges, for loops to read.
-    pub answers: Arc<Answers>,
+    pub answers: Arc<ChallengeResponses>,
 }
 
-/// An issuer, and what is wanted of it.
+/// Issuer with its certificates.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct IssuerConfig {
     /// Issuer of the certificates.
     pub issuer: Arc<Issuer>,
     /// TLS settings of connections to it.
@@ -36,22 +36,22 @@ pub struct Work {
     pub resolver: NameService,
     /// Deadline of a resolution.
     pub resolver_timeout: Duration,
-    /// The certificates.
-    pub wanted: Vec<Wanted>,
+    /// Certificates to order.
+    pub wanted: Vec<CertificateConfig>,
 }
 
-/// A certificate that is wanted.
+/// Certificate to order.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct CertificateConfig {
     /// Names of the certificate, at least one.
     pub identifiers: Arc<[Identifier]>,
-    /// Of which kind its key is.
+    /// Kind of its key.
     pub key: KeyType,
-    /// Slot that handshakes read.
-    pub slot: Arc<Slot>,
+    /// Certificate that handshakes read.
+    pub slot: Arc<CurrentCertificate>,
 }
 
-/// An authority, and how it is talked to.
+/// Certificate authority, and the options for it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issuer {
     /// Its name in the configuration.
@@ -64,11 +64,11 @@ pub struct Issuer {
     pub challenge: Challenge,
     /// True if the first name is also the common name.
     pub common_name: bool,
-    /// The topmost certificate of the chain that is preferred, by the common name of who issued it.
+    /// Preferred chain, by the common name of the issuer of its topmost certificate.
     pub preferred_chain: Option<Box<str>>,
     /// The kind of certificate.
     pub profile: Option<Profile>,
-    /// Whom to trust that it is the authority, in PEM; `None` trusts everybody.
+    /// Certificates, in PEM, that authenticate the authority; `None` disables verification.
     pub trusted: Option<Arc<[u8]>>,
     /// Directory in which keys and certificates outlive restarts.
     pub state: Option<PathBuf>,
@@ -77,9 +77,9 @@ pub struct Issuer {
 /// An account at an authority.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its key: one in PEM, or of which kind it is made.
+    /// Its key: one in PEM, or the kind of a generated one.
     pub key: KeySource,
-    /// URLs of whoever is responsible.
+    /// Contact URLs.
     pub contacts: Vec<Box<str>>,
     /// External account that it is bound to.
     pub external: Option<ExternalAccount>,
@@ -108,7 +108,7 @@ pub struct ExternalAccount {
 /// Acceptance of the terms of service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Terms {
-    /// Nobody has: an authority that has some is not asked.
+    /// Not accepted: no account is created at an authority with terms of service.
     #[default]
     Open,
     /// They are accepted.
@@ -122,16 +122,16 @@ pub enum Challenge {
     Http01,
     /// The certificate of a handshake, on port 443 (RFC 8737).
     TlsAlpn01,
-    /// A record in DNS (RFC 8555, section 8.4), which this program makes.
+    /// A record in DNS (RFC 8555, section 8.4), which this program creates.
     Dns01(PathBuf),
 }
 
-/// A kind of certificate that an authority has a name for.
+/// Certificate profile of an authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Profile {
-    /// If there is one of this name.
+    /// Used if the authority has it.
     Preferred(Box<str>),
-    /// No other will do.
+    /// Required: the order fails without it.
     Required(Box<str>),
 }
 
@@ -152,7 +152,7 @@ impl fmt::Debug for Issuer {
     }
 }
 
-impl Wanted {
+impl CertificateConfig {
     /// Returns its name in messages: its first identifier.
     pub(crate) fn name(&self) -> String {
         self.identifiers.first().map(ToString::to_string).unwrap_or_default()

@@ -16,7 +16,7 @@ const SHOWN_MAX: usize = 6;
 
 /// Paths that the sandbox of the process allows, for messages: the sandbox itself is elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Allowed {
+pub struct AllowedPaths {
     /// Paths below which files may be read; `None` if that is not restricted.
     pub reading: Option<Vec<PathBuf>>,
     /// Paths below which files may be created, changed and removed; `None` if that is not restricted.
@@ -26,11 +26,11 @@ pub struct Allowed {
 /// The process that is confined.
 #[derive(Debug)]
 struct Confined {
-    allowed: Allowed,
+    allowed: AllowedPaths,
     user: User,
 }
 
-/// Whose permissions count.
+/// User of the process, with its groups and capabilities.
 #[derive(Debug)]
 struct User {
     uid: u32,
@@ -51,12 +51,12 @@ enum Power {
 
 static CONFINED: OnceLock<Confined> = OnceLock::new();
 
-/// Says what the sandbox allows from now on, once it holds: from then on messages about a denial name it. A process has one
-/// sandbox, so the first call counts.
+/// Sets the paths that the sandbox allows, once it is in force. Messages about a denial name it from then on. A process
+/// has one sandbox, so the first call counts.
 ///
 /// # Errors
-/// What asking for the privileges and groups of the process says.
-pub fn confined(allowed: Allowed) -> io::Result<()> {
+/// Failure to read the privileges and groups of the process.
+pub fn set_allowed_paths(allowed: AllowedPaths) -> io::Result<()> {
     let effective = rustix::thread::capabilities(None)?.effective;
     let power = if effective.contains(CapabilitySet::DAC_OVERRIDE) {
         Power::Everything
@@ -102,10 +102,10 @@ impl Use {
     }
 }
 
-/// Source of an `EACCES`, as far as it was found out when the error occurred.
+/// Source of an `EACCES`, as far as it was determined when the error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denier {
-    /// Nobody asked yet, or nobody denied anything.
+pub enum DenialSource {
+    /// Not determined yet, or no denial.
     Unknown,
     /// The permissions of the file, or of a directory on the way to it.
     Permissions,
@@ -115,54 +115,54 @@ pub enum Denier {
     Writing,
 }
 
-impl Denier {
+impl DenialSource {
     /// Finds the source of the denial of `op` on `path`. Waits for the metadata that it looks at.
     pub(crate) fn find(op: Op, errno: Errno, path: &CStr) -> Self {
         Self::with(op, errno, path, look_at)
     }
 
     /// Finds the source of a denial without waiting, for a denial that is remembered: metadata that is not in memory, or
-    /// seems not to be because somebody mounts something at this moment, remains unknown.
+    /// seems not to be because of a mount at this moment, remains unknown.
     pub(crate) fn find_now(op: Op, errno: Errno, path: &CStr) -> Self {
         Self::with(op, errno, path, look_at_now)
     }
 
     fn with(op: Op, errno: Errno, path: &CStr, look: Look) -> Self {
         match CONFINED.get() {
-            Some(confined) if errno == Errno::ACCESS => confined.denier(op, path, look),
+            Some(confined) if errno == Errno::ACCESS => confined.source(op, path, look),
             _ => Self::Unknown,
         }
     }
 
     /// Text appended to a message about the denial: nothing, unless it was the sandbox.
     pub(crate) fn addition(self) -> Addition {
-        Addition { denier: self, allowed: CONFINED.get().map(|confined| &confined.allowed) }
+        Addition { source: self, allowed: CONFINED.get().map(|confined| &confined.allowed) }
     }
 }
 
-/// The addition of a line in the log about `op` on `path` that failed: `, denied by "sandbox", which allows writing in
-/// "/srv/dav"`. Empty for any other failure. Waits for what it looks at.
-pub fn denial(op: Op, errno: Errno, path: &CStr) -> String {
-    Denier::find(op, errno, path).addition().to_string()
+/// Addition to a log line about a failed `op` on `path`: `, denied by "sandbox", which allows writing in "/srv/dav"`. Empty
+/// for any other failure. Waits for the metadata that it reads.
+pub fn sandbox_denial(op: Op, errno: Errno, path: &CStr) -> String {
+    DenialSource::find(op, errno, path).addition().to_string()
 }
 
 /// Function that reads the metadata of the target of a path.
 type Look = fn(&CStr) -> Result<Stat, Errno>;
 
 impl Confined {
-    fn denier(&self, op: Op, path: &CStr, look: Look) -> Denier {
-        let Some(how) = Use::of(op) else { return Denier::Unknown };
-        let (denier, places) = match how {
-            Use::Read => (Denier::Reading, &self.allowed.reading),
-            Use::Change | Use::Create | Use::Name => (Denier::Writing, &self.allowed.writing),
+    fn source(&self, op: Op, path: &CStr, look: Look) -> DenialSource {
+        let Some(options) = Use::of(op) else { return DenialSource::Unknown };
+        let (source, places) = match options {
+            Use::Read => (DenialSource::Reading, &self.allowed.reading),
+            Use::Change | Use::Create | Use::Name => (DenialSource::Writing, &self.allowed.writing),
         };
         if places.is_none() {
-            return Denier::Permissions;
+            return DenialSource::Permissions;
         }
         // Whoever may not search the way there is not let in by its permissions, and this fails.
-        let (how, found) = match how {
-            Use::Read | Use::Change => (how, look(path)),
-            Use::Name => (how, look(&parent_of(path))),
+        let (options, found) = match options {
+            Use::Read | Use::Change => (options, look(path)),
+            Use::Name => (options, look(&parent_of(path))),
             Use::Create => match look(path) {
                 // A name that is not there may be in memory as such, or not at all.
                 Err(Errno::NOENT | Errno::AGAIN) => (Use::Name, look(&parent_of(path))),
@@ -170,9 +170,9 @@ impl Confined {
             },
         };
         match found {
-            Ok(stat) if self.user.may(how, &stat) => denier,
-            Err(Errno::AGAIN) => Denier::Unknown,
-            _ => Denier::Permissions,
+            Ok(stat) if self.user.may(options, &stat) => source,
+            Err(Errno::AGAIN) => DenialSource::Unknown,
+            _ => DenialSource::Permissions,
         }
     }
 }
@@ -203,8 +203,8 @@ fn parent_of(path: &CStr) -> CString {
 
 impl User {
     /// Returns true if the permissions of a file let the user do this. Access control lists are not considered.
-    fn may(&self, how: Use, stat: &Stat) -> bool {
-        let wanted = match how {
+    fn may(&self, options: Use, stat: &Stat) -> bool {
+        let wanted = match options {
             Use::Read => 0o4,
             Use::Change => 0o2,
             Use::Create | Use::Name => 0o3,
@@ -219,7 +219,7 @@ impl User {
         };
         match self.power {
             Power::Everything => true,
-            Power::Reads if how == Use::Read => true,
+            Power::Reads if options == Use::Read => true,
             Power::Reads | Power::None => granted & wanted == wanted,
         }
     }
@@ -227,21 +227,21 @@ impl User {
 
 /// Behind nginx's words: `, denied by "sandbox", which allows reading in "/srv", "/etc/ssl"`.
 pub(crate) struct Addition {
-    denier: Denier,
-    allowed: Option<&'static Allowed>,
+    source: DenialSource,
+    allowed: Option<&'static AllowedPaths>,
 }
 
 impl fmt::Display for Addition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.allowed {
-            Some(allowed) => self.denier.write(allowed, f),
+            Some(allowed) => self.source.write(allowed, f),
             None => Ok(()),
         }
     }
 }
 
-impl Denier {
-    fn write(self, allowed: &Allowed, f: &mut impl fmt::Write) -> fmt::Result {
+impl DenialSource {
+    fn write(self, allowed: &AllowedPaths, f: &mut impl fmt::Write) -> fmt::Result {
         let (what, places) = match self {
             Self::Unknown | Self::Permissions => return Ok(()),
             Self::Reading => ("reading", &allowed.reading),
@@ -269,13 +269,13 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn confined(reading: Option<Vec<PathBuf>>, power: Power) -> Confined {
+    fn set_allowed_paths(reading: Option<Vec<PathBuf>>, power: Power) -> Confined {
         let user = User {
             uid: rustix::process::geteuid().as_raw(),
             groups: vec![rustix::process::getegid().as_raw()],
             power,
         };
-        Confined { allowed: Allowed { reading, writing: Some(Vec::new()) }, user }
+        Confined { allowed: AllowedPaths { reading, writing: Some(Vec::new()) }, user }
     }
 
     #[test]
@@ -287,15 +287,15 @@ mod tests {
         let older = Timestamps { last_access: at(1), last_modification: at(2) };
         utimensat(CWD, &link, &older, AtFlags::SYMLINK_NOFOLLOW).unwrap();
         let inside = CString::new(link.join("new").as_os_str().as_encoded_bytes()).unwrap();
-        let confined = confined(None, Power::None);
-        assert_eq!(confined.denier(Op::Create, &inside, look_at), Denier::Writing);
+        let confined = set_allowed_paths(None, Power::None);
+        assert_eq!(confined.source(Op::Create, &inside, look_at), DenialSource::Writing);
     }
 
     #[test]
-    fn what_is_not_in_memory_remains_unknown() {
-        let confined = confined(Some(Vec::new()), Power::None);
-        assert_eq!(confined.denier(Op::Open, c"/a", |_| Err(Errno::AGAIN)), Denier::Unknown);
-        assert_eq!(confined.denier(Op::Open, c"/a", |_| Err(Errno::ACCESS)), Denier::Permissions);
+    fn denials_without_cached_metadata_remain_unknown() {
+        let confined = set_allowed_paths(Some(Vec::new()), Power::None);
+        assert_eq!(confined.source(Op::Open, c"/a", |_| Err(Errno::AGAIN)), DenialSource::Unknown);
+        assert_eq!(confined.source(Op::Open, c"/a", |_| Err(Errno::ACCESS)), DenialSource::Permissions);
     }
 
     #[test]
@@ -310,10 +310,10 @@ mod tests {
         let [open, closed, read_only, new, none] =
             [open, closed, read_only, dir.join("new"), dir.join("none/file")].map(|path| name(&path));
 
-        let restricted = confined(Some(vec!["/srv".into(), "/b".into()]), Power::None);
+        let restricted = set_allowed_paths(Some(vec!["/srv".into(), "/b".into()]), Power::None);
         let said = |confined: &Confined, op, path: &CStr| {
             let mut text = String::new();
-            confined.denier(op, path, look_at).write(&confined.allowed, &mut text).unwrap();
+            confined.source(op, path, look_at).write(&confined.allowed, &mut text).unwrap();
             text
         };
         let reading = ", denied by \"sandbox\", which allows reading in \"/srv\", \"/b\"";
@@ -332,11 +332,11 @@ mod tests {
         ] {
             assert_eq!(said(&restricted, op, path), expected, "{op:?} {path:?}");
         }
-        let root = confined(Some(vec!["/srv".into(), "/b".into()]), Power::Reads);
+        let root = set_allowed_paths(Some(vec!["/srv".into(), "/b".into()]), Power::Reads);
         assert_eq!(said(&root, Op::Open, &closed), reading);
-        assert_eq!(said(&confined(None, Power::None), Op::Open, &open), "");
+        assert_eq!(said(&set_allowed_paths(None, Power::None), Op::Open, &open), "");
 
-        let many = confined(Some((0..8).map(|n| format!("/{n}").into()).collect()), Power::None);
+        let many = set_allowed_paths(Some((0..8).map(|n| format!("/{n}").into()).collect()), Power::None);
         let text = said(&many, Op::Open, &open);
         assert!(text.ends_with("\"/4\", \"/5\" and 2 more places"), "{text}");
     }

@@ -1,8 +1,8 @@
 //! Data that the tasks of one loop share without a lock. No task continues with data that a panic left half changed.
 //!
-//! A [`RefCell`] gives back what a panic was changing: the task that panicked is gone, and the next one finds a table whose
-//! halves do not agree. Here the process ends, as with a [`Whole`](crate::Whole). To change the value costs 1 to 2 ns more
-//! than with a `RefCell`, to look at it nothing that can be measured.
+//! After a panic a [`RefCell`] can be borrowed again: the task that panicked is gone, and the next one finds an
+//! inconsistent table. Here the process ends, as with a [`FatalMutex`](crate::FatalMutex). A mutable borrow costs 1
+//! to 2 ns more than with a `RefCell`, a shared one nothing measurable.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::fmt;
@@ -10,52 +10,52 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::thread;
 
-use crate::whole::{break_process, stand_still};
+use crate::fatal_mutex::{break_process, stand_still};
 
-/// A value of one thread, changed by one borrower at a time.
+/// Cell of one thread whose poisoning ends the process.
 #[derive(Default)]
-pub struct WholeCell<T> {
+pub struct FatalCell<T> {
     is_broken: Cell<bool>,
     value: RefCell<T>,
 }
 
-/// The value, for who changes it.
-pub struct WholeRefMut<'a, T> {
+/// Guard of a mutable borrow.
+pub struct FatalRefMut<'a, T> {
     // Dropped first: the process is broken before anybody else has the value.
     _watch: Watch<'a, T>,
     value: RefMut<'a, T>,
 }
 
-/// Sees a panic that changes the value.
+/// Detects a panic during a mutable borrow.
 struct Watch<'a, T> {
     is_broken: &'a Cell<bool>,
-    /// A destructor may use the value while its thread panics for another reason, and leave it whole.
+    /// True if the thread was panicking before: a destructor may borrow then, and leave the value consistent.
     was_panicking: bool,
     what: PhantomData<T>,
 }
 
-impl<T> WholeCell<T> {
-    /// A cell with this value.
+impl<T> FatalCell<T> {
+    /// Creates a cell.
     pub const fn new(value: T) -> Self {
         Self { is_broken: Cell::new(false), value: RefCell::new(value) }
     }
 
-    /// The value, to look at. Panics where [`RefCell::borrow`] does.
+    /// Borrows the value. Panics where [`RefCell::borrow`] does.
     pub fn borrow(&self) -> Ref<'_, T> {
         self.check();
         self.value.borrow()
     }
 
-    /// The value, to change. Panics where [`RefCell::borrow_mut`] does.
-    pub fn borrow_mut(&self) -> WholeRefMut<'_, T> {
+    /// Borrows the value mutably. Panics where [`RefCell::borrow_mut`] does.
+    pub fn borrow_mut(&self) -> FatalRefMut<'_, T> {
         self.check();
         let value = self.value.borrow_mut();
         let watch =
             Watch { is_broken: &self.is_broken, was_panicking: thread::panicking(), what: PhantomData };
-        WholeRefMut { _watch: watch, value }
+        FatalRefMut { _watch: watch, value }
     }
 
-    /// Whoever comes to what is half changed goes no further.
+    /// Stops a task that borrows a half-changed value.
     fn check(&self) {
         if self.is_broken.get() {
             stand_still();
@@ -63,7 +63,7 @@ impl<T> WholeCell<T> {
     }
 }
 
-impl<T> Deref for WholeRefMut<'_, T> {
+impl<T> Deref for FatalRefMut<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -71,7 +71,7 @@ impl<T> Deref for WholeRefMut<'_, T> {
     }
 }
 
-impl<T> DerefMut for WholeRefMut<'_, T> {
+impl<T> DerefMut for FatalRefMut<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -86,7 +86,7 @@ impl<T> Drop for Watch<'_, T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for WholeCell<T> {
+impl<T: fmt::Debug> fmt::Debug for FatalCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }
@@ -98,8 +98,8 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_panic_that_changes_the_value_is_the_last_to_use_it() {
-        let cell = WholeCell::new(1);
+    fn panic_during_a_change_ends_the_use_of_the_value() {
+        let cell = FatalCell::new(1);
         *cell.borrow_mut() += 1;
         assert_eq!(*cell.borrow(), 2);
         let fails = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).is_err();
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_dropped_by_a_panic_elsewhere_may_change_it() {
-        struct GiveBack<'a>(&'a WholeCell<u32>);
+    fn destructor_may_change_the_value_during_another_panic() {
+        struct GiveBack<'a>(&'a FatalCell<u32>);
         impl Drop for GiveBack<'_> {
             fn drop(&mut self) {
                 *self.0.borrow_mut() -= 1;
             }
         }
-        let cell = WholeCell::new(2);
+        let cell = FatalCell::new(2);
         let panic = AssertUnwindSafe(|| {
             let _one = GiveBack(&cell);
             panic!("expected");

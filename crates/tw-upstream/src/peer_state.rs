@@ -1,68 +1,67 @@
-//! What all loops know of a peer: connections, failures, counters. The shared half of a [`Peer`](crate::Peer): it lives on
-//! when the parameters of the peer change and when the configuration is loaded anew.
+//! State of a peer that all loops share: connections, failures, counters. It outlives changes of the
+//! [`Peer`](crate::Peer)'s parameters and reloads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use tw_base::{Counter, Histogram, Whole};
+use tw_base::{Counter, FatalMutex, Histogram};
 
-use crate::wait::Line;
+use crate::queue::RequestQueue;
 
-/// Before any moment that a caller can name, and still far from the end of the numbers.
+/// Time before any time of a caller, and still far from the smallest number.
 pub(crate) const NEVER: i64 = i64::MIN / 2;
 
-/// What happens with one peer, whoever looks at it. All of it can be read at any time; numbers that belong together may
-/// then be of different moments.
+/// Shared state of one peer. All of it can be read at any time; related numbers may then be from different moments.
 #[derive(Debug)]
-pub struct State {
-    pub(crate) line: Arc<Line>,
-    /// Leases that are out.
+pub struct PeerState {
+    pub(crate) queue: Arc<RequestQueue>,
+    /// Number of leases.
     connections: AtomicU32,
     /// The `current_weight` of nginx in units of 1/[`WHOLE_STEP`](crate::peer::WHOLE_STEP); changed under the lock of the group.
     pub(crate) current: AtomicI64,
-    /// How much of the weight failures have taken away: nginx's `weight - effective_weight`.
+    /// Weight lost by failures: nginx's `weight - effective_weight`.
     pub(crate) reduced: AtomicU32,
-    /// Failures that count now.
+    /// Number of failures that count now.
     pub(crate) fails: AtomicU32,
-    /// When the last failure was (nginx: `accessed`).
+    /// Time of the last failure (nginx: `accessed`).
     pub(crate) failed_ms: AtomicI64,
-    /// When the peer was last put to the test (nginx: `checked`).
+    /// Time of the last trial after failures (nginx: `checked`).
     pub(crate) checked_ms: AtomicI64,
-    /// Since when its weight grows again.
+    /// Start of its slow start.
     pub(crate) ramp_ms: AtomicI64,
     health: AtomicU8,
-    /// What the latest health check has said: 0 nothing, 1 passed, 2 failed.
+    /// Result of the latest health check: 0 none, 1 passed, 2 failed.
     last_check: AtomicU8,
-    /// Since when it is left alone because of failures or health checks.
+    /// Time since which it is out because of failures or health checks.
     out_since_ms: AtomicI64,
     pub(crate) selected_ms: AtomicI64,
     pub(crate) times: Times,
-    /// What has happened since the peer is known.
-    pub counters: Counters,
+    /// Counters since the peer is known.
+    pub counters: PeerCounters,
 }
 
-/// What has happened with a peer since it is known.
+/// Counters of a peer since it is known.
 #[derive(Debug, Default)]
-pub struct Counters {
-    /// How often it was chosen.
+pub struct PeerCounters {
+    /// Number of times it was chosen.
     pub requests: Counter,
     /// Responses by the first digit of their status, 1 to 5.
     pub responses: [Counter; 5],
     /// Attempts that failed.
     pub fails: Counter,
-    /// How often it was left alone because of failures.
+    /// Number of times it was out because of failures.
     pub unavail: Counter,
     /// Health checks that were made.
     pub checks: Counter,
     /// Health checks that failed.
     pub check_fails: Counter,
-    /// How often health checks found it unhealthy.
+    /// Number of times health checks found it unhealthy.
     pub unhealthy: Counter,
     /// Bytes sent to it.
     pub sent: Counter,
     /// Bytes received from it.
     pub received: Counter,
-    /// Milliseconds in which it was left alone, without the span that is still going on.
+    /// Milliseconds for which it was out, without the current span.
     pub downtime_ms: Counter,
     /// Time until connected.
     pub connect: Histogram,
@@ -72,21 +71,21 @@ pub struct Counters {
     pub response: Histogram,
 }
 
-/// Moving averages in milliseconds, and what is under way; for `least_time` and for who looks.
+/// Moving averages in milliseconds, and requests in flight; for `least_time` and status pages.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     pub(crate) connect: Average,
     pub(crate) header: Average,
     pub(crate) response: Average,
     pub(crate) inflight: Average,
-    pub(crate) flight: Whole<Flight>,
+    pub(crate) flight: FatalMutex<Flight>,
 }
 
 /// Requests whose time is not known yet.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     pub(crate) requests: i64,
-    /// What they had taken together at `changed_ms`, in milliseconds.
+    /// Time that they had taken together at `changed_ms`, in milliseconds.
     pub(crate) spent_ms: i64,
     pub(crate) changed_ms: i64,
 }
@@ -95,14 +94,14 @@ pub(crate) struct Flight {
 #[derive(Debug, Default)]
 pub(crate) struct Average(AtomicU64);
 
-/// What health checks say of a peer.
+/// Health of a peer according to its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Good, or never asked.
+    /// Healthy, or never checked.
     Healthy,
     /// Checks have failed.
     Unhealthy,
-    /// It has to pass its first check before it gets requests (`mandatory`).
+    /// Has to pass its first check before it gets requests (`mandatory`).
     Checking,
 }
 
@@ -120,10 +119,10 @@ impl Average {
     }
 }
 
-impl State {
-    pub(crate) fn new(line: Arc<Line>) -> Self {
+impl PeerState {
+    pub(crate) fn new(queue: Arc<RequestQueue>) -> Self {
         Self {
-            line,
+            queue,
             connections: AtomicU32::new(0),
             current: AtomicI64::new(0),
             reduced: AtomicU32::new(0),
@@ -136,16 +135,16 @@ impl State {
             out_since_ms: AtomicI64::new(NEVER),
             selected_ms: AtomicI64::new(NEVER),
             times: Times::default(),
-            counters: Counters::default(),
+            counters: PeerCounters::default(),
         }
     }
 
-    /// Leases that are out now.
+    /// Number of leases.
     pub fn connections(&self) -> u32 {
         self.connections.load(SeqCst)
     }
 
-    /// What health checks say.
+    /// Health according to its checks.
     pub fn health(&self) -> Health {
         match self.health.load(Relaxed) {
             0 => Health::Healthy,
@@ -163,7 +162,7 @@ impl State {
         self.health.store(code, Relaxed);
     }
 
-    /// Whether the latest health check was passed; `None` before the first one.
+    /// Result of the latest health check; `None` before the first one.
     pub fn last_check(&self) -> Option<bool> {
         match self.last_check.load(Relaxed) {
             0 => None,
@@ -171,7 +170,7 @@ impl State {
         }
     }
 
-    /// A health check has ended.
+    /// Records the result of a health check.
     pub(crate) fn note_check(&self, passed: bool) {
         if !passed {
             self.counters.check_fails.add(1);
@@ -185,29 +184,29 @@ impl State {
         self.connections.fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
-    /// Counts one connection less, and calls who waits for that.
+    /// Counts one connection less, and wakes a waiting request.
     pub(crate) fn give_back(&self) {
         self.connections.fetch_sub(1, SeqCst);
-        self.line.call_one();
+        self.queue.wake_one();
     }
 
-    /// From now on nobody uses the peer.
+    /// Takes the peer out.
     pub(crate) fn goes_out(&self, now: i64) {
         // The first of several reasons counts.
         let _ = self.out_since_ms.compare_exchange(NEVER, now, Relaxed, Relaxed);
     }
 
-    /// From now on the peer is used again, with a weight that grows.
+    /// Takes the peer in again, with a slow start.
     pub(crate) fn comes_back(&self, now: i64) {
         self.ramp_ms.store(now, Relaxed);
         let since = self.out_since_ms.swap(NEVER, Relaxed);
         if since != NEVER {
             self.counters.downtime_ms.add(u64::try_from(now - since).unwrap_or(0));
         }
-        self.line.call_all();
+        self.queue.wake_all();
     }
 
-    /// Milliseconds in which the peer was left alone until `now`.
+    /// Milliseconds for which the peer was out until `now`.
     pub fn downtime_ms(&self, now: u64) -> u64 {
         let before = self.counters.downtime_ms.value();
         match self.out_since_ms.load(Relaxed) {
@@ -216,7 +215,7 @@ impl State {
         }
     }
 
-    /// When it was last chosen, in milliseconds of the caller's clock.
+    /// Time at which it was last chosen, in milliseconds of the caller's clock.
     pub fn selected_ms(&self) -> Option<u64> {
         u64::try_from(self.selected_ms.load(Relaxed)).ok()
     }
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn connections_have_a_limit() {
-        let state = State::new(Arc::default());
+        let state = PeerState::new(Arc::default());
         assert!(state.take(2) && state.take(2) && !state.take(2) && state.take(0));
         state.give_back();
         state.give_back();
@@ -252,7 +251,7 @@ mod tests {
 
     #[test]
     fn downtime_adds_up() {
-        let state = State::new(Arc::default());
+        let state = PeerState::new(Arc::default());
         state.goes_out(100);
         state.goes_out(150);
         assert_eq!(state.downtime_ms(160), 60);

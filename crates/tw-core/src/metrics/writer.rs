@@ -22,15 +22,15 @@ pub(super) const LIMIT: Limit = Limit::bytes(
 /// Progress of writing metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Progress {
+pub enum WriteProgress {
     /// More is to be written.
     More,
     /// All is written.
-    Over,
+    Done,
 }
 
 /// Metrics that are being written.
-pub struct Pieces<'m, I> {
+pub struct MetricsWriter<'m, I> {
     format: Format,
     metrics: I,
     size: usize,
@@ -40,20 +40,20 @@ pub struct Pieces<'m, I> {
     is_first: bool,
 }
 
-impl<'m, I: Iterator<Item = &'m Metric>> Pieces<'m, I> {
+impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
     /// Nothing was written of `metrics` yet.
     pub fn new(format: Format, metrics: I) -> Self {
         Self { format, metrics, size: PIECE_SIZE, cut: None, told: HashSet::new(), is_first: true }
     }
 
     /// Appends the next piece to `out`: lines, or members of a JSON object without its braces.
-    pub fn write(&mut self, scrape: &Scrape<'_>, out: &mut String) -> Progress {
+    pub fn write(&mut self, scrape: &Scrape<'_>, out: &mut String) -> WriteProgress {
         let end = out.len() + self.size;
         loop {
             let (metric, cut) = match self.cut.take() {
                 Some((metric, count)) => (metric, Some(count)),
                 None => {
-                    let Some(metric) = self.metrics.next() else { return Progress::Over };
+                    let Some(metric) = self.metrics.next() else { return WriteProgress::Done };
                     if self.format == Format::Json && !self.is_first {
                         out.push(',');
                     }
@@ -70,11 +70,11 @@ impl<'m, I: Iterator<Item = &'m Metric>> Pieces<'m, I> {
             (metric.read)(scrape, &mut samples);
             if samples.is_cut {
                 self.cut = Some((metric, samples.count));
-                return Progress::More;
+                return WriteProgress::More;
             }
             samples.end();
             if out.len() >= end {
-                return Progress::More;
+                return WriteProgress::More;
             }
         }
     }
@@ -84,21 +84,21 @@ impl<'m, I: Iterator<Item = &'m Metric>> Pieces<'m, I> {
 mod tests {
     use super::*;
     use crate::event_loop::Counts;
-    use crate::metrics::Kind;
+    use crate::metrics::MetricKind;
     use crate::testing::generation;
 
     const MANY: &[Metric] = &[
         Metric {
             name: "many_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &["at"],
             doc: "Many.",
             read: |_, out| (0..50).for_each(|at| out.value(&[&at.to_string()], at)),
         },
-        Metric { name: "none", kind: Kind::Gauge, labels: &[], doc: "None.", read: |_, _| {} },
+        Metric { name: "none", kind: MetricKind::Gauge, labels: &[], doc: "None.", read: |_, _| {} },
         Metric {
             name: "many_seconds",
-            kind: Kind::Histogram,
+            kind: MetricKind::Histogram,
             labels: &["at"],
             doc: "Many.",
             read: |_, out| {
@@ -108,7 +108,7 @@ mod tests {
     ];
 
     #[test]
-    fn pieces_are_small_and_make_the_whole() {
+    fn pieces_are_small_and_add_up_to_all_metrics() {
         let (counts, generation) = (Counts::default(), generation());
         let scrape = Scrape::new(&counts, &generation, None);
         for format in [Format::Prometheus, Format::Json] {
@@ -116,9 +116,9 @@ mod tests {
             scrape.write(format, MANY, &mut whole);
             for size in [1, 100, 3000] {
                 let (mut out, mut most) = (String::new(), 0);
-                let mut pieces = Pieces { size, ..Pieces::new(format, MANY.iter()) };
+                let mut pieces = MetricsWriter { size, ..MetricsWriter::new(format, MANY.iter()) };
                 let mut len = 0;
-                while pieces.write(&scrape, &mut out) == Progress::More {
+                while pieces.write(&scrape, &mut out) == WriteProgress::More {
                     most = most.max(out.len() - len);
                     len = out.len();
                 }

@@ -1,4 +1,4 @@
-//! What is written of a session that is over, the same way in every protocol.
+//! Logging of finished sessions, the same way in every protocol.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use tw_log::{Pushed, Sink};
 
 use crate::session::Session;
 
-/// Writes about sessions that are over.
-pub trait Recorder<S>: Send + Sync + 'static {
-    /// Writes about `s`. Never waits.
+/// Logs finished sessions.
+pub trait SessionLogger<S>: Send + Sync + 'static {
+    /// Logs `s`. Never waits.
     fn record(&self, s: &S);
 }
 
-/// A plan to which modules of every protocol can add.
-pub trait Recorded<S> {
-    /// Adds to the end of what runs when a session is over.
-    fn add_recorder(&mut self, recorder: Arc<impl Recorder<S>>);
+/// Plan to which modules of every protocol can add session loggers.
+pub trait LogPlan<S> {
+    /// Appends a logger to those that run when a session is over.
+    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<S>>);
 }
 
 /// A session of which access logs have a line.
-pub trait Logged: Session {
+pub trait LoggedSession: Session {
     /// The format of a log that names none: its name, and the line. Without one, every log has to name its own.
     const FORMAT: Option<(&'static str, &'static str)>;
     /// The log of a block for which nothing says where its sessions are logged.
