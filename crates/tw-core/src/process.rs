@@ -309,7 +309,7 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
     }),
     record::new("error_log", "file | stderr | syslog:… | memory:size [level]", MAIN, Args::at_least(1))
     .default("logs/error.log error")
-    .doc("Where errors are written, and from which level.").set(|raw, node, cx| {
+    .doc("Log file or syslog server for errors, and the minimum level.").set(|raw, node, cx| {
         let target = LogTarget::parse(node, cx)?;
         raw.error_log.push(node, target);
         Ok(())

@@ -82,7 +82,7 @@ where
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("log_format", "name [escape=default|json|none] string …", HTTP | STREAM, Args::at_least(2))
             .default("combined \"…\"")
-            .doc("Names a format of lines. How variables are escaped in it: as \\x22, as in JSON strings, or not at all.")
+            .doc("Defines a log format. escape= selects how variables are escaped: as \\x22, as in JSON strings, or not at all.")
             .set(|raw, node, _| {
                 let format = read_format(node)?;
                 let same = |known: &RawFormat| known.name == format.name;
@@ -102,7 +102,7 @@ where
             Args::at_least(1),
         )
         .default("logs/access.log combined")
-        .doc("Where requests are logged, in which format, and whether lines wait for a full buffer. The path may hold variables. Several may stand in one block.")
+        .doc("Log file or syslog server for requests, with the format and the buffer. The path may contain variables. A block may contain several.")
         .set(|raw, node, _| {
             let path = node.arg(0)?;
             if path.is("off") {
@@ -120,7 +120,7 @@ where
             Args::range(1, 4),
         )
         .default("off")
-        .doc("Keeps files open whose names hold variables; counted for each log by itself.")
+        .doc("Keeps log files open whose names contain variables; the numbers apply to each log.")
         .set(|raw, node, _| raw.cache.set_with(node, read_cache)),
     ];
 

@@ -34,7 +34,7 @@ impl Settings<Http> for Metrics {
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("metrics", "", LOCATION, Args::NONE)
         .since("Tailwater 0.1")
-        .doc("Answers with the counters and histograms of the process as Prometheus text.")
+        .doc("Returns all metrics of the process in the Prometheus text format.")
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
     fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {

@@ -56,8 +56,8 @@ impl Settings<Http> for StatusPage {
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("status_page", "", LOCATION, Args::NONE)
         .since("Tailwater 0.1")
         .doc(
-            "Answers with a page that plots loops, pools and devices live, and names the last stalls; with \
-             `?format=json`, with its numbers; with `?format=history`, with what the plots have shown in the last ten minutes.",
+            "Returns a page with live plots of event loops, thread pools and devices, and the last stalls; with `?format=json`, \
+             its numbers; with `?format=history`, the values of the plots of the last ten minutes.",
         )
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 

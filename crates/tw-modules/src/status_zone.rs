@@ -124,8 +124,8 @@ impl Settings<Http> for StatusZone {
         &[record::new("status_zone", "name | off", SERVER | LOCATION | IF_IN_LOCATION, Args::exact(1))
             .since("1.13.12")
             .doc(
-                "Counts the requests of a server, or those that end in a location, in the zone of this name: statuses, bytes \
-                 and times. Servers, and locations, may share one. `off`: not in this location.",
+                "Collects statistics of a server, or of requests that end in a location, under this name: statuses, bytes and \
+                 times. Several servers, or several locations, may share a zone. `off` disables it for a location.",
             )
             .set(|raw, node, _| {
                 let word = node.arg(0)?;

@@ -32,7 +32,7 @@ impl Settings<Http> for StubStatus {
     // The argument meant something before 1.7.5, and still does no harm.
     const DIRECTIVES: &'static [Directive<Raw>] =
         &[record::new("stub_status", "", SERVER | LOCATION, Args::range(0, 1))
-            .doc("Answers with the numbers of connections and requests.")
+            .doc("Returns the numbers of connections and requests.")
             .set(|raw, _, _| {
                 raw.on = true;
                 Ok(())

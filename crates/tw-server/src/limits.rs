@@ -23,10 +23,10 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat(),
         ),
         ("HTTP/2", [http2::LIMITS, h2::LIMITS, tw_http2::LIMITS].concat()),
-        ("heads of requests", server::LIMITS.to_vec()),
-        ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
+        ("request headers", server::LIMITS.to_vec()),
+        ("upstream response headers", tw_http::origin::LIMITS.to_vec()),
         (
-            "groups of upstream servers",
+            "upstream servers",
             [
                 tw_upstream::LIMITS,
                 health::LIMITS,
@@ -38,15 +38,15 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             ]
             .concat(),
         ),
-        ("names", tw_dns::LIMITS.concat()),
+        ("DNS", tw_dns::LIMITS.concat()),
         ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[ocsp_client::LIMITS]].concat().concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
-            "bodies, and what follows a response",
+            "request bodies, responses and keep-alive",
             [&[tw_http::chunked::LIMITS], location::LIMITS, &[request_body::LIMITS]].concat().concat(),
         ),
         (
-            "work for one request",
+            "request processing",
             [
                 request::LIMITS,
                 subrequest::LIMITS,

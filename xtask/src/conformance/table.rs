@@ -50,7 +50,7 @@ impl Numbers {
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (passed, run) = (self.passed, self.run());
-        write!(f, "{passed} of {run} files pass, {} of {} are left out", self.skipped, self.all)
+        write!(f, "{passed} of {run} files pass, {} of {} are skipped", self.skipped, self.all)
     }
 }
 
@@ -69,8 +69,8 @@ pub(super) fn text(results: &Results) -> String {
     // Writing into a String does not fail.
     let _ = writeln!(
         out,
-        "| | files | checks |\n|---|---|---|\n| in the suite | {} | |\n| left out: they say that something they need is not there | {} | |\n\
-         | run | {} | {} |\n| of these Tailwater passes | {} ({} %) | {} ({} %) |\n",
+        "| | files | checks |\n|---|---|---|\n| in the suite | {} | |\n| skipped: a requirement is not met | {} | |\n\
+         | run | {} | {} |\n| passed | {} ({} %) | {} ({} %) |\n",
         numbers.all,
         numbers.skipped,
         numbers.run(),
@@ -80,18 +80,18 @@ pub(super) fn text(results: &Results) -> String {
         numbers.checks_passed,
         percent(numbers.checks_passed, numbers.checks),
     );
-    let _ = writeln!(out, "| file that fails | checks that fail | why |\n|---|---|---|");
+    let _ = writeln!(out, "| failed file | failed checks | reason |\n|---|---|---|");
     for (file, found) in results {
         let count = match found {
             Found::Failed { checks, .. } if checks.iter().any(|check| check == "ended early") => {
                 "ended early".to_owned()
             }
             Found::Failed { checks, of } => format!("{} of {of}", checks.len()),
-            Found::Late => "not done in time".to_owned(),
+            Found::Late => "timed out".to_owned(),
             Found::Passed(_) | Found::Skipped(_) => continue,
         };
         let name = name(file);
-        let _ = writeln!(out, "| `{name}` | {count} | {} |", reason(name).unwrap_or("not looked at yet"));
+        let _ = writeln!(out, "| `{name}` | {count} | {} |", reason(name).unwrap_or("not investigated yet"));
     }
     let mut skipped: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (file, found) in results {
@@ -99,7 +99,7 @@ pub(super) fn text(results: &Results) -> String {
             skipped.entry(why).or_default().push(format!("`{}`", name(file)));
         }
     }
-    let _ = writeln!(out, "\n| what is not there | files that are left out |\n|---|---|");
+    let _ = writeln!(out, "\n| requirement that is not met | skipped files |\n|---|---|");
     for (why, files) in skipped {
         let _ = writeln!(out, "| {} | {} |", why.replace('|', "\\|"), files.join(", "));
     }
@@ -129,15 +129,15 @@ mod tests {
         for line in [
             "| in the suite | 6 | |",
             "| run | 4 | 16 |",
-            "| of these Tailwater passes | 1 (25 %) | 14 (87.5 %) |",
-            "| `no_such_file` | 1 of 4 | not looked at yet |",
-            "| `late` | not done in time | not looked at yet |",
+            "| passed | 1 (25 %) | 14 (87.5 %) |",
+            "| `no_such_file` | 1 of 4 | not investigated yet |",
+            "| `late` | timed out | not investigated yet |",
             "| no mail available | `m1`, `m2` |",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
-        assert!(text.contains("| `server_tokens` | 1 of 9 | It looks for `nginx`"), "{text}");
-        assert_eq!(Numbers::of(&results).to_string(), "1 of 4 files pass, 2 of 6 are left out");
+        assert!(text.contains("| `server_tokens` | 1 of 9 | It expects `nginx`"), "{text}");
+        assert_eq!(Numbers::of(&results).to_string(), "1 of 4 files pass, 2 of 6 are skipped");
         let document = format!("a\n{BEGIN}old\n{END}b\n");
         assert_eq!(put(&document, "new\n"), Some(format!("a\n{BEGIN}\nnew\n\n{END}b\n")));
         assert_eq!(put("a\n", ""), None);

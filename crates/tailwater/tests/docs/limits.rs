@@ -7,8 +7,8 @@ use tw_base::limit::{Bound, Limit, Unit};
 use crate::{anchor, cell, check, heading};
 
 const INTRO: &str = "\
-What bounds every loop, queue and buffer that a client, a disk or a configuration can fill. A limit with a directive is
-the operator's choice; one with a constant is compiled in, because no sensible configuration would change it.
+Every loop, queue and buffer that a client, a disk or the configuration can fill has a limit. Limits with a directive can
+be configured. Limits with a constant are part of the program, because no sensible configuration would change them.
 ";
 
 /// The default of a directive, and where it is explained.
@@ -53,7 +53,8 @@ fn limits_are_documented() {
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
     for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
         let heading = heading(title);
-        writeln!(out, "## {heading}\n\n| what | default | set by | there |\n|---|---|---|---|").unwrap();
+        writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|")
+            .unwrap();
         for limit in &limits {
             row(limit, &mut out);
         }

@@ -8,27 +8,29 @@ use tw_core::metrics::{BOUNDS_NS, CORE, Metric, MetricKind, PREFIX};
 use crate::{cell, check, heading};
 
 const INTRO: &str = "\
-What a location with `metrics;` answers, in the text format of Prometheus; `status_page;` plots the same numbers.
-
 ```nginx
 location = /metrics { metrics; allow 127.0.0.1; deny all; }
 ```
 
-Counters begin at zero when the process starts and survive a reload. A histogram stands for three series, as usual:
-`NAME_bucket` with a label `le`, `NAME_sum` and `NAME_count`.
+A location with `metrics` returns all metrics in the Prometheus text format. `status_page` plots the same numbers. Alert rules and
+the most important metrics are in [logging-and-metrics.md](logging-and-metrics.md#metrics-to-watch).
 
-## What to watch
+Counters start at zero when the process starts and survive a reload. A histogram has three series: `NAME_bucket` with the label
+`le`, `NAME_sum` and `NAME_count`.
 
-- **Was a loop ever blocked?** `increase(tailwater_event_loop_stalls_total{cause=\"kernel\"}[1h])` and
-  `increase(tailwater_loop_major_faults_total[1h])`: both stay zero. A stall also names its culprit in the error log. What is
-  promised, and what else makes a turn long: [promise.md](promise.md).
-- **How long does an event wait?** `histogram_quantile(0.99, sum by (le) (rate(tailwater_event_loop_blocked_seconds_bucket[5m])))`.
-- **Is a pool too small?** `rate(tailwater_pool_overflows_total[5m])` above zero, or a 99th percentile of
-  `tailwater_disk_queue_seconds` above that of `tailwater_disk_service_seconds`.
-- **Is a disk slow?** `tailwater_device_service_seconds` by `device`; `lsblk` shows the same numbers.
-- **Does memory answer?** `rate(tailwater_disk_inline_total[5m]) / (rate(tailwater_disk_inline_total[5m]) +
-  rate(tailwater_disk_jobs_total[5m]))` by `operation`.
-- **Were log lines lost?** `increase(tailwater_log_dropped_total[1h])`.
+## Event loops and disks
+
+- **Blocked event loops:** `increase(tailwater_event_loop_stalls_total{cause=\"kernel\"}[1h])` and
+  `increase(tailwater_loop_major_faults_total[1h])` must be zero. The error log says which operation caused a stall. Other causes of
+  long turns are explained in [promise.md](promise.md).
+- **Latency of event loops (p99):**
+  `histogram_quantile(0.99, sum by (le) (rate(tailwater_event_loop_blocked_seconds_bucket[5m])))`.
+- **Thread pool too small:** `rate(tailwater_pool_overflows_total[5m])` is above zero, or the p99 of `tailwater_disk_queue_seconds`
+  is above the p99 of `tailwater_disk_service_seconds`.
+- **Slow disk:** `tailwater_device_service_seconds` by `device`. `lsblk` shows the device numbers.
+- **Share of disk operations that needed no thread**, because the data was in memory:
+  `rate(tailwater_disk_inline_total[5m]) / (rate(tailwater_disk_inline_total[5m]) + rate(tailwater_disk_jobs_total[5m]))`
+  by `operation`.
 ";
 
 #[test]

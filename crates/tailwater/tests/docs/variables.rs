@@ -10,12 +10,12 @@ use crate::{cell, check, names, rows};
 const NGINX: &str = include_str!("nginx/variables.tsv");
 
 const INTRO: &str = "\
-Every variable that a request has, by module. A variable may be used wherever a directive's argument may contain
-variables, as `$name` or `${name}`. One without a value is written as nothing, and as `-` in an access log. A name that
-ends in *name* is a family: what follows the underscore is looked up for the request, as in `$http_user_agent`.
+All variables by module. Write `$name` or `${name}` in every directive whose arguments may contain variables.
 
-*Settable* variables may be changed by `set` and its like. More variables are made by the configuration itself: with
-`set`, `map` and similar directives, and by the named groups of regular expressions.
+- A variable without a value is empty, or `-` in an access log.
+- A name that ends in *name* stands for many variables: `$http_`*name* is any request field, such as `$http_user_agent`.
+- *Settable* variables can be changed with `set` and similar directives.
+- You can define more variables with `set`, `map` and similar directives, and with named groups in regular expressions.
 ";
 
 /// Title and variables of every module.
@@ -63,8 +63,8 @@ fn variables_are_documented() {
     let count = missing.values().map(BTreeSet::len).sum::<usize>();
     writeln!(
         out,
-        "**{} variables.** {} of them nginx does not have: {}. {count} of nginx's for HTTP are [not supported \
-         yet](#not-supported-yet).\n",
+        "There are {} variables. {} of them do not exist in nginx: {}. {count} HTTP variables of nginx are [not \
+         supported yet](#not-supported-yet).\n",
         ours.len(),
         only_ours.len(),
         names(&only_ours, "$")
@@ -80,7 +80,7 @@ fn variables_are_documented() {
         }
         out.push('\n');
     }
-    out.push_str("## Not supported yet\n\n| module of nginx | variables |\n|---|---|\n");
+    out.push_str("## Not supported yet\n\n| nginx module | variables |\n|---|---|\n");
     for (module, missing) in &missing {
         writeln!(out, "| {module} | {} |", names(missing, "$")).unwrap();
     }

@@ -102,7 +102,7 @@ impl Settings<Http> for Acme {
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("acme_issuer", "name { … }", HTTP, Args::exact(1).block())
-            .doc("An authority that issues certificates by itself, and the account there: uri, account_key, challenge, contact, state_path and more, see docs/acme.md.")
+            .doc("An ACME authority and its account: uri, account_key, challenge, contact, state_path and more, see docs/automatic-certificates.md.")
             .set(|raw, node, cx| {
                 let issuer = RawIssuer::read(node, cx)?;
                 if raw.issuers.iter().any(|known| known.name.bytes == issuer.name.bytes) {
@@ -114,10 +114,10 @@ impl Settings<Http> for Acme {
         // DIFF(nginx): there is no zone: what is issued takes the memory that it needs.
         record::new("acme_shared_zone", "zone=name:size", HTTP, Args::exact(1))
             .default("zone=ngx_acme_shared:256k")
-            .doc("Size of the memory for certificates that were issued; without effect, they have as much as they need.")
+            .doc("Accepted and without effect: issued certificates have as much memory as they need.")
             .set(|raw, node, _| raw.zone.set_with(node, zone)),
         record::new("acme_certificate", "issuer [identifier …] [key=alg[:size]]", SERVER, Args::at_least(1))
-            .doc("A certificate for these names, or those of server_name, ordered of the issuer and replaced in time.")
+            .doc("Requests a certificate for these names, or those of server_name, from the issuer and renews it in time.")
             .set(|raw, node, _| raw.certificate.set_with(node, certificate)),
     ];
 
@@ -132,7 +132,7 @@ impl Settings<Http> for Acme {
                 }
                 None => Value::Missing,
             },
-            "The certificate of the server that has come by itself, with its chain, in PEM behind \"data:\"; for ssl_certificate.",
+            "The ACME certificate of the server with its chain, as \"data:\" and PEM; for ssl_certificate.",
         ),
         // DIFF(nginx): a private key is for `ssl_certificate_key` and never becomes text of a response or a log.
         VarDef::one(

@@ -80,18 +80,18 @@ impl Settings<Http> for Http2 {
             .default("off")
             .since("1.25.1")
             .doc(
-                "HTTP/2: over TLS where the client wants it, else where it begins with it (prior knowledge).",
+                "Enables HTTP/2: with TLS for clients that select it (ALPN), without TLS for clients that start with it (prior knowledge).",
             )
             .set(|raw, node, _| raw.http2.set_flag(node)),
         record::number("http2_max_concurrent_streams", EVERYWHERE)
             .default("128")
             .since("1.9.5")
-            .doc("Requests of one connection that run at the same time.")
+            .doc("Maximum number of concurrent requests on one connection.")
             .set(|raw, node, _| raw.max_concurrent_streams.set_number(node)),
         record::size("http2_body_preread_size", EVERYWHERE)
             .default("64k")
             .since("1.11.0")
-            .doc("Bytes of a request body that a client may send before they are asked for.")
+            .doc("Bytes of a request body that a client may send before the server reads it.")
             .set(|raw, node, _| {
                 raw.body_preread_size.set_size(node)?;
                 match raw.body_preread_size.get() {
@@ -104,7 +104,7 @@ impl Settings<Http> for Http2 {
         record::size("http2_recv_buffer_size", HTTP)
             .default("256k")
             .since("1.9.5")
-            .doc("Bytes that one turn of a loop reads from a connection.")
+            .doc("Bytes that an event loop reads from a connection in one turn.")
             .set(|raw, node, _| {
                 raw.recv_buffer_size.set_size(node)?;
                 match raw.recv_buffer_size.get() {
@@ -115,7 +115,7 @@ impl Settings<Http> for Http2 {
         record::size("http2_chunk_size", HTTP | SERVER | LOCATION)
             .default("16k")
             .since("1.9.5")
-            .doc("Most bytes of a response in one frame, as far as its client takes as many.")
+            .doc("Maximum number of bytes of a response in one frame, within the limit of the client.")
             .set(|raw, node, _| {
                 raw.chunk_size.set_size(node)?;
                 match raw.chunk_size.get() {
@@ -187,7 +187,7 @@ const fn replaced(
 ) -> Directive<Raw> {
     record::new(name, syntax, EVERYWHERE, Args::exact(1))
         .since("1.9.5")
-        .doc("Obsolete, and without effect: another directive has taken its place.")
+        .doc("Obsolete and without effect: replaced by another directive.")
         .set(set)
 }
 
@@ -195,7 +195,7 @@ const fn replaced(
 const fn forgotten(name: &'static str, syntax: &'static str, contexts: Contexts) -> Directive<Raw> {
     record::new(name, syntax, contexts, Args::exact(1))
         .since("1.13.9")
-        .doc("Obsolete, and without effect: servers push no responses any more.")
+        .doc("Obsolete and without effect: server push is not supported.")
         .set(|_, node, cx| {
             cx.warn(node.span, format!("the \"{}\" directive is obsolete, ignored", node.name));
             Ok(())

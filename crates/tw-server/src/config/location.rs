@@ -297,7 +297,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .set(|raw, node, _| raw.server_name_in_redirect.set_flag(node)),
     record::new("error_log", "file | stderr | syslog:… | memory:size [level]", MAIN | ALL, Args::at_least(1))
         .default("logs/error.log error")
-        .doc("Where errors are written, and from which level.")
+        .doc("Log file or syslog server for errors, and the minimum level.")
         .set(|raw, node, cx| {
             let target = LogTarget::parse(node, cx)?;
             raw.error_log.push(node, target);
@@ -305,11 +305,11 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         }),
     record::flag("log_not_found", ALL)
         .default("on")
-        .doc("Writes missing files into the error log.")
+        .doc("Logs missing files to the error log.")
         .set(|raw, node, _| raw.log_not_found.set_flag(node)),
     record::flag("log_subrequest", ALL)
         .default("off")
-        .doc("Writes subrequests into the access log.")
+        .doc("Logs subrequests to the access log.")
         .set(|raw, node, _| raw.log_subrequest.set_flag(node)),
     record::new("early_hints", "string …", ALL, Args::at_least(1))
         .since("1.29.0")

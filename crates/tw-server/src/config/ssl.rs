@@ -196,15 +196,15 @@ impl Settings<Http> for Ssl {
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("ssl_certificate", "file | data:certificate", EVERYWHERE, ONE)
-            .doc("The server's certificate and those between it and an authority, in PEM; once for each kind of key. With variables \
-                in its name it is read for each handshake, with the rights of the worker process.")
+            .doc("The certificate of the server, followed by intermediate certificates, in PEM; once for each type of key. A file name with \
+                variables is read in each handshake, with the rights of the worker process.")
             .set(|raw, node, _| push_word(&mut raw.ssl_certificate, node)),
         record::new("ssl_certificate_key", "file | data:key", EVERYWHERE, ONE)
-            .doc("The private key of the certificate, in PEM: PKCS#8, PKCS#1 or SEC1.")
+            .doc("The private key of the certificate, in PEM (PKCS#8, PKCS#1 or SEC1).")
             .set(|raw, node, _| push_word(&mut raw.ssl_certificate_key, node)),
         record::new("ssl_password_file", "file", EVERYWHERE, ONE)
             .since("1.7.3")
-            .doc("Pass phrases of private keys, one a line, tried in turn.")
+            .doc("File with pass phrases of private keys, one on each line, tried in order.")
             .set(|raw, node, _| raw.ssl_password_file.set_once(node, node.arg(0)?.clone())),
         record::new(
             "ssl_certificate_cache",
@@ -214,7 +214,7 @@ impl Settings<Http> for Ssl {
         )
             .default("off")
             .since("1.27.4")
-            .doc("How many certificates that variables name are kept in memory, how long unused, and for how long at most.")
+            .doc("Cache for certificates whose file names contain variables: number of entries, time without use, and time until a file is read again.")
             .set(|raw, node, _| {
                 let cache = dynamic_certificate::Cache::parse(node)?;
                 raw.ssl_certificate_cache.set_once(node, cache)
@@ -222,58 +222,58 @@ impl Settings<Http> for Ssl {
         record::flag("ssl_certificate_watch", EVERYWHERE)
             .default("off")
             .since("Tailwater 0.2")
-            .doc("Certificates and keys are followed: whenever their files change, handshakes have what they are then. A pair that \
-                is broken or does not fit changes nothing.")
+            .doc("Reloads certificates and keys when their files change. If the new pair is invalid or does not match, the old one stays in \
+                use.")
             .set(|raw, node, _| raw.ssl_certificate_watch.set_flag(node)),
         record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
             .default("TLSv1.2 TLSv1.3")
-            .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
+            .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
             .set(|raw, node, _| raw.ssl_protocols.set_once(node, node.args.clone())),
         record::new("ssl_ciphers", "ciphers", EVERYWHERE, ONE)
             .default("HIGH:!aNULL:!MD5")
-            .doc("Cipher suites of TLSv1.2 in OpenSSL's words, which select among those that keep what was sent secret for good.")
+            .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")
             .set(|raw, node, _| raw.ssl_ciphers.set_once(node, node.arg(0)?.clone())),
         record::flag("ssl_prefer_server_ciphers", EVERYWHERE)
             .default("off")
-            .doc("The order of ciphers is the server's, not the client's.")
+            .doc("Prefers the cipher order of the server over that of the client.")
             .set(|raw, node, _| raw.ssl_prefer_server_ciphers.set_flag(node)),
         record::new("ssl_ecdh_curve", "curve", EVERYWHERE, ONE)
             .default("auto")
             .since("1.1.0")
-            .doc("Groups for the exchange of keys, in order, with colons between them.")
+            .doc("Groups for the key exchange, in order of preference, separated by colons.")
             .set(|raw, node, _| raw.ssl_ecdh_curve.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_dhparam", "file", EVERYWHERE, ONE)
             .since("0.7.2")
-            .doc("Accepted with a warning: there is no key exchange over finite fields.")
+            .doc("Accepted with a warning and without effect: DHE key exchange is not offered.")
             .set(|raw, node, _| raw.ssl_dhparam.set_once(node, node.arg(0)?.clone())),
         record::size("ssl_buffer_size", EVERYWHERE)
             .default("16k")
             .since("1.5.9")
-            .doc("Most bytes of a response in one record, which a client can read only when all of it has arrived.")
+            .doc("Maximum size of a TLS record. A client can decrypt a record only after it has received all of it.")
             .set(|raw, node, _| raw.ssl_buffer_size.set_size(node)),
         record::new("ssl_session_cache", "off | none | [builtin[:size]] [shared:name:size]", EVERYWHERE, Args::range(1, 2))
             .default("none")
-            .doc("Where sessions are kept so that clients can take them up again: by all loops, and if shared, over reloads.")
+            .doc("Server-side session cache, shared by all loops; a shared cache survives reloads.")
             .set(|raw, node, _| {
                 let cache = session_cache(node)?;
                 raw.ssl_session_cache.set_once(node, cache)
             }),
         record::time("ssl_session_timeout", EVERYWHERE)
             .default("5m")
-            .doc("How long a client may take up a session again.")
+            .doc("Time in which a client may resume a session.")
             .set(|raw, node, _| raw.ssl_session_timeout.set_sec(node)),
         record::flag("ssl_session_tickets", EVERYWHERE)
             .default("on")
             .since("1.5.9")
-            .doc("Sessions are kept by clients, sealed.")
+            .doc("Enables session resumption with tickets.")
             .set(|raw, node, _| raw.ssl_session_tickets.set_flag(node)),
         record::new("ssl_session_ticket_key", "file", EVERYWHERE, ONE)
             .since("1.5.7")
-            .doc("A key of 48 or 80 random bytes for tickets; the first seals them, all open them. Without, keys are made and changed.")
+            .doc("File with a ticket key of 48 or 80 random bytes. The first key encrypts tickets, all keys decrypt them. Without this directive, keys are generated and rotated.")
             .set(|raw, node, _| push_word(&mut raw.ssl_session_ticket_key, node)),
         record::new("ssl_conf_command", "name value", EVERYWHERE, Args::exact(2))
             .since("1.19.4")
-            .doc("A command of OpenSSL: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
+            .doc("OpenSSL configuration command: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
             .set(|raw, node, _| {
                 raw.ssl_conf_command.push(node, (node.arg(0)?.clone(), node.arg(1)?.clone()));
                 Ok(())
@@ -281,79 +281,79 @@ impl Settings<Http> for Ssl {
         record::flag("ssl_reject_handshake", EVERYWHERE)
             .default("off")
             .since("1.19.4")
-            .doc("Handshakes with names of this server are refused.")
+            .doc("Rejects TLS handshakes for the names of this server.")
             .set(|raw, node, _| raw.ssl_reject_handshake.set_flag(node)),
         record::new("ssl_sign_pool", "pool | off", EVERYWHERE, ONE)
             .default(POOL)
             .since("Tailwater 0.2")
-            .doc("Pool of threads for signatures of RSA, which take longer than a turn of a loop may; with `off` loops make them. \
-                Keys of ECDSA always sign on the loop.")
+            .doc("Thread pool for RSA signatures, which would block an event loop; `off` makes them on the loop. ECDSA signatures are always \
+                made on the loop.")
             .set(|raw, node, _| raw.ssl_sign_pool.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_early_data", "on | off | any", EVERYWHERE, ONE)
             .default("off")
             .since("1.15.3")
-            .doc("Clients of TLSv1.3 that come again may ask before the handshake is over; what is not safe then gets 425, but with `any`.")
+            .doc("Allows returning TLSv1.3 clients to send requests as early data (0-RTT). Requests with unsafe methods get 425, except with `any`.")
             // DIFF(nginx): requests that are not safe have to wait.
             .set(|raw, node, _| raw.ssl_early_data.set_one_of(node, EARLY_DATA)),
         record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
             .default("off")
-            .doc("Clients are asked for a certificate, and what becomes of those that have none, or one that is not trusted.")
+            .doc("Requests client certificates, and decides about clients without one, or with one that is not trusted.")
             .set(|raw, node, _| raw.ssl_verify_client.set_one_of(node, VERIFY_CLIENT)),
         record::number("ssl_verify_depth", EVERYWHERE)
             .default("1")
-            .doc("How many certificates may stand between a client's and one that is trusted.")
+            .doc("Maximum number of intermediate certificates between a client certificate and a trusted one.")
             .set(|raw, node, _| raw.ssl_verify_depth.set_number(node)),
         record::new("ssl_client_certificate", "file", EVERYWHERE, ONE)
-            .doc("Authorities that are trusted with the certificates of clients, which are told their names, in PEM.")
+            .doc("Trusted CA certificates for client certificates, in PEM. Their names are sent to clients.")
             .set(|raw, node, _| raw.ssl_client_certificate.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_trusted_certificate", "file", EVERYWHERE, ONE)
             .since("1.3.7")
-            .doc("Authorities that are trusted too, and of which clients are not told.")
+            .doc("Additional trusted CA certificates, in PEM, whose names are not sent to clients.")
             .set(|raw, node, _| raw.ssl_trusted_certificate.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_crl", "file", EVERYWHERE, ONE)
             .since("0.8.7")
-            .doc("Lists of certificates of clients that were revoked, in PEM: one of each authority on the way.")
+            .doc("Revocation lists for client certificates, in PEM: one for each authority of the chain.")
             .set(|raw, node, _| raw.ssl_crl.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_key_log", "path", EVERYWHERE, ONE)
             .since("1.27.2")
-            .doc("Secrets of connections go to this file, so that somebody can read what was sent: not for production.")
+            .doc("Writes the secrets of connections to this file, for decryption with tools like Wireshark. Not for production.")
             .set(|raw, node, _| raw.ssl_key_log.set_once(node, node.arg(0)?.clone())),
         record::flag("ssl_certificate_compression", EVERYWHERE)
             .default("off")
             .since("1.29.1")
-            .doc("Certificates are compressed for clients of TLSv1.3 that can read it.")
+            .doc("Compresses certificates for TLSv1.3 clients that support it.")
             .set(|raw, node, _| raw.ssl_certificate_compression.set_flag(node)),
         record::flag("ssl_stapling", EVERYWHERE)
             .default("off")
             .since("1.3.7")
-            .doc("Clients are shown what the authority says of the certificate now (OCSP): it is asked beside the loops.")
+            .doc("Enables OCSP stapling: sends the current OCSP response about the certificate to clients.")
             .set(|raw, node, _| raw.ssl_stapling.set_flag(node)),
         record::new("ssl_stapling_file", "file", EVERYWHERE, ONE)
             .since("1.3.7")
-            .doc("Clients are shown this response of the authority, as DER; nobody is asked.")
+            .doc("Staples the OCSP response in this file (DER) instead of querying the responder.")
             .set(|raw, node, _| raw.ssl_stapling_file.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_stapling_responder", "url", EVERYWHERE, ONE)
             .since("1.3.7")
-            .doc("Who is asked instead of the responder that the certificate names: `http://…`.")
+            .doc("OCSP responder to use instead of the one in the certificate: `http://…`.")
             .set(|raw, node, _| raw.ssl_stapling_responder.set_once(node, node.arg(0)?.clone())),
         record::flag("ssl_stapling_verify", EVERYWHERE)
             .default("off")
             .since("1.3.7")
-            .doc("Responses that are shown are signed by the issuer of the certificate, or by whom that has appointed; without, also by an authority above the issuer.")
+            .doc("Staples only responses that are signed by the issuer of the certificate or its delegate; without it, also those signed by an authority above the issuer.")
             .set(|raw, node, _| raw.ssl_stapling_verify.set_flag(node)),
         record::new("ssl_ocsp", "on | off | leaf", EVERYWHERE, ONE)
             .default("off")
             .since("1.19.0")
-            .doc("Authorities are asked whether certificates of clients were revoked: those of the whole chain, or the first one.")
+            .doc("Checks the revocation of client certificates with OCSP: for the whole chain, or only for the first certificate (leaf).")
             .set(|raw, node, _| raw.ssl_ocsp.set_one_of(node, ocsp::ABOUT)),
         record::new("ssl_ocsp_responder", "url", EVERYWHERE, ONE)
             .since("1.19.0")
-            .doc("Who is asked instead of the responder that a certificate of a client names: `http://…`.")
+            .doc("OCSP responder to use instead of the one in the client certificate: `http://…`.")
             .set(|raw, node, _| raw.ssl_ocsp_responder.set_once(node, node.arg(0)?.clone())),
         record::new("ssl_ocsp_cache", "off | shared:name:size", EVERYWHERE, ONE)
             .default("off")
             .since("1.19.0")
-            .doc("Where answers about certificates of clients are kept until they end, for all loops.")
+            .doc("Cache for OCSP responses about client certificates, shared by all loops.")
             .set(|raw, node, _| {
                 let cache = ocsp::cache(node)?;
                 raw.ssl_ocsp_cache.set_once(node, cache)

@@ -190,7 +190,8 @@ fn caches_are_listed() {
     assert!(!text.contains("cache_limit_bytes{cache=\"idle\"}"), "{text}");
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
-    for expected in ["small 2 8 KiB of 10 MiB ", "idle 0 0 B ", " by status memory, p99 disk, p99 shared "] {
+    for expected in ["small 2 8 KiB of 10 MiB ", "idle 0 0 B ", " by status memory, p99 disk, p99 collapsed "]
+    {
         assert!(words.contains(expected), "{expected} is not in: {words}");
     }
 }
@@ -222,12 +223,12 @@ fn stall_is_shown_with_its_cause() {
     assert!(words.contains(", turns of more than "), "{words}");
     // Whatever made a turn long, others waited meanwhile.
     let says = |headline: &str| words.contains(headline);
-    assert!(says("A loop was blocked ") || says("A loop held others up "), "{words}");
+    assert!(says("A loop was blocked ") || says("A loop stalled "), "{words}");
     assert!(!says("No loop was ever blocked"), "{words}");
     // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
     // stalls, too.
     assert!(
-        words.contains("turn why by doing its part loop when ") && !words.contains("No turn of a loop"),
+        words.contains("turn cause by operation share loop time ") && !words.contains("No turn of a loop"),
         "{words}"
     );
 }
@@ -281,8 +282,8 @@ fn hung_disk_is_in_the_headline() {
     assert!(wait::until(wait::PATIENCE, hangs), "{}", get(&server, "/metrics").text());
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
-    assert!(words.contains(" has not answered for ") && words.contains("; no loop waits for it"), "{words}");
-    assert!(words.contains("Pool default waits for it."), "{words}");
+    assert!(words.contains(" has not answered for ") && words.contains("; no loop is blocked"), "{words}");
+    assert!(words.contains("Thread pool default is affected."), "{words}");
     stall.lift();
     assert!(wait::until(wait::PATIENCE, || !hangs()));
 }

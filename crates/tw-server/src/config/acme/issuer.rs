@@ -81,15 +81,15 @@ const ONE: Args = Args::exact(1);
 /// One record for each word.
 const WORDS: &[Directive<Words>] = &[
     record::new("uri", "uri", MODULE_BLOCK, ONE)
-        .doc("The directory of the authority.")
+        .doc("Directory URL of the authority.")
         .set(|raw, node, _| raw.uri.set_with(node, uri)),
     record::new("account_key", "alg[:size] | file", MODULE_BLOCK, ONE)
         .default("ecdsa:256")
-        .doc("The key of the account: one that is made, or that of a file.")
+        .doc("The account key: the type of key to generate, or a file.")
         .set(|raw, node, _| raw.account_key.set_once(node, node.arg(0)?.clone())),
     record::new("challenge", "http-01 | tls-alpn-01 | dns-01", MODULE_BLOCK, ONE)
         .default("http-01")
-        .doc("How the authority finds out that names are ours.")
+        .doc("The type of challenge with which the authority validates names.")
         .set(|raw, node, _| {
             raw.challenge.set_with(node, |node| {
                 let word = node.arg(0)?;
@@ -98,20 +98,20 @@ const WORDS: &[Directive<Words>] = &[
         }),
     record::flag("common_name_in_csr", MODULE_BLOCK)
         .default("off")
-        .doc("Whether the first name is the common name, too.")
+        .doc("Also puts the first name into the common name of the request.")
         .set(|raw, node, _| raw.common_name.set_flag(node)),
     record::new("contact", "URL", MODULE_BLOCK, ONE)
-        .doc("Whom the authority tells what concerns the account.")
+        .doc("Contact address of the account, told to the authority.")
         .set(|raw, node, _| {
             raw.contacts.push(contact(node)?);
             Ok(())
         }),
     record::new("dns_command", "program", MODULE_BLOCK, ONE)
         .since("Tailwater 0.2")
-        .doc("The program that makes and removes records for \"challenge dns-01\".")
+        .doc("The program that creates and removes DNS records for \"challenge dns-01\".")
         .set(|raw, node, _| raw.dns_command.set_once(node, node.arg(0)?.clone())),
     record::new("external_account_key", "kid file", MODULE_BLOCK, Args::exact(2))
-        .doc("The name and the key of an account that the authority has by other means.")
+        .doc("External account binding: key identifier and key of an existing account at the authority.")
         .set(|raw, node, _| {
             let [kid, key] = node.words()?;
             if let Some(empty) = [kid, key].into_iter().find(|word| word.bytes.is_empty()) {
@@ -120,23 +120,23 @@ const WORDS: &[Directive<Words>] = &[
             raw.external.set_once(node, (kid.clone(), key.clone()))
         }),
     record::new("preferred_chain", "name", MODULE_BLOCK, ONE)
-        .doc("Who has issued the topmost certificate of the chain that is preferred.")
+        .doc("Common name of the issuer of the topmost certificate in the preferred chain.")
         .set(|raw, node, _| raw.preferred_chain.set_with(node, |node| text(node, node.arg(0)?))),
     record::new("profile", "name [require]", MODULE_BLOCK, Args::range(1, 2))
-        .doc("The kind of certificate.")
+        .doc("The certificate profile; with require, no other is accepted.")
         .set(|raw, node, _| raw.profile.set_with(node, profile)),
     record::new("ssl_trusted_certificate", "file", MODULE_BLOCK, ONE)
-        .doc("Whom to trust that it is the authority.")
+        .doc("Trusted CA certificates for connections to the authority, in PEM.")
         .set(|raw, node, _| raw.trusted.set_once(node, node.arg(0)?.clone())),
     record::flag("ssl_verify", MODULE_BLOCK)
         .default("on")
-        .doc("Whether it is found out that it is the authority.")
+        .doc("Verifies the TLS certificate of the authority.")
         .set(|raw, node, _| raw.verify.set_flag(node)),
     record::new("state_path", "path | off", MODULE_BLOCK, ONE)
-        .doc("Where keys and certificates are kept.")
+        .doc("Directory for the account key and the certificates.")
         .set(|raw, node, _| raw.state.set_once(node, node.arg(0)?.clone())),
     record::new("accept_terms_of_service", "", MODULE_BLOCK, Args::NONE)
-        .doc("The terms of service of the authority are accepted.")
+        .doc("Accepts the terms of service of the authority.")
         .set(|raw, node, _| raw.terms.set_once(node, ())),
 ];
 

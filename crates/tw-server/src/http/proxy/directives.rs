@@ -355,7 +355,7 @@ macro_rules! gateway_tls_directives {
                 }),
             record::new(concat!($prefix, "ssl_certificate_key"), "file | data:key", ALL, Args::exact(1))
                 .since("1.7.8")
-                .doc("The private key of the certificate, in PEM: PKCS#8, PKCS#1 or SEC1.")
+                .doc("The private key of the certificate, in PEM (PKCS#8, PKCS#1 or SEC1).")
                 .set(|raw, node, _| {
                     let word = read_file_of_tls(node, $module)?;
                     raw.settings().ssl.certificate_key.set_once(node, word)
@@ -368,7 +368,7 @@ macro_rules! gateway_tls_directives {
             )
                 .default("off")
                 .since("1.27.4")
-                .doc("How many certificates that variables name are kept in memory, how long unused, and for how long at most.")
+                .doc("Cache for certificates whose file names contain variables: number of entries, time without use, and time until a file is read again.")
                 .set(|raw, node, _| {
                     let cache = read_certificate_cache(node)?;
                     raw.settings().ssl.certificate_cache.set_once(node, cache)
@@ -385,12 +385,12 @@ macro_rules! gateway_tls_directives {
             )
             .default("TLSv1.2 TLSv1.3")
             .since("1.5.6")
-            .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
+            .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
             .set(|raw, node, _| raw.settings().ssl.protocols.set_once(node, node.args.clone())),
             record::new(concat!($prefix, "ssl_ciphers"), "ciphers", ALL, Args::exact(1))
                 .default("DEFAULT")
                 .since("1.5.6")
-                .doc("Cipher suites of TLSv1.2 in OpenSSL's words, which select among those that keep what was sent secret for good.")
+                .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")
                 .set(|raw, node, _| raw.settings().ssl.ciphers.set_once(node, node.arg(0)?.clone())),
             record::flag(concat!($prefix, "ssl_session_reuse"), ALL)
                 .default("on")
@@ -402,7 +402,7 @@ macro_rules! gateway_tls_directives {
                 .set(|raw, node, _| raw.settings().ssl.key_log.set_once(node, node.arg(0)?.clone())),
             record::new(concat!($prefix, "ssl_conf_command"), "name value", ALL, Args::exact(2))
                 .since("1.19.4")
-                .doc("A command of OpenSSL: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
+                .doc("OpenSSL configuration command: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
                 .set(|raw, node, _| {
                     let [name, value] = node.words()?;
                     raw.settings().ssl.conf_command.push(node, (name.clone(), value.clone()));
