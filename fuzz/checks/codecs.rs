@@ -5,7 +5,8 @@ use tw_http::Method;
 use tw_server::http::proxy::codec::fastcgi::{FastCgi, Terms};
 use tw_server::http::proxy::codec::http1::Http1;
 use tw_server::http::proxy::codec::memcached::Memcached;
-use tw_server::http::proxy::codec::{Codec, Event, UpstreamResponse};
+use tw_server::http::proxy::codec::{Codec, Event};
+use tw_server::http::upstream_response::UpstreamResponse;
 
 /// Longest input that is split at every byte; longer ones are split at some.
 const SPLIT_EVERYWHERE_MAX: usize = 200;

@@ -20,13 +20,13 @@ use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::Framing;
 use tw_server::http::proxy::codec::http2::{Http2, Trailers};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
-use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::upstream_tls::Inside;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
 };
 use tw_server::http::request::Request;
+use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::{RawTarget, Scheme, Target};

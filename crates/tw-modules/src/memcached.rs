@@ -16,13 +16,13 @@ use tw_server::http::proxy::codec::memcached::Memcached;
 use tw_server::http::proxy::codec::{Codec, Framing};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::health::{Checkable, Passing};
-use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{
     self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest,
 };
 use tw_server::http::request::Request;
+use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 

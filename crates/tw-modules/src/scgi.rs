@@ -4,9 +4,9 @@ use tw_conf::{ConfError, Directive, record};
 use tw_http::{Framing as Announced, Method, num};
 use tw_server::http::proxy::codec::Framing;
 use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, Kind};
 use tw_server::http::request::Request;
+use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::Scheme;

@@ -21,10 +21,10 @@ use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{Framing, connect_tunnel::ConnectTunnel};
-use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::{self, ProxySettings, RequestBody, RewriteFields, UpstreamRequest};
 use tw_server::http::request::Request;
+use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::{RawTarget, Scheme, Target};

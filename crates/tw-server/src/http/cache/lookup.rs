@@ -27,9 +27,9 @@ use super::times::Hit;
 use super::zone::{Cache, CacheUser, Joined, Lead};
 use crate::http::background_subrequest::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
-use crate::http::proxy::codec::UpstreamResponse;
-use crate::http::proxy::retry_conditions::RetryOn;
 use crate::http::request::{Request, Uri};
+use crate::http::retry_conditions::RetryOn;
+use crate::http::upstream_response::UpstreamResponse;
 
 /// How long a response that is complete is waited for until it has its place.
 const PLACING: Duration = Duration::from_secs(1);

@@ -12,9 +12,9 @@ use tw_http::Method;
 use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
 use super::zone::{self, Cache, Caches};
-use crate::http::proxy::retry_conditions::RetryOn;
 use crate::http::proxy::settings::Kind;
 use crate::http::request::Request;
+use crate::http::retry_conditions::RetryOn;
 use crate::load::Resolve;
 use crate::vars::Template;
 

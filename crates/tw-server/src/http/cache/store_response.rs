@@ -24,9 +24,10 @@ use super::settings::CacheSettings;
 use super::writer::{Origin, ProgressReport, Refresh, Writer};
 use super::zone::Cache;
 use crate::http::body::Body;
+use crate::http::header_names::IgnoredHeaders;
 use crate::http::proxy::ProxySettings;
-use crate::http::proxy::retry_conditions::{self, RetryOn};
 use crate::http::request::Request;
+use crate::http::retry_conditions::RetryOn;
 
 /// A response that goes into a cache while it comes.
 pub(crate) enum StoreDecision {
@@ -378,13 +379,13 @@ fn date_it(fields: &mut Fields, now: i64, rules: &Rules) {
 }
 
 /// The fields that have no meaning here, as the policy has them.
-fn ignored(these: retry_conditions::IgnoredHeaders) -> IgnoredFields {
+fn ignored(these: IgnoredHeaders) -> Ignored {
     [
-        (retry_conditions::IgnoredHeaders::EXPIRES_HERE, IgnoredFields::X_ACCEL_EXPIRES),
-        (retry_conditions::IgnoredHeaders::EXPIRES, IgnoredFields::EXPIRES),
-        (retry_conditions::IgnoredHeaders::CACHE_CONTROL, IgnoredFields::CACHE_CONTROL),
-        (retry_conditions::IgnoredHeaders::SET_COOKIE, IgnoredFields::SET_COOKIE),
-        (retry_conditions::IgnoredHeaders::VARY, IgnoredFields::VARY),
+        (IgnoredHeaders::ACCEL_EXPIRES, Ignored::X_ACCEL_EXPIRES),
+        (IgnoredHeaders::EXPIRES, Ignored::EXPIRES),
+        (IgnoredHeaders::CACHE_CONTROL, Ignored::CACHE_CONTROL),
+        (IgnoredHeaders::SET_COOKIE, Ignored::SET_COOKIE),
+        (IgnoredHeaders::VARY, Ignored::VARY),
     ]
     .into_iter()
     .filter(|(here, _)| these.has(*here))

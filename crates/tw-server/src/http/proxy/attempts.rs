@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tw_upstream::Peer;
 
-use super::codec::UpstreamResponse;
 use super::failure::UpstreamFailure;
-use super::header_names::HeaderNames;
 use crate::http::cache;
+use crate::http::header_names::HeaderNames;
+use crate::http::upstream_response::UpstreamResponse;
 
 /// The servers that a request was sent to, in order, and the last answer.
 #[derive(Default)]

@@ -11,13 +11,12 @@ pub mod memcached;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use tw_http::Fields;
-use tw_log::Level;
 
 pub use framing::Framing;
 
 use super::failure::UpstreamFailure;
 use super::h2_pool::Stream;
+use crate::http::upstream_response::UpstreamResponse;
 
 /// Reads the response of an upstream server.
 pub trait Codec: 'static {
@@ -102,49 +101,4 @@ pub enum Event {
     Body(Bytes),
     /// The body is complete. What is left of the input does not belong to it.
     End,
-}
-
-/// The response of an upstream server, as far as it was read.
-#[derive(Debug, Default)]
-pub struct UpstreamResponse {
-    /// The status.
-    pub status: u16,
-    /// Code and reason as they were sent, if the reason is not the usual one; else empty.
-    pub status_line: Bytes,
-    /// Bytes of the body as they were announced, also if there is none (HEAD, 304).
-    pub content_length: Option<u64>,
-    /// The fields as they were sent.
-    pub fields: Fields,
-    /// The fields behind the body.
-    pub trailers: Fields,
-    /// What is to be said of it in the error log.
-    pub warnings: Vec<Warning>,
-}
-
-/// Something about a response for the error log, without what was being done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// How loud.
-    pub level: Level,
-    /// The line.
-    pub text: Box<str>,
-}
-
-impl Warning {
-    /// What is odd about a response that is used all the same.
-    pub fn odd(text: impl Into<Box<str>>) -> Self {
-        Self { level: Level::Warn, text: text.into() }
-    }
-}
-
-impl UpstreamResponse {
-    /// Forgets everything and keeps the memory.
-    pub fn clear(&mut self) {
-        self.status = 0;
-        self.status_line = Bytes::new();
-        self.content_length = None;
-        self.fields.clear();
-        self.trailers.clear();
-        self.warnings.clear();
-    }
 }

@@ -193,7 +193,7 @@ macro_rules! next_upstream_directive {
 macro_rules! response_directives {
     ($prefix:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
-        use $crate::http::proxy::retry_conditions::IgnoredHeaders;
+        use $crate::http::header_names::IgnoredHeaders;
         use $crate::http::proxy::settings::HasGateway;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[

@@ -17,14 +17,13 @@ use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelec
 
 use super::attempts::AttemptPeer;
 use super::bind::{Bind, bind_address};
-use super::codec::{Codec, Event, Framing, Warning};
+use super::codec::{Codec, Event, Framing};
 use super::failure::{Stage, UpstreamFailure};
 use super::h2_pool;
 use super::keepalive_pool::{KeepAlive, PoolKey};
 use super::queue::{self, Queue};
 use super::resolve::{self, Names};
 use super::response;
-use super::retry_conditions::RetryOn;
 use super::send_request::{Lending, Outgoing, Sending, Unsent};
 use super::settings::ProxySettings;
 use super::sticky::{self, Belonging, Learning, Sticky};
@@ -38,6 +37,8 @@ use crate::http::cache::Lookup;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source};
+use crate::http::retry_conditions::RetryOn;
+use crate::http::upstream_response::Warning;
 use crate::vars::Template;
 
 /// How often a request comes again that servers say they had no look at, beyond its tries.

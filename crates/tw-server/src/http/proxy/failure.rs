@@ -11,7 +11,7 @@ use tw_log::Level;
 use tw_net::tls::HandshakeError;
 use tw_tls::UpstreamError;
 
-use super::retry_conditions::RetryOn;
+use crate::http::retry_conditions::RetryOn;
 
 /// Why an attempt has failed.
 #[derive(Debug)]

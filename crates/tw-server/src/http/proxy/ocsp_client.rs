@@ -12,12 +12,13 @@ use tw_http::{Method, base64};
 use tw_net::{Addr, ConnectOptions};
 
 use super::codec::http1::Http1;
-use super::codec::{Codec, Event, UpstreamResponse};
+use super::codec::{Codec, Event};
 use super::exchange::{READ_SIZE, read_some};
 use super::failure::{Stage, UpstreamFailure};
 use super::upstream_connection::{Read, UpstreamConnection};
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
+use crate::http::upstream_response::UpstreamResponse;
 
 /// As in nginx.
 const INQUIRY_TIME: Duration = Duration::from_secs(60);

@@ -12,12 +12,12 @@ use super::failure::Stage;
 use super::read_rate::ReadRate;
 use super::response_body::{self, Announced, Coming};
 use super::response_buffer::Room;
-use super::retry_conditions::IgnoredHeaders;
 use super::settings::ProxySettings;
 use super::store::Storing;
 use super::tunnel;
 use crate::http::body::Body;
 use crate::http::cache::{self, Lookup, Ready, StoreDecision};
+use crate::http::header_names::IgnoredHeaders;
 use crate::http::plan::Outcome;
 use crate::http::request::{Conditions, Ranges, Request};
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tw_log::Level;
 use tw_upstream::PeerOutcome;
 
-use super::codec::{Codec, Event, UpstreamResponse, Warning};
+use super::codec::{Codec, Event};
 use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some, tell_remarks};
 use super::failure::{Stage, UpstreamFailure};
 use super::read_rate::ReadRate;
@@ -24,6 +24,7 @@ use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::cache::{Arrival, Origin};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
+use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// A response that is still coming.
 pub(super) struct Coming<C: Codec> {

@@ -9,14 +9,14 @@ use tw_core::reach::{BindsTo, Reach};
 use tw_net::ConnectOptions;
 
 use super::bind::{Bind, RawBind};
-use super::header_names::HeaderNames;
-use super::retry_conditions::{IgnoredHeaders, RetryOn};
 use super::store::{RawStore, Store};
 use super::upstream_tls::{self, Inside, Tls, UpstreamTls};
 use crate::config::location::{Location, TempPath, resolver};
 use crate::http::cache::{self, CacheSettings};
+use crate::http::header_names::{HeaderNames, IgnoredHeaders};
 use crate::http::plan::Plan;
 use crate::http::request::Request;
+use crate::http::retry_conditions::RetryOn;
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -312,7 +312,12 @@ impl ProxySettings {
             intercept_errors: raw.intercept_errors.or(outer.map(|o| o.intercept_errors), false),
             ignore_client_abort: raw.ignore_client_abort.or(outer.map(|o| o.ignore_client_abort), false),
             force_ranges: raw.force_ranges.or(outer.map(|o| o.force_ranges), false),
-            ignored: raw.ignored.take().map(IgnoredHeaders).or(outer.map(|o| o.ignored)).unwrap_or_default(),
+            ignored: raw
+                .ignored
+                .take()
+                .map(IgnoredHeaders::of_bits)
+                .or(outer.map(|o| o.ignored))
+                .unwrap_or_default(),
             hidden,
             limit_rate,
             store,

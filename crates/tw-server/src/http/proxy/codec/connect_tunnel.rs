@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Codec, Event, UpstreamResponse};
+use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
+use crate::http::upstream_response::UpstreamResponse;
 
 /// Reads nothing.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,9 @@ use tw_http::origin::{HeadStart, OriginHead, OriginLimits};
 use tw_http::{Method, status};
 use tw_log::Level;
 
-use super::{Codec, Event, UpstreamResponse, Warning, http1};
+use super::{Codec, Event, http1};
 use crate::http::proxy::failure::UpstreamFailure;
+use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// Bytes of content in one record of ours: the most that needs no padding and whose length is written in 16 bits.
 pub(super) const RECORD_MAX: usize = 65_528;

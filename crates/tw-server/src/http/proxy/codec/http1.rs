@@ -9,8 +9,9 @@ use tw_http::head::Progress;
 use tw_http::origin::{BodyDecoder, HeadStart, OriginHead, OriginLimits, ResponseFraming};
 use tw_http::{Method, status};
 
-use super::{Codec, Event, UpstreamResponse, Warning};
+use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
+use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// What a head that nobody reads may keep of memory, so that it is not allocated for each response.
 const SPARE_SIZE_MAX: usize = 16 << 10;

@@ -12,9 +12,10 @@ use tw_http::{Fields, Known, Method, hop, num};
 use tw_http2::FieldSection;
 use tw_log::Text;
 
-use super::{Codec, Event, UpstreamResponse, Warning};
+use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::proxy::h2_pool::{Stream, StreamEvent};
+use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// Bytes of a body that are gathered to see whether it is all there.
 const WHOLE_MAX: usize = 64 << 10;

@@ -10,8 +10,9 @@ use tw_http::fields::{Name, Value};
 use tw_http::num;
 use tw_log::{Level, Text};
 
-use super::{Codec, Event, UpstreamResponse, Warning};
+use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
+use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// What follows a value.
 const END: &[u8] = b"\r\nEND\r\n";

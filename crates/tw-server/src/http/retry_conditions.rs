@@ -1,8 +1,8 @@
-//! Words of `proxy_next_upstream` and `proxy_ignore_headers`, as bits.
+//! Words of `proxy_next_upstream` and `proxy_cache_use_stale` as bits.
 
 /// When a request goes to the next server: words of `proxy_next_upstream`, and what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryOn(pub(super) u32);
+pub struct RetryOn(u32);
 
 impl RetryOn {
     /// Nothing.
@@ -29,7 +29,7 @@ impl RetryOn {
         (429, Self(1 << 14)),
     ];
 
-    pub(super) const OFF: u32 = 1 << 31;
+    const OFF: u32 = 1 << 31;
     /// What words mean that all directives have; `off` is nothing.
     const COMMON: &'static [(&'static str, u32)] =
         &[("error", Self::ERROR.0), ("timeout", Self::TIMEOUT.0), ("off", Self::OFF)];
@@ -117,49 +117,6 @@ const fn joined<const N: usize>(lists: &[&[(&'static str, u32)]]) -> [(&'static 
     }
     assert!(filled == N, "N is the number of words");
     all
-}
-
-/// Fields of a response that have a meaning here, and are ignored where `proxy_ignore_headers` says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct IgnoredHeaders(pub(super) u32);
-
-impl IgnoredHeaders {
-    /// `X-Accel-Redirect`
-    pub const REDIRECT: Self = Self(1);
-    /// `X-Accel-Expires`
-    pub const EXPIRES_HERE: Self = Self(1 << 1);
-    /// `Expires`
-    pub const EXPIRES: Self = Self(1 << 2);
-    /// `Cache-Control`
-    pub const CACHE_CONTROL: Self = Self(1 << 3);
-    /// `Set-Cookie`
-    pub const SET_COOKIE: Self = Self(1 << 4);
-    /// `X-Accel-Limit-Rate`
-    pub const LIMIT_RATE: Self = Self(1 << 5);
-    /// `X-Accel-Buffering`
-    pub const BUFFERING: Self = Self(1 << 6);
-    /// `X-Accel-Charset`
-    pub const CHARSET: Self = Self(1 << 7);
-    /// `Vary`
-    pub const VARY: Self = Self(1 << 8);
-
-    /// The names.
-    pub const WORDS: &'static [(&'static str, u32)] = &[
-        ("X-Accel-Redirect", Self::REDIRECT.0),
-        ("X-Accel-Expires", Self::EXPIRES_HERE.0),
-        ("X-Accel-Limit-Rate", Self::LIMIT_RATE.0),
-        ("X-Accel-Buffering", Self::BUFFERING.0),
-        ("X-Accel-Charset", Self::CHARSET.0),
-        ("Expires", Self::EXPIRES.0),
-        ("Cache-Control", Self::CACHE_CONTROL.0),
-        ("Set-Cookie", Self::SET_COOKIE.0),
-        ("Vary", Self::VARY.0),
-    ];
-
-    /// Whether this one is.
-    pub fn has(self, field: Self) -> bool {
-        self.0 & field.0 != 0
-    }
 }
 
 #[cfg(test)]
