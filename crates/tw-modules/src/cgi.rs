@@ -19,13 +19,15 @@ use tw_http::{Framing as Announced, Method};
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
+use tw_server::http::cache;
+use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{Codec, Framing};
 use tw_server::http::proxy::health::Passing;
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::upstream_tls::Inside;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -261,7 +263,7 @@ impl<L: Language> CgiGateway<L> {
             return Outcome::Status(status);
         }
         let key = |r: &Request, key: &mut Vec<u8>| self.usual_key.eval(r, key);
-        let lookup = match proxy::find_cached(r, &self.settings, self, key).await {
+        let lookup = match cache::look_up(r, &self.settings.cache, &self.settings.forward, self, key).await {
             Ok(lookup) => lookup,
             Err(answer) => return answer,
         };
@@ -317,7 +319,7 @@ impl<L: Language> RewriteFields for CgiGateway<L> {
         None
     }
 
-    fn key(&self, r: &Request, out: &mut Vec<u8>) {
+    fn cache_key(&self, r: &Request, out: &mut Vec<u8>) {
         self.usual_key.eval(r, out);
     }
 

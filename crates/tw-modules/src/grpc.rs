@@ -16,6 +16,7 @@ use tw_http::{Version, hop};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
+use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::Framing;
 use tw_server::http::proxy::codec::http2::{Http2, Trailers};
@@ -23,7 +24,7 @@ use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::upstream_tls::Inside;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
@@ -260,7 +261,7 @@ impl RewriteFields for Grpc {
         None
     }
 
-    fn key(&self, _: &Request, _: &mut Vec<u8>) {}
+    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
 
     fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
         None

@@ -11,6 +11,7 @@ use tw_http::{Method, target};
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
+use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::memcached::Memcached;
 use tw_server::http::proxy::codec::{Codec, Framing};
@@ -18,9 +19,7 @@ use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::health::{Checkable, Passing};
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
-use tw_server::http::proxy::{
-    self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest,
-};
+use tw_server::http::proxy::{self, ProxySettings, RequestBody, UpstreamGroup, UpstreamRequest};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -237,7 +236,7 @@ impl RewriteFields for MemcachedPass {
         None
     }
 
-    fn key(&self, _: &Request, _: &mut Vec<u8>) {}
+    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
 
     fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
         None

@@ -26,6 +26,8 @@ use tw_http::{Framing as Announced, Version};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
+use tw_server::http::cache;
+use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
 use tw_server::http::proxy::codec::Framing;
 use tw_server::http::proxy::codec::http1::Http1;
@@ -34,7 +36,7 @@ use tw_server::http::proxy::health::Passing;
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
 use tw_server::http::proxy::upstream_tls::Inside;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
@@ -370,7 +372,7 @@ impl Proxy {
             return Outcome::Status(500);
         }
         let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
-        let lookup = match proxy::find_cached(r, &self.settings, self, key).await {
+        let lookup = match cache::look_up(r, &self.settings.cache, &self.settings.forward, self, key).await {
             Ok(lookup) => lookup,
             Err(answer) => return answer,
         };
@@ -494,7 +496,7 @@ impl RewriteFields for Proxy {
         redirect::apply(&self.redirects, r, value, is_refresh)
     }
 
-    fn key(&self, r: &Request, out: &mut Vec<u8>) {
+    fn cache_key(&self, r: &Request, out: &mut Vec<u8>) {
         if let Some(Ok(to)) = self.target.as_ref().map(|target| target.of(r)) {
             let mut uri = Vec::new();
             to.uri.push(r, &mut uri);

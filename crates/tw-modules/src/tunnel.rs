@@ -19,10 +19,11 @@ use tw_http::Method;
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
+use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{Framing, connect_tunnel::ConnectTunnel};
 use tw_server::http::proxy::settings::{self, HasGateway, Kind};
-use tw_server::http::proxy::{self, ProxySettings, RequestBody, RewriteFields, UpstreamRequest};
+use tw_server::http::proxy::{self, ProxySettings, RequestBody, UpstreamRequest};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -226,7 +227,7 @@ impl RewriteFields for TunnelPass {
         None
     }
 
-    fn key(&self, _: &Request, _: &mut Vec<u8>) {}
+    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
 
     fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
         None

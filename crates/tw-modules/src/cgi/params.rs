@@ -3,8 +3,8 @@
 
 use tw_conf::{ConfError, HTTP, LOCATION, Node, SERVER, Word};
 use tw_http::{Framing, Known};
+use tw_server::http::cache::CONDITIONAL;
 use tw_server::http::cache::Conditions;
-use tw_server::http::proxy::CONDITIONAL;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;

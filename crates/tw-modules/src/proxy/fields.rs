@@ -3,9 +3,9 @@
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Known, hop};
+use tw_server::http::cache::CONDITIONAL;
 use tw_server::http::cache::Conditions;
 use tw_server::http::header_names::HeaderNames;
-use tw_server::http::proxy::CONDITIONAL;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};

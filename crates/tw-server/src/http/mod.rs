@@ -49,7 +49,7 @@ pub mod wire;
 pub use application::Http;
 pub(crate) use application::LIMITS;
 pub use response::{
-    background_subrequest, body, content_coding, early_subrequest, send_response, subrequest,
+    background_subrequest, body, content_coding, early_subrequest, forward_head, send_response, subrequest,
 };
 pub use routing::{error_response, phases, route};
 pub(crate) use routing::{post_action, start};

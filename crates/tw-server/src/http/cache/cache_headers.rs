@@ -5,22 +5,23 @@ use tw_cache::policy::CacheStatus;
 use tw_http::Known;
 
 use super::miss_reason::Reason;
-use crate::http::proxy::ProxySettings;
+use super::settings::CacheSettings;
+use crate::http::forward_head::ForwardRules;
 use crate::http::request::Request;
 
 /// Adds them to the head of a response to `r`, whoever has made it.
-pub(crate) fn set_cache_headers(r: &mut Request, settings: &ProxySettings) {
+pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules: &ForwardRules) {
     let facts = &r.facts.upstream.cache;
     if facts.cache.is_none() {
         return;
     }
-    if settings.cache.is_rfc9111()
+    if settings.is_rfc9111()
         && let Some(age) = facts.age
-        && !settings.hidden.has(b"Age", Some(Known::Age))
+        && !rules.hidden.has(b"Age", Some(Known::Age))
     {
         r.out.fields.set(Known::Age, Bytes::from(age.to_string()));
     }
-    let Some(told) = &settings.cache.told else { return };
+    let Some(told) = &settings.told else { return };
     let facts = &r.facts.upstream.cache;
     let answered = r.facts.upstream.attempts.last().filter(|last| last.failure.is_none() && last.status != 0);
     let now = tw_rt::clock::unix().secs;

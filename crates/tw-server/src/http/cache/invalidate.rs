@@ -16,7 +16,7 @@ use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 use super::lookup::LookupResult;
 use super::settings::CacheSettings;
 use super::zone::{Cache, CacheUser, Held};
-use crate::http::proxy::{ProxySettings, RewriteFields};
+use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};
 
 /// Before a request is passed on that no cache answers: what is known of the entries is at hand when its response comes. Waits
@@ -40,15 +40,14 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
 }
 
 /// Forgets what the response to `r`, whose head has just come, makes invalid. Never waits: files are removed beside.
-pub(crate) fn invalidate(r: &mut Request, proxy: &ProxySettings, rewrite: &dyn RewriteFields) {
-    let settings = &proxy.cache;
+pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) {
     if !settings.is_on() || !settings.is_rfc9111() || r.method().is_safe() {
         return;
     }
     let Ok(Some(cache)) = settings.cache(r) else { return };
     let cache = cache.clone();
     let Some(held) = cache.zone.held() else { return };
-    for key in keys(r, proxy, rewrite) {
+    for key in keys(r, settings, rewrite) {
         forget(r, &cache, held, key);
     }
 }
@@ -63,7 +62,7 @@ pub fn discard(r: &Request) {
 }
 
 /// The keys of what the response makes invalid.
-fn keys(r: &mut Request, proxy: &ProxySettings, rewrite: &dyn RewriteFields) -> Vec<Key> {
+fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Vec<Key> {
     let answer = &r.facts.upstream.answer;
     // As the client gets them: a `Location` may name the upstream server.
     let mut fields = Fields::new();
@@ -84,13 +83,13 @@ fn keys(r: &mut Request, proxy: &ProxySettings, rewrite: &dyn RewriteFields) -> 
     };
     let mut urls = Vec::new();
     let see = &mut |url: &[u8]| urls.push(url.to_vec());
-    policy::invalidated(r.method(), answer.status, &site, &target, &fields, &proxy.cache.rules, see);
+    policy::invalidated(r.method(), answer.status, &site, &target, &fields, &settings.rules, see);
     let mut urls = urls.into_iter();
     let Some(_own) = urls.next() else { return Vec::new() };
     let method = r.state.method.replace(Method::Get);
-    let mut keys = vec![key(r, &proxy.cache, rewrite)];
+    let mut keys = vec![key(r, settings, rewrite)];
     r.state.method = method;
-    keys.extend(urls.filter_map(|url| of(r, &url, |r| key(r, &proxy.cache, rewrite))));
+    keys.extend(urls.filter_map(|url| of(r, &url, |r| key(r, settings, rewrite))));
     keys
 }
 
@@ -109,7 +108,7 @@ fn key(r: &Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Ke
     let mut text = Vec::new();
     match &settings.key {
         Some(key) => key.eval(r, &mut text),
-        None => rewrite.key(r, &mut text),
+        None => rewrite.cache_key(r, &mut text),
     }
     Key::of(&text)
 }

@@ -22,11 +22,14 @@ use super::miss_reason::Reason;
 use super::open_entries::Entry;
 use super::purge;
 use super::purge_rule::PurgeTarget;
+use super::serve_hit::serve_hit;
 use super::settings::CacheSettings;
 use super::times::Hit;
 use super::zone::{Cache, CacheUser, Joined, Lead};
 use crate::http::background_subrequest::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
+use crate::http::forward_head::{ForwardRules, RewriteFields};
+use crate::http::plan::Outcome;
 use crate::http::request::{Request, Uri};
 use crate::http::retry_conditions::RetryOn;
 use crate::http::upstream_response::UpstreamResponse;
@@ -42,7 +45,7 @@ pub(super) const LIMITS: &[Limit] = &[Limit::micros(
 )];
 
 /// What came of a visit.
-pub(crate) enum LookupResult {
+pub(super) enum LookupResult {
     /// There is no cache for this request.
     None,
     /// A response.
@@ -120,10 +123,31 @@ pub(super) struct FillLeader {
     pub(super) claim: Claim,
 }
 
+/// Looks `r` up in the cache of `settings`, if there is one. Returns the lookup with which the upstream server is asked; the error
+/// is the outcome without it, a hit for example. `default_key` is used where no `cache_key` is configured. Waits for the disk, and
+/// for other requests that fetch the same response.
+pub async fn look_up(
+    r: &mut Request,
+    settings: &CacheSettings,
+    rules: &ForwardRules,
+    rewrite: &dyn RewriteFields,
+    default_key: impl FnOnce(&Request, &mut Vec<u8>),
+) -> Result<Option<Box<Lookup>>, Outcome> {
+    if !settings.is_on() {
+        return Ok(None);
+    }
+    match Box::pin(Lookup::begin(r, settings, default_key)).await {
+        LookupResult::None => Ok(None),
+        LookupResult::Ready(ready) => Err(serve_hit(r, settings, rules, rewrite, ready)),
+        LookupResult::Ask(lookup) => Ok(Some(lookup)),
+        LookupResult::Status(status) => Err(Outcome::Status(status)),
+    }
+}
+
 impl Lookup {
     /// Asks the cache of `settings`, if there is one for this request. `usual` is the key where none is configured. Waits for
     /// the disk and for others who ask for the same.
-    pub(crate) async fn begin(
+    async fn begin(
         r: &mut Request,
         settings: &CacheSettings,
         usual: impl FnOnce(&Request, &mut Vec<u8>),
@@ -535,6 +559,17 @@ impl Lookup {
         })
     }
 }
+
+/// Fields of a client's request that make the response conditional or partial. They are not sent to the upstream server with a
+/// request whose response is stored.
+pub const CONDITIONAL: [Known; 6] = [
+    Known::IfModifiedSince,
+    Known::IfUnmodifiedSince,
+    Known::IfNoneMatch,
+    Known::IfMatch,
+    Known::Range,
+    Known::IfRange,
+];
 
 /// Conditions of a cache for an upstream server: whether a stored response has changed, or the rest of one. Empty for nothing.
 #[derive(Default)]

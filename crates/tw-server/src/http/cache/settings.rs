@@ -12,7 +12,6 @@ use tw_http::Method;
 use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
 use super::zone::{self, Cache, Caches};
-use crate::http::proxy::settings::Kind;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 use crate::load::Resolve;
@@ -70,6 +69,12 @@ pub struct Raw {
     pub targeted: Setting<Vec<Bytes>>,
     /// `cache_status`
     pub told: Setting<Option<Told>>,
+}
+
+/// Settings as written that include those of a cache.
+pub trait HasCacheSettings {
+    /// The settings of the cache.
+    fn cache_settings(&mut self) -> &mut Raw;
 }
 
 /// One `cache_valid`.
@@ -190,14 +195,15 @@ enum Which {
 }
 
 impl CacheSettings {
-    /// From settings as written to what is used.
+    /// Resolves the settings as written. `prefix` is that of the directives, such as `proxy_`; `converts_head` is the default of
+    /// `cache_convert_head`.
     pub(crate) fn resolve(
         raw: Raw,
         outer: Option<&Self>,
-        kind: &Kind,
+        prefix: &str,
+        converts_head: bool,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
-        let prefix = kind.prefix;
         let caches = match outer {
             Some(outer) => outer.caches.clone(),
             None => Arc::new(zone::declare(raw.paths, cx)?),
@@ -259,7 +265,7 @@ impl CacheSettings {
             lock_age: raw.lock_age.or(outer.map(|o| o.lock_age), Duration::from_secs(5)),
             revalidate: raw.revalidate.or(outer.map(|o| o.revalidate), false),
             background_update: raw.background_update.or(outer.map(|o| o.background_update), false),
-            convert_head: raw.convert_head.or(outer.map(|o| o.convert_head), kind.converts_head),
+            convert_head: raw.convert_head.or(outer.map(|o| o.convert_head), converts_head),
             max_range_offset: raw.max_range_offset.take().or(outer.and_then(|o| o.max_range_offset)),
             purge,
             purge_tag,

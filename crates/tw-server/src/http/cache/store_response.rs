@@ -25,7 +25,6 @@ use super::writer::{Origin, ProgressReport, Refresh, Writer};
 use super::zone::Cache;
 use crate::http::body::Body;
 use crate::http::header_names::IgnoredHeaders;
-use crate::http::proxy::ProxySettings;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 
@@ -62,17 +61,17 @@ impl Lookup {
     pub(crate) fn instead_of(
         mut self: Box<Self>,
         r: &mut Request,
-        proxy: &ProxySettings,
-        status: u16,
+        settings: &CacheSettings,
+        ignored: IgnoredHeaders,
     ) -> Result<Ready, Box<Self>> {
-        let settings = &proxy.cache;
+        let status = r.facts.upstream.answer.status;
         if status == 304
             && settings.validates()
             && let Some(stale) = self.stale.clone()
             && let Some(leading) = self.lead.take()
         {
             self.say(r, Status::Revalidated);
-            return Ok(self.revalidated(r, settings, ignored(proxy.ignored), stale, leading));
+            return Ok(self.revalidated(r, settings, ignored_fields(ignored), stale, leading));
         }
         let failure = RetryOn::of_status(status);
         // By nginx's rules a response may say that it is used in the place of a server that fails, not of one that answers.
@@ -178,8 +177,13 @@ impl Lookup {
 
     // DIFF(nginx): what is kept is not buffered for its client, so that need not be on.
     /// Whether the response of the upstream server is to be kept.
-    pub(crate) fn keep(mut self, r: &mut Request, proxy: &ProxySettings) -> Option<StoreDecision> {
-        let stall_age = proxy.cache.lock.then_some(proxy.cache.lock_age);
+    pub(crate) fn keep(
+        mut self,
+        r: &mut Request,
+        settings: &CacheSettings,
+        ignored: IgnoredHeaders,
+    ) -> Option<StoreDecision> {
+        let stall_age = settings.lock.then_some(settings.lock_age);
         if let Some(continuation) = self.continuation.take() {
             let answer = &r.facts.upstream.answer;
             let delivery = continuation.accept(answer.status, &answer.fields);
@@ -194,7 +198,7 @@ impl Lookup {
             });
         }
         let leading = self.lead.take()?;
-        match self.judge(r, proxy, leading) {
+        match self.judge(r, settings, ignored_fields(ignored), leading) {
             Ok((leading, meta, disk)) => {
                 let cache = self.cache.clone();
                 Some(StoreDecision::Entry(Box::new(Entering { cache, leading, meta, disk, stall_age })))
@@ -212,16 +216,15 @@ impl Lookup {
     fn judge(
         &self,
         r: &mut Request,
-        proxy: &ProxySettings,
+        settings: &CacheSettings,
+        ignored: Ignored,
         leading: FillLeader,
     ) -> Result<(FillLeader, Meta, Disk), (FillLeader, Reason)> {
-        let settings = &proxy.cache;
         let answer = &r.facts.upstream.answer;
         if settings.is_not_kept(r) {
             return Err((leading, Reason::NoCacheSet));
         }
         let now = tw_rt::clock::unix().secs;
-        let ignored = ignored(proxy.ignored);
         let response = Response {
             status: answer.status,
             fields: &answer.fields,
@@ -379,7 +382,7 @@ fn date_it(fields: &mut Fields, now: i64, rules: &Rules) {
 }
 
 /// The fields that have no meaning here, as the policy has them.
-fn ignored(these: IgnoredHeaders) -> Ignored {
+fn ignored_fields(these: IgnoredHeaders) -> Ignored {
     [
         (IgnoredHeaders::ACCEL_EXPIRES, Ignored::X_ACCEL_EXPIRES),
         (IgnoredHeaders::EXPIRES, Ignored::EXPIRES),

@@ -33,7 +33,8 @@ use crate::config::location::Resolving;
 use crate::config::upstream::StateFile;
 use crate::event_loop::Loop;
 use crate::http::application::INPUT_SIZE;
-use crate::http::cache::Lookup;
+use crate::http::cache::{self, Lookup};
+use crate::http::forward_head::RewriteFields;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source};
@@ -163,18 +164,6 @@ pub enum RequestBody {
     Bytes(Bytes),
 }
 
-/// What a gateway knows of its upstream server: it changes fields of a response that name it, and tells it in keys.
-pub trait RewriteFields {
-    /// A `Location` or, with `is_refresh`, the URL in a `Refresh`. `None`: it stays as it is.
-    fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>>;
-
-    /// Appends the key of the response to `r` in a cache, where none is configured.
-    fn key(&self, r: &Request, out: &mut Vec<u8>);
-
-    /// A `Set-Cookie`. `None`: it stays as it is.
-    fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>>;
-}
-
 /// An exchange whose response has begun.
 pub(super) struct Exchange<C> {
     pub(super) connection: Rc<UpstreamConnection>,
@@ -250,7 +239,9 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, mut order: UpstreamRequest<
         Ok(Ok(exchange)) => response::respond(r, order.settings, order.rewrite, exchange, lookup),
         Ok(Err(Unanswered { status, failure })) => {
             match lookup.and_then(|lookup| lookup.instead(r, &order.settings.cache, failure)) {
-                Some(ready) => response::ready(r, order.settings, order.rewrite, ready),
+                Some(ready) => {
+                    cache::serve_hit(r, &order.settings.cache, &order.settings.forward, order.rewrite, ready)
+                }
                 None => Outcome::Status(status),
             }
         }

@@ -2,7 +2,6 @@
 //! upstream servers speak.
 //!
 //! ```text
-//! recall: the body of the request, what a cache has
 //! Order ─► exchange: a peer of the group ─► link: idle or new (upstream_tls) ─► sending ┐   answer: the head as the client gets it
 //!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
 //!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
@@ -11,7 +10,6 @@
 
 pub mod attempts;
 pub mod bind;
-mod cache_lookup;
 pub mod codec;
 pub mod directives;
 pub(crate) mod exchange;
@@ -21,6 +19,7 @@ pub mod health;
 pub mod keepalive_pool;
 pub(crate) mod ocsp_client;
 pub mod queue;
+mod read_body;
 mod read_rate;
 pub(crate) mod resolve;
 mod response;
@@ -34,9 +33,7 @@ mod tunnel;
 mod upstream_connection;
 pub mod upstream_tls;
 
-pub use cache_lookup::{CONDITIONAL, find_cached, read_body};
-pub use exchange::{
-    BuiltRequest, RequestBody, RequestBuilder, RewriteFields, UpstreamGroup, UpstreamRequest, pass,
-};
+pub use exchange::{BuiltRequest, RequestBody, RequestBuilder, UpstreamGroup, UpstreamRequest, pass};
 pub use failure::{Stage, UpstreamFailure};
+pub use read_body::read_body;
 pub use settings::ProxySettings;

@@ -1,25 +1,24 @@
 //! From the head of an upstream server's response to the one that the client gets (nginx: ngx_http_upstream).
 
 use bytes::Bytes;
-use tw_http::fields::{Fields, Name, Value};
-use tw_http::target::{self, AboveRoot};
-use tw_http::{Known, Method, Version, date, hop};
-use tw_log::{Level, Text};
+use tw_http::fields::{Name, Value};
+use tw_http::{Method, Version, hop};
+use tw_log::Level;
 
 use super::codec::Codec;
-use super::exchange::{Exchange, RewriteFields};
+use super::exchange::Exchange;
 use super::failure::Stage;
 use super::read_rate::ReadRate;
-use super::response_body::{self, Announced, Coming};
+use super::response_body::{self, Coming};
 use super::response_buffer::Room;
 use super::settings::ProxySettings;
 use super::store::Storing;
 use super::tunnel;
-use crate::http::body::Body;
-use crate::http::cache::{self, Lookup, Ready, StoreDecision};
-use crate::http::header_names::IgnoredHeaders;
+use crate::http::body::{Body, HeadBody};
+use crate::http::cache::{self, Lookup, StoreDecision};
+use crate::http::forward_head::{self, HopFields, RewriteFields};
 use crate::http::plan::Outcome;
-use crate::http::request::{Conditions, Ranges, Request};
+use crate::http::request::{Ranges, Request};
 
 /// Answers the client with what an upstream server has said.
 pub(super) fn respond<C: Codec>(
@@ -38,31 +37,31 @@ pub(super) fn respond<C: Codec>(
         (attempt.sent, attempt.received) =
             (exchange.connection.sent.get(), exchange.connection.received.get());
     }
-    cache::invalidate(r, settings, rewrite);
+    cache::invalidate(r, &settings.cache, rewrite);
     let lookup = match lookup {
         None => None,
-        Some(lookup) => match lookup.instead_of(r, settings, status) {
+        Some(lookup) => match lookup.instead_of(r, &settings.cache, settings.forward.ignored) {
             Err(lookup) => Some(lookup),
             Ok(stored) => {
                 response_body::abandon(exchange, r);
-                return ready(r, settings, rewrite, stored);
+                return cache::serve_hit(r, &settings.cache, &settings.forward, rewrite, stored);
             }
         },
     };
-    if status >= 300 && is_intercepted(r, settings, status) {
-        if let Some(keeping) = lookup.and_then(|lookup| lookup.keep(r, settings)) {
-            // The client does not get it; who asks next is not told anything else either.
+    if forward_head::is_intercepted(r, &settings.forward, status) {
+        if let Some(keeping) =
+            lookup.and_then(|lookup| lookup.keep(r, &settings.cache, settings.forward.ignored))
+        {
+            // The client does not get it, but the next request finds it.
             drop(kept(r, settings, exchange, keeping));
         } else {
             response_body::abandon(exchange, r);
         }
-        return intercepted(r, status);
+        return forward_head::intercepted(r, status);
     }
-    if !settings.ignored.has(IgnoredHeaders::REDIRECT)
-        && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
-    {
+    if let Some(outcome) = forward_head::accel_redirect(r, &settings.forward) {
         response_body::abandon(exchange, r);
-        return redirect(r, settings, &to);
+        return outcome;
     }
     if exchange.codec.is_tunnel()
         && !exchange.codec.opens_at_once()
@@ -72,9 +71,9 @@ pub(super) fn respond<C: Codec>(
         response_body::abandon(exchange, r);
         return Outcome::Status(502);
     }
-    let keeping = lookup.and_then(|lookup| lookup.keep(r, settings));
-    let buffering = head(r, settings, rewrite);
-    cache::set_cache_headers(r, settings);
+    let keeping = lookup.and_then(|lookup| lookup.keep(r, &settings.cache, settings.forward.ignored));
+    let buffering = forward_head::forward_head(r, &settings.forward, rewrite).unwrap_or(settings.buffering);
+    cache::set_cache_headers(r, &settings.cache, &settings.forward);
     if exchange.codec.is_tunnel() {
         return tunnel::open(r, exchange, settings);
     }
@@ -95,7 +94,7 @@ pub(super) fn respond<C: Codec>(
         return Outcome::Respond(match announced {
             // These have no length to be told of.
             None if r.method() != Method::Head => Body::Empty,
-            announced => Body::Pull(Box::new(Announced(announced))),
+            announced => Body::Pull(Box::new(HeadBody(announced))),
         });
     }
     match response_body::at_once(&mut exchange, r) {
@@ -131,9 +130,9 @@ fn kept<C: Codec>(
     mut exchange: Exchange<C>,
     keeping: StoreDecision,
 ) -> Outcome {
-    cacheable(r, settings, Ranges::One);
+    cache::evaluate_conditions(r, &settings.cache, Ranges::One);
     if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
-        let body = announced(r);
+        let body = cache::head_body(r);
         response_body::finish(exchange, r);
         keeping.whole(r, Bytes::new());
         return Outcome::Respond(body);
@@ -161,50 +160,6 @@ fn kept<C: Codec>(
             Outcome::Status(502)
         }
     }
-}
-
-/// Answers the client with what a cache has.
-pub(super) fn ready(
-    r: &mut Request,
-    settings: &ProxySettings,
-    rewrite: &dyn RewriteFields,
-    ready: Ready,
-) -> Outcome {
-    ready.head.tell(&mut r.facts.upstream.answer);
-    if !settings.ignored.has(IgnoredHeaders::REDIRECT)
-        && r.facts.upstream.answer.fields.has(Known::XAccelRedirect)
-        && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
-    {
-        r.facts.upstream.cache.forget_hit();
-        return redirect(r, settings, &to);
-    }
-    let status = r.facts.upstream.answer.status;
-    if status >= 300 && is_intercepted(r, settings, status) {
-        r.facts.upstream.cache.forget_hit();
-        return intercepted(r, status);
-    }
-    head(r, settings, rewrite);
-    cache::set_cache_headers(r, settings);
-    cacheable(r, settings, Ranges::Allowed);
-    Outcome::Respond(match ready.body {
-        // Of a response to HEAD there is nothing but the head.
-        Body::Empty if r.method() == Method::Head => announced(r),
-        body => body,
-    })
-}
-
-/// The body of a response to HEAD: nothing, of the length that the upstream server has told.
-fn announced(r: &Request) -> Body {
-    let told = r.facts.upstream.answer.fields.get_known(Known::ContentLength).and_then(tw_http::num::parse);
-    Body::Pull(Box::new(Announced(r.facts.upstream.answer.content_length.max(told))))
-}
-
-/// What is kept is as good as a file: conditions and ranges are answered here.
-fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
-    r.state.conditions =
-        if settings.cache.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
-    r.state.ranges = ranges;
-    r.out.fields.remove_known(Known::AcceptRanges);
 }
 
 /// `response_body`, of which a copy is made where the configuration wants that and the response is one to be kept.
@@ -239,28 +194,12 @@ fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
     }
 }
 
-/// `error_page` answers instead.
-fn intercepted(r: &mut Request, status: u16) -> Outcome {
-    if status == 401 {
-        copy_all(r, Known::WwwAuthenticate);
-    }
-    Outcome::Status(status)
-}
-
-/// Whether `error_page` answers instead.
-fn is_intercepted(r: &Request, settings: &ProxySettings, status: u16) -> bool {
-    if settings.answers_404 && status == 404 {
-        return true;
-    }
-    settings.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
-}
-
 /// Has the client get what fields follow the body.
 fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     if r.is_subrequest() {
         return;
     }
-    r.facts.upstream.trailers_hidden = Some(settings.hidden.clone());
+    r.facts.upstream.trailers_hidden = Some(settings.forward.hidden.clone());
     // As in nginx: a body whose length is told has none in HTTP/1.1, unless others are to follow it, too.
     if r.out.content_length.is_none() || r.head.version() == Version::HTTP_2 {
         r.out.trailers.get_or_insert_default();
@@ -272,160 +211,6 @@ fn room(r: &Request, settings: &ProxySettings) -> Option<Room> {
     let disk = r.disk()?.clone();
     let (dir, home) = (settings.temp_path.clone()?, r.client().home.clone());
     Some(Room { disk, dir, size_max: settings.max_temp_file_size, home })
-}
-
-/// `X-Accel-Redirect`: something here answers instead, with some of the fields.
-fn redirect(r: &mut Request, settings: &ProxySettings, to: &Bytes) -> Outcome {
-    if let Some(rate) = r.facts.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
-        limit_client(r, settings, &rate);
-    }
-    for known in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
-        copy_all(r, known);
-    }
-    copy_named(r, b"Content-Disposition");
-    if let Some(kind) = r.facts.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
-        (r.out.content_type, r.out.charset) = (kind, Bytes::new());
-    }
-    if to.first() == Some(&b'@') {
-        return Outcome::Named(to.to_vec().into());
-    }
-    let (path, args) = match target::local(to) {
-        Ok(found) if found.0.first() == Some(&b'/') => found,
-        Ok((path, _)) => return unsafe_uri(r, &path),
-        Err(AboveRoot(path)) => return unsafe_uri(r, &path),
-    };
-    if r.method() != Method::Head {
-        r.state.method = Some(Method::Get);
-    }
-    Outcome::Redirect { path, args }
-}
-
-fn unsafe_uri(r: &Request, uri: &[u8]) -> Outcome {
-    r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(uri)));
-    Outcome::Status(404)
-}
-
-fn copy_all(r: &mut Request, known: Known) {
-    copy_named(r, known.as_str().as_bytes());
-}
-
-fn copy_named(r: &mut Request, name: &[u8]) {
-    let Request { facts, out, .. } = r;
-    for (known, value) in facts.upstream.answer.fields.iter() {
-        if known.eq_ignore_ascii_case(name) {
-            out.fields.append(Name::Copy(known), Value::Copy(value));
-        }
-    }
-}
-
-/// Makes the head. Whether the body is to be read ahead of the client.
-fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) -> bool {
-    let answer = std::mem::take(&mut r.facts.upstream.answer);
-    let mut buffering = settings.buffering;
-    r.out.status = answer.status;
-    r.out.status_line = answer.status_line.clone();
-    r.out.content_length = answer.content_length;
-    // What the upstream server has decided about conditions is not decided again.
-    r.state.conditions = Conditions::Answered;
-    if settings.force_ranges {
-        r.state.ranges = Ranges::One;
-    }
-    // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
-    let hop = HopFields::of(&answer.fields, answer.status);
-    for (name, known, value) in answer.fields.iter_known() {
-        match known {
-            Some(Known::XAccelBuffering) if !settings.ignored.has(IgnoredHeaders::BUFFERING) => {
-                if value.eq_ignore_ascii_case(b"no") {
-                    buffering = false;
-                } else if value.eq_ignore_ascii_case(b"yes") {
-                    buffering = true;
-                }
-            }
-            Some(Known::XAccelLimitRate) => limit_client(r, settings, value),
-            Some(Known::XAccelCharset) if !settings.ignored.has(IgnoredHeaders::CHARSET) => {
-                r.facts.upstream.charset = Some(Bytes::copy_from_slice(value));
-            }
-            _ => {}
-        }
-        if hop.has(name, known) || settings.hidden.has(name, known) {
-            continue;
-        }
-        match known {
-            // As it was written, with its parameters: who changes one of them finds it there.
-            Some(Known::ContentType) => {
-                (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
-            }
-            Some(Known::AcceptRanges) if settings.force_ranges => {}
-            // One that was changed leads here, and is said as the server's own are.
-            Some(Known::Location) => match rewrite.location(r, value, false) {
-                Some(location) => r.out.location = location.into(),
-                None => append(r, (name, known), value, None),
-            },
-            Some(Known::Refresh) => append(r, (name, known), value, rewrite.location(r, value, true)),
-            Some(Known::SetCookie) => append(r, (name, known), value, rewrite.cookie(r, value)),
-            Some(Known::LastModified) => {
-                r.out.last_modified = date::parse(value);
-                append(r, (name, known), value, None);
-            }
-            _ => append(r, (name, known), value, None),
-        }
-    }
-    if let Some(charset) = &r.facts.upstream.charset
-        && !r.out.content_type.is_empty()
-        && r.out.own_charset().is_none()
-    {
-        // One that is there may be changed to it by the module for that.
-        r.out.charset = charset.clone();
-    }
-    r.facts.upstream.answer = answer;
-    buffering
-}
-
-// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
-/// Fields of an upstream response that end here: they are about the connection to the upstream server (RFC 9110 section
-/// 7.6.1), or about the framing of the body, which is decided anew.
-struct HopFields<'a> {
-    /// Lines of `Connection` that name other fields.
-    connection: Vec<&'a [u8]>,
-    /// Whether the protocol is switched, which `Upgrade` names to the client.
-    switches: bool,
-}
-
-impl<'a> HopFields<'a> {
-    /// Those of a head with this status. Allocates only if `Connection` names fields.
-    fn of(fields: &'a Fields, status: u16) -> Self {
-        let is_usual =
-            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
-        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
-        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
-        Self { connection, switches: status == 101 }
-    }
-
-    fn has(&self, name: &[u8], known: Option<Known>) -> bool {
-        match known {
-            Some(Known::ContentLength | Known::Trailer) => true,
-            Some(Known::Upgrade) => !self.switches,
-            Some(known) => hop::is_hop_by_hop(known),
-            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
-        }
-    }
-}
-
-/// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
-fn limit_client(r: &mut Request, settings: &ProxySettings, value: &[u8]) {
-    if !settings.ignored.has(IgnoredHeaders::LIMIT_RATE)
-        && let Some(rate) = tw_conf::units::number(value)
-    {
-        r.costs.limit_rate = Some(rate);
-    }
-}
-
-fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: &[u8], instead: Option<Vec<u8>>) {
-    let name = Name::CopyKnown(name, known);
-    match instead {
-        Some(value) => r.out.fields.append(name, Value::Shared(value.into())),
-        None => r.out.fields.append(name, Value::Copy(value)),
-    }
 }
 
 /// A head in front of the one that counts: early hints go on to the client where the configuration wants that. `hinted` is how
@@ -448,7 +233,7 @@ pub(super) fn interim(r: &mut Request, settings: &ProxySettings, hinted: &mut us
     }
     let hop = HopFields::of(&fields, 103);
     for (name, known, value) in fields.iter_known() {
-        if !hop.has(name, known) && !settings.hidden.has(name, known) {
+        if !hop.has(name, known) && !settings.forward.hidden.has(name, known) {
             r.facts.upstream.answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
         }
     }

@@ -320,20 +320,6 @@ impl<C: Codec> Origin for Coming<C> {
     }
 }
 
-/// A body of which the length is known at most: the response to `HEAD`.
-pub(super) struct Announced(pub(super) Option<u64>);
-
-impl Pull for Announced {
-    fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        self.0 = Some(0);
-        Box::pin(async { Ok(None) })
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.0
-    }
-}
-
 /// The next piece of a body; `None` at the end. Sends on what is left of the request meanwhile.
 fn poll_exchange<C: Codec>(
     exchange: &mut Exchange<C>,

@@ -12,8 +12,10 @@ use super::bind::{Bind, RawBind};
 use super::store::{RawStore, Store};
 use super::upstream_tls::{self, Inside, Tls, UpstreamTls};
 use crate::config::location::{Location, TempPath, resolver};
+use crate::http::cache::settings::HasCacheSettings;
 use crate::http::cache::{self, CacheSettings};
-use crate::http::header_names::{HeaderNames, IgnoredHeaders};
+use crate::http::forward_head::ForwardRules;
+use crate::http::header_names::IgnoredHeaders;
 use crate::http::plan::Plan;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
@@ -51,18 +53,10 @@ pub struct ProxySettings {
     pub pass_request_headers: bool,
     /// `pass_request_body`
     pub pass_request_body: bool,
-    /// `intercept_errors`
-    pub intercept_errors: bool,
-    /// Whether a 404 is answered here: the upstream server has no page of its own.
-    pub answers_404: bool,
     /// `ignore_client_abort`
     pub ignore_client_abort: bool,
-    /// `force_ranges`
-    pub force_ranges: bool,
-    /// `ignore_headers`
-    pub ignored: IgnoredHeaders,
-    /// Fields that are not passed on: those of the protocol and `hide_header`, without `pass_header`.
-    pub hidden: Arc<HeaderNames>,
+    /// `hide_header`, `ignore_headers`, `intercept_errors` and others: rules for the heads of responses.
+    pub forward: ForwardRules,
     /// `limit_rate`: bytes per second that are read of a response.
     pub limit_rate: Option<Template>,
     /// `store`: where copies of responses go.
@@ -173,6 +167,12 @@ pub trait HasGateway {
     fn settings(&mut self) -> &mut Raw;
 }
 
+impl<T: HasGateway> HasCacheSettings for T {
+    fn cache_settings(&mut self) -> &mut cache::settings::Raw {
+        &mut self.settings().cache
+    }
+}
+
 /// What differs between the gateways.
 pub struct Kind {
     /// Prefix of its directives, such as `proxy_`.
@@ -258,7 +258,8 @@ impl ProxySettings {
             Some(own) => own.into(),
             None => outer.cloned().unwrap_or_else(|| [].into()),
         };
-        let cache = CacheSettings::resolve(raw.cache, outer.map(|o| &o.cache), kind, cx)?;
+        let cache =
+            CacheSettings::resolve(raw.cache, outer.map(|o| &o.cache), prefix, kind.converts_head, cx)?;
         let hide = list(raw.hide, outer.map(|o| &o.hide));
         let pass = list(raw.pass, outer.map(|o| &o.pass));
         let usual = kind.hidden.iter().map(|name| name.as_bytes());
@@ -266,6 +267,15 @@ impl ProxySettings {
         // With the time of this server in its place, what comes from the cache would be younger than it is.
         let usual = usual.filter(|name| !(cache.is_rfc9111() && name.eq_ignore_ascii_case(b"Date")));
         let hidden = Arc::new(usual.chain(hide.iter().map(|name| &**name)).collect());
+        let outer_rules = outer.map(|o| &o.forward);
+        let ignored = raw.ignored.take().map(IgnoredHeaders::of_bits);
+        let forward = ForwardRules {
+            ignored: ignored.or(outer_rules.map(|o| o.ignored)).unwrap_or_default(),
+            hidden,
+            force_ranges: raw.force_ranges.or(outer_rules.map(|o| o.force_ranges), false),
+            intercept_errors: raw.intercept_errors.or(outer_rules.map(|o| o.intercept_errors), false),
+            intercepts_404: kind.answers_404,
+        };
         let limit_rate = match raw.limit_rate.take() {
             Some(word) if &*word.bytes == b"0" => None,
             Some(word) => Some(cx.template(&word)?),
@@ -308,17 +318,8 @@ impl ProxySettings {
             request_buffering: raw.request_buffering.or(outer.map(|o| o.request_buffering), true),
             pass_request_headers: raw.pass_request_headers.or(outer.map(|o| o.pass_request_headers), true),
             pass_request_body: raw.pass_request_body.or(outer.map(|o| o.pass_request_body), true),
-            answers_404: kind.answers_404,
-            intercept_errors: raw.intercept_errors.or(outer.map(|o| o.intercept_errors), false),
             ignore_client_abort: raw.ignore_client_abort.or(outer.map(|o| o.ignore_client_abort), false),
-            force_ranges: raw.force_ranges.or(outer.map(|o| o.force_ranges), false),
-            ignored: raw
-                .ignored
-                .take()
-                .map(IgnoredHeaders::of_bits)
-                .or(outer.map(|o| o.ignored))
-                .unwrap_or_default(),
-            hidden,
+            forward,
             limit_rate,
             store,
             store_access,

@@ -229,6 +229,20 @@ impl Body {
     }
 }
 
+/// Body of a response to `HEAD`: no bytes, only their announced number.
+pub(crate) struct HeadBody(pub(crate) Option<u64>);
+
+impl Pull for HeadBody {
+    fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        self.0 = Some(0);
+        Box::pin(async { Ok(None) })
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.0
+    }
+}
+
 impl FileSpan {
     /// All of it, if the contents of the file are kept in memory.
     pub(crate) fn content(&self) -> Option<Bytes> {

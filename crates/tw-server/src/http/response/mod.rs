@@ -4,5 +4,6 @@ pub mod background_subrequest;
 pub mod body;
 pub mod content_coding;
 pub mod early_subrequest;
+pub mod forward_head;
 pub mod send_response;
 pub mod subrequest;

@@ -1,0 +1,231 @@
+//! Head of an upstream server's response becomes the head for the client: hop-by-hop and hidden fields are left out,
+//! `X-Accel-*` fields are obeyed, fields that name the upstream server are rewritten (nginx: ngx_http_upstream). The proxy and
+//! the cache share these rules.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_http::fields::{Fields, Name, Value};
+use tw_http::target::{self, LeadsUp};
+use tw_http::{Known, Method, date, hop};
+use tw_log::{Level, Text};
+
+use crate::http::header_names::{HeaderNames, IgnoredHeaders};
+use crate::http::plan::Outcome;
+use crate::http::request::{Conditions, Ranges, Request};
+
+/// Rules of a location for the heads of upstream responses.
+#[derive(Clone)]
+pub struct ForwardRules {
+    /// `ignore_headers`
+    pub ignored: IgnoredHeaders,
+    /// Fields that are not passed on: those of the protocol and `hide_header`, without `pass_header`.
+    pub hidden: Arc<HeaderNames>,
+    /// `force_ranges`
+    pub force_ranges: bool,
+    /// `intercept_errors`
+    pub intercept_errors: bool,
+    /// True if a 404 becomes this server's own response: the upstream server has no error page.
+    pub intercepts_404: bool,
+}
+
+/// Knowledge of a gateway about its upstream server: rewrites response fields that name it, and builds cache keys.
+pub trait RewriteFields {
+    /// Rewrites a `Location` or, with `is_refresh`, the URL in a `Refresh`. Returns `None` if the value stays.
+    fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>>;
+
+    /// Rewrites a `Set-Cookie`. Returns `None` if the value stays.
+    fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>>;
+
+    /// Appends the cache key of the response to `r` where no `cache_key` is configured.
+    fn cache_key(&self, r: &Request, out: &mut Vec<u8>);
+}
+
+/// Replaces the upstream response by an internal redirect (`X-Accel-Redirect`), if it asks for one.
+pub(crate) fn accel_redirect(r: &mut Request, rules: &ForwardRules) -> Option<Outcome> {
+    if rules.ignored.has(IgnoredHeaders::REDIRECT)
+        || !r.facts.upstream.answer.fields.has(Known::XAccelRedirect)
+    {
+        return None;
+    }
+    let to = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")?;
+    Some(redirect(r, rules, &to))
+}
+
+/// Replaces the upstream response by `error_page`, after [`is_intercepted`].
+pub(crate) fn intercepted(r: &mut Request, status: u16) -> Outcome {
+    if status == 401 {
+        copy_all(r, Known::WwwAuthenticate);
+    }
+    Outcome::Status(status)
+}
+
+/// Returns true if `error_page` replaces an upstream response with this status.
+pub(crate) fn is_intercepted(r: &Request, rules: &ForwardRules, status: u16) -> bool {
+    if status < 300 {
+        return false;
+    }
+    if rules.intercepts_404 && status == 404 {
+        return true;
+    }
+    rules.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
+}
+
+/// Makes the head for the client of the upstream response. Returns the value of `X-Accel-Buffering`, if there is one.
+pub(crate) fn forward_head(
+    r: &mut Request,
+    rules: &ForwardRules,
+    rewrite: &dyn RewriteFields,
+) -> Option<bool> {
+    let answer = std::mem::take(&mut r.facts.upstream.answer);
+    let mut buffering = None;
+    r.out.status = answer.status;
+    r.out.status_line = answer.status_line.clone();
+    r.out.content_length = answer.content_length;
+    // The upstream server has evaluated the conditions already.
+    r.state.conditions = Conditions::Answered;
+    if rules.force_ranges {
+        r.state.ranges = Ranges::One;
+    }
+    // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
+    let hop = HopFields::of(&answer.fields, answer.status);
+    for (name, known, value) in answer.fields.iter_known() {
+        match known {
+            Some(Known::XAccelBuffering) if !rules.ignored.has(IgnoredHeaders::BUFFERING) => {
+                if value.eq_ignore_ascii_case(b"no") {
+                    buffering = Some(false);
+                } else if value.eq_ignore_ascii_case(b"yes") {
+                    buffering = Some(true);
+                }
+            }
+            Some(Known::XAccelLimitRate) => limit_client(r, rules, value),
+            Some(Known::XAccelCharset) if !rules.ignored.has(IgnoredHeaders::CHARSET) => {
+                r.facts.upstream.charset = Some(Bytes::copy_from_slice(value));
+            }
+            _ => {}
+        }
+        if hop.has(name, known) || rules.hidden.has(name, known) {
+            continue;
+        }
+        match known {
+            // As written, with its parameters: a filter that changes one of them finds it there.
+            Some(Known::ContentType) => {
+                (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
+            }
+            Some(Known::AcceptRanges) if rules.force_ranges => {}
+            // A rewritten one points to this server and is sent as its own ones are.
+            Some(Known::Location) => match rewrite.location(r, value, false) {
+                Some(location) => r.out.location = location.into(),
+                None => append(r, (name, known), value, None),
+            },
+            Some(Known::Refresh) => append(r, (name, known), value, rewrite.location(r, value, true)),
+            Some(Known::SetCookie) => append(r, (name, known), value, rewrite.cookie(r, value)),
+            Some(Known::LastModified) => {
+                r.out.last_modified = date::parse(value);
+                append(r, (name, known), value, None);
+            }
+            _ => append(r, (name, known), value, None),
+        }
+    }
+    if let Some(charset) = &r.facts.upstream.charset
+        && !r.out.content_type.is_empty()
+        && r.out.own_charset().is_none()
+    {
+        // A charset that is there may be converted to it by the charset module.
+        r.out.charset = charset.clone();
+    }
+    r.facts.upstream.answer = answer;
+    buffering
+}
+
+// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
+/// Fields of an upstream response that end here: they are about the connection to the upstream server (RFC 9110 section
+/// 7.6.1), or about the framing of the body, which is decided anew.
+pub(crate) struct HopFields<'a> {
+    /// Lines of `Connection` that name other fields.
+    connection: Vec<&'a [u8]>,
+    /// True if the protocol is switched: then `Upgrade` names the new one to the client.
+    switches: bool,
+}
+
+impl<'a> HopFields<'a> {
+    /// Hop-by-hop fields of a head with this status. Allocates only if `Connection` names fields.
+    pub(crate) fn of(fields: &'a Fields, status: u16) -> Self {
+        let is_usual =
+            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
+        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
+        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
+        Self { connection, switches: status == 101 }
+    }
+
+    /// Returns true if the field ends here.
+    pub(crate) fn has(&self, name: &[u8], known: Option<Known>) -> bool {
+        match known {
+            Some(Known::ContentLength | Known::Trailer) => true,
+            Some(Known::Upgrade) => !self.switches,
+            Some(known) => hop::is_hop_by_hop(known),
+            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
+        }
+    }
+}
+
+/// Limits the rate to the client (`X-Accel-Limit-Rate`), also if another response replaces this one.
+fn limit_client(r: &mut Request, rules: &ForwardRules, value: &[u8]) {
+    if !rules.ignored.has(IgnoredHeaders::LIMIT_RATE)
+        && let Some(rate) = tw_conf::units::number(value)
+    {
+        r.costs.limit_rate = Some(rate);
+    }
+}
+
+fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: &[u8], instead: Option<Vec<u8>>) {
+    let name = Name::CopyKnown(name, known);
+    match instead {
+        Some(value) => r.out.fields.append(name, Value::Shared(value.into())),
+        None => r.out.fields.append(name, Value::Copy(value)),
+    }
+}
+
+/// Redirects internally to `to`; some fields of the upstream response are kept.
+fn redirect(r: &mut Request, rules: &ForwardRules, to: &Bytes) -> Outcome {
+    if let Some(rate) = r.facts.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
+        limit_client(r, rules, &rate);
+    }
+    for known in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
+        copy_all(r, known);
+    }
+    copy_named(r, b"Content-Disposition");
+    if let Some(kind) = r.facts.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
+        (r.out.content_type, r.out.charset) = (kind, Bytes::new());
+    }
+    if to.first() == Some(&b'@') {
+        return Outcome::Named(to.to_vec().into());
+    }
+    let (path, args) = match target::local(to) {
+        Ok(found) if found.0.first() == Some(&b'/') => found,
+        Ok((path, _)) => return unsafe_uri(r, &path),
+        Err(LeadsUp(path)) => return unsafe_uri(r, &path),
+    };
+    if r.method() != Method::Head {
+        r.state.method = Some(Method::Get);
+    }
+    Outcome::Redirect { path, args }
+}
+
+fn unsafe_uri(r: &Request, uri: &[u8]) -> Outcome {
+    r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(uri)));
+    Outcome::Status(404)
+}
+
+fn copy_all(r: &mut Request, known: Known) {
+    copy_named(r, known.as_str().as_bytes());
+}
+
+fn copy_named(r: &mut Request, name: &[u8]) {
+    let Request { facts, out, .. } = r;
+    for (known, value) in facts.upstream.answer.fields.iter() {
+        if known.eq_ignore_ascii_case(name) {
+            out.fields.append(Name::Copy(known), Value::Copy(value));
+        }
+    }
+}
