@@ -1,4 +1,4 @@
-//! What a response tells of its cache: `Age` (RFC 9111 section 5.1) and `Cache-Status` (RFC 9211).
+//! Fields of a response about its cache: `Age` (RFC 9111 section 5.1) and `Cache-Status` (RFC 9211).
 
 use bytes::Bytes;
 use tw_cache::policy::CacheStatus;
@@ -9,7 +9,7 @@ use super::settings::CacheSettings;
 use crate::http::forward_head::ForwardRules;
 use crate::http::request::Request;
 
-/// Adds them to the head of a response to `r`, whoever has made it.
+/// Adds both to the head of a response to `r`, stored or not.
 pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules: &ForwardRules) {
     let facts = &r.facts.upstream.cache;
     if facts.cache.is_none() {

@@ -1,4 +1,4 @@
-//! `proxy_cache_path` and its kin: where a cache is, and what it may hold. Written once, for any prefix.
+//! `proxy_cache_path` and its counterparts for other prefixes: directory, limits and loading of a cache.
 
 use std::ffi::CString;
 use std::time::Duration;
@@ -11,60 +11,60 @@ const KEYS_MIN: u64 = 8 * 4096;
 /// Directory levels that a name may be spread over, and digits of the name that each may take.
 const LEVELS_MAX: usize = 3;
 
-/// A cache as it is written.
+/// `cache_path` as written.
 pub struct RawCachePath {
     path: Word,
     place: CachePath,
     name: Box<[u8]>,
     pool_at: Span,
-    /// Where it is written.
+    /// Position in the configuration.
     pub(super) span: Span,
 }
 
-/// Where a cache is, and what it may hold.
+/// Directory and limits of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachePath {
-    /// Its directory.
+    /// Directory of the cache.
     pub dir: CString,
-    /// Digits of a name that each level of directories takes, from its end; 0 ends the list.
+    /// Digits of the file name that each directory level takes, from the end of the name; 0 ends the list.
     pub levels: [u8; LEVELS_MAX],
-    /// Bytes of memory for the names of what it holds.
+    /// Bytes of memory for the index (`keys_zone`).
     pub keys_size: u64,
-    /// How long what nobody asks for stays.
+    /// Time after which an entry without requests is removed.
     pub inactive: Duration,
-    /// Bytes it may hold; `u64::MAX` is no limit.
+    /// Maximum size on the disk in bytes; `u64::MAX` is no limit.
     pub max_size: u64,
-    /// Bytes that must stay free on its file system; 0 is no limit.
+    /// Bytes that stay free on the file system; 0 is no limit.
     pub min_free: u64,
-    /// How it makes room.
+    /// Steps in which the manager makes room.
     pub manager: Steps,
-    /// How it learns at the start what it holds.
+    /// Steps in which the loader reads the directory at the start.
     pub loader: Steps,
-    /// What becomes of files that nginx has written.
+    /// Treatment of files that nginx has written.
     pub of_nginx: OfNginx,
-    /// Which entry goes when there is no room.
-    pub policy: EvictionPolicy,
-    /// The pool whose threads wait for its disk; none is `default`.
+    /// Eviction policy.
+    pub policy: Policy,
+    /// Thread pool of the disk; `None` is `default`.
     pub pool: Option<Box<[u8]>>,
 }
 
-/// What becomes of files that nginx has written into the directory of a cache. They take their room in both cases.
+/// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfNginx {
-    /// They stay, and answer nothing, until a response takes the place of one, or there is no room for it.
+    /// The files are not served. They stay until a response replaces them or their room is needed.
     Left,
-    /// They are entries (`loader=nginx`).
+    /// The files are entries (`loader=nginx`).
     TakenOver,
 }
 
-/// How work that may take long is cut into steps.
+/// Size and rest of the steps that long work is divided into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
-    /// Files of one step.
+    /// Maximum number of files in one step.
     pub files: u64,
     /// Rest between two steps.
     pub sleep: Duration,
-    /// How long one step may take.
+    /// Maximum duration of one step.
     pub threshold: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Steps {
     const USUAL: Self =
         Self { files: 100, sleep: Duration::from_millis(50), threshold: Duration::from_millis(200) };
 
-    /// Reads a parameter behind `manager_` or `loader_`; `None` if there is no such one.
+    /// Reads a parameter behind `manager_` or `loader_`. Returns `None` if it is unknown.
     fn read(&mut self, what: &[u8], value: &[u8]) -> Option<Result<(), ()>> {
         let span = || units::msec(value).ok_or(());
         Some(match what {
@@ -197,17 +197,17 @@ impl RawCachePath {
         Ok(Self { path: node.arg(0)?.clone(), place, name, pool_at, span: node.span })
     }
 
-    /// The name of its zone.
+    /// Name of the zone.
     pub(super) fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The name of its thread pool, and where that is written.
+    /// Name of the thread pool, and its position in the configuration.
     pub(super) fn pool(&self) -> Option<(&[u8], Span)> {
         self.place.pool.as_deref().map(|name| (name, self.pool_at))
     }
 
-    /// The place, of which `full` makes the path whole.
+    /// Resolves the directory; `full` makes its path absolute.
     ///
     /// # Errors
     /// A path that no file has.
@@ -236,7 +236,7 @@ fn levels(text: &[u8]) -> Option<[u8; LEVELS_MAX]> {
 }
 
 impl CachePath {
-    /// The file of the entry with this key: `DIR/c/29/b7f54b2df7773722d382f4809d65029c`, the levels from the end of the name.
+    /// Path of the entry with this key: `DIR/c/29/b7f54b2df7773722d382f4809d65029c`, the levels from the end of the name.
     pub fn path(&self, key: Key) -> CString {
         let name = key.hex();
         let mut path = Vec::with_capacity(self.dir.to_bytes().len() + 48);
@@ -253,12 +253,12 @@ impl CachePath {
         CString::new(path).unwrap_or_default()
     }
 
-    /// How much of a path is the directory of the cache, which nobody makes while requests are served.
+    /// Length of the cache directory within a path. That directory is not created while requests are served.
     pub(super) fn dir_len(&self) -> u32 {
         u32::try_from(self.dir.to_bytes().len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether the same files belong to both.
+    /// Returns true if both have the same files.
     pub(super) fn is_where(&self, other: &Self) -> bool {
         self.dir == other.dir && self.levels == other.levels
     }

@@ -1,4 +1,4 @@
-//! From a key to an entry that is open.
+//! Search for an entry by its key: index, open entries, file.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -24,37 +24,37 @@ use crate::event_loop::Loop;
 use crate::http::files::{self, OpenFile};
 use crate::http::request::Request;
 
-/// Bytes read with the open: a usual head and a small body.
+/// Bytes read when a file is opened: a usual head and a small body.
 const FIRST_READ: usize = BODY_MAX + (4 << 10);
 
-/// What is looked for.
+/// Key and text of the entry that is searched for.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) cache: &'a Arc<Cache>,
-    /// Its key.
+    /// Key of the entry, which may be a variant.
     pub(super) key: Key,
-    /// The key of the text; the same unless it is a variant.
+    /// Key of the text; differs from `key` for a variant.
     pub(super) main: Key,
-    /// The text.
+    /// Text of the key.
     pub(super) text: &'a [u8],
-    /// What began to be fetched before this does not count.
+    /// Sequence number; entries whose fetch began before it do not count.
     pub(super) since: u64,
 }
 
-/// How an entry stands.
+/// State of an entry in the index.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stood {
-    /// Variants of it that are older do not count.
+    /// Sequence number; older variants of the entry do not count.
     pub(super) since: u64,
-    /// Somebody is fetching it anew.
+    /// True if a newer response is being fetched.
     pub(super) is_claimed: bool,
-    /// It was purged softly: it is stale, whatever it says.
+    /// True after a soft purge: the entry is stale in any case.
     pub(super) is_stale: bool,
 }
 
 impl Stood {
-    /// What the entry may be used for.
-    pub(super) fn of(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Reuse {
+    /// Decides how `r` may use the entry.
+    pub(super) fn of(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Use {
         match policy::may_use(&meta.lifetime, &r.head, now, rules) {
             Reuse::Fresh { age } | Reuse::Accepted { age } if self.is_stale => {
                 Reuse::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
@@ -64,7 +64,7 @@ impl Stood {
     }
 }
 
-/// The entry that is wanted, if there is one. Waits for the disk.
+/// Finds the entry of `wanted`. Waits for the disk.
 pub(super) async fn find(r: &mut Request, wanted: &Wanted<'_>) -> Option<(Rc<Entry>, Stood)> {
     let mut found = Found::default();
     {
@@ -94,29 +94,29 @@ pub(super) async fn find(r: &mut Request, wanted: &Wanted<'_>) -> Option<(Rc<Ent
     entry
 }
 
-/// With what entries are looked for.
+/// Access to open entries and the disk for a search.
 pub(super) struct Search<'a> {
-    /// The disk, for who needs it.
+    /// Disk, if it turns out to be needed.
     pub(super) disk: &'a dyn Fn() -> Option<&'a Disk>,
-    /// What is open.
-    pub(super) hot: &'a FatalCell<OpenEntries>,
-    /// Who closes something if there is no descriptor.
+    /// Open entries of the loop.
+    pub(super) hot: &'a WholeCell<OpenEntries>,
+    /// Loop that closes another file if no descriptor is left.
     pub(super) home: Option<&'a Rc<Loop>>,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
 }
 
-/// What a search has come to.
+/// Result of a search.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) entry: Option<(Rc<Entry>, Stood)>,
-    /// What has left the index: its files are to be removed.
-    pub(super) gone: Vec<RemovedEntry>,
-    /// What it has cost, if the disk was asked.
+    /// Entries that have left the index; the caller removes their files.
+    pub(super) gone: Vec<Gone>,
+    /// Disk operations of the search, if there were any.
     by: Option<Account>,
 }
 
 impl Search<'_> {
-    /// Looks for an entry.
+    /// Searches for an entry.
     pub(super) async fn find(&self, wanted: &Wanted<'_>, out: &mut Found) {
         let Wanted { cache, key, .. } = *wanted;
         let zone = &cache.zone;
@@ -181,7 +181,7 @@ impl Search<'_> {
     }
 
     // DIFF(nginx): the disk is asked once a second, not for each hit.
-    /// Returns true if the file of an open entry was in its place a moment ago, as far as the disk tells in time.
+    /// Returns true if the file of an open entry was at its path a moment ago, as far as the disk answers in time.
     async fn is_in_place(&self, wanted: &Wanted<'_>, entry: &Rc<Entry>) -> bool {
         let now = tw_rt::clock::now();
         let due = entry.look.due(now);
@@ -207,7 +207,7 @@ impl Search<'_> {
         entry
     }
 
-    /// Opens an entry, which the index has under this number, if it has it. What goes wrong is told; then there is none.
+    /// Opens an entry. `sequence` is its number in the index, if it is there. Errors are logged and return `None`.
     async fn open(&self, wanted: &Wanted<'_>, sequence: Option<u64>, out: &mut Found) -> Option<Entry> {
         let Wanted { cache, key, .. } = *wanted;
         let (held, disk) = (cache.zone.held()?, (self.disk)()?);
@@ -252,7 +252,7 @@ impl Search<'_> {
         }
     }
 
-    /// Opens the file of an entry and reads its head, and its body if that is small.
+    /// Opens the file of an entry and reads its head, and a small body.
     async fn read(
         &self,
         disk: &Disk,
@@ -301,7 +301,7 @@ impl Search<'_> {
     }
 }
 
-/// Looks, beside the requests, whether the file of an open entry is still in its place; else it is not open any more.
+/// Checks in the background whether the file of an open entry is still at its path. If not, the entry is closed.
 fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
     let (cache, key, at) = (wanted.cache.clone(), wanted.key, home.clone());
     let subject = Task { kind: "cache look", id: home.index as u64 };
@@ -322,11 +322,11 @@ fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
     });
 }
 
-/// What a file is.
+/// Result of reading a file.
 enum Read {
     Entry(Box<Entry>),
     /// An entry with the same key and another text.
     Another,
-    /// None.
+    /// Not an entry.
     Nothing(NoEntry),
 }

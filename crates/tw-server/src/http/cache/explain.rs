@@ -1,4 +1,4 @@
-//! What a request has to do with its cache, for `--explain`: which one it is, what it would look for, and where that lies.
+//! `--explain` of a request: its cache, the key, and the path of the entry.
 
 use tw_cache::{Key, Purge};
 use tw_log::Text;
@@ -8,8 +8,8 @@ use super::settings::CacheSettings;
 use crate::http::request::Request;
 
 impl CacheSettings {
-    /// What `r` would do, in lines as [`Handler::explain`](crate::http::plan::Handler::explain) has them; none without a
-    /// cache. `usual` is the key where none is configured.
+    /// Explains the lookup of `r`, in lines as [`Handler::explain`](crate::http::plan::Handler::explain) has them; none without
+    /// a cache. `usual` is the key where none is configured.
     pub fn explain(
         &self,
         r: &Request,

@@ -1,4 +1,4 @@
-//! What a request knows of the cache it asked: `$upstream_cache_*` and `$cache_why` tell it.
+//! Results of a request's cache lookup, for `$upstream_cache_*` and `$cache_why`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use super::miss_reason::Reason;
 use super::times::Hit;
 use super::zone::Cache;
 
-/// What a cache had for a request (`$upstream_cache_status`).
+/// Cache status of a request (`$upstream_cache_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing.
+    /// No entry was found.
     Miss,
-    /// It was not asked.
+    /// The cache was bypassed.
     Bypass,
-    /// Something that was no longer valid; the upstream server has answered.
+    /// A stale entry was found; the upstream server has responded.
     Expired,
-    /// The same, and it answered because the upstream server could not.
+    /// A stale entry was served because the upstream server failed.
     Stale,
-    /// The same, and it answered while another request fetched it anew.
+    /// A stale entry was served while another request updates it.
     Updating,
-    /// The same, and the upstream server says that it is still valid.
+    /// A stale entry was validated by the upstream server and served.
     Revalidated,
-    /// It answered.
+    /// A fresh entry was served.
     Hit,
 }
 
 impl Status {
-    /// All, in the order in which they are counted.
+    /// All statuses, in the order of the counters.
     pub const ALL: [Self; 7] =
         [Self::Miss, Self::Bypass, Self::Expired, Self::Stale, Self::Updating, Self::Revalidated, Self::Hit];
 
-    /// nginx's word.
+    /// Value of the variable, as in nginx.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Miss => "MISS",
@@ -50,63 +50,64 @@ impl Status {
     }
 }
 
-/// What is known of a request's cache.
+/// Cache state of a request.
 #[derive(Default)]
 pub struct CacheInfo {
-    /// What it had.
+    /// Cache status.
     pub status: Option<Status>,
-    /// Why the response was not kept, or not used.
+    /// Reason why the response was not stored, or no entry was used.
     pub why: Option<Reason>,
-    /// The text of the key.
+    /// Text of the key.
     pub key: Bytes,
-    /// `Last-Modified` of what is no longer valid, as it was sent.
+    /// `Last-Modified` of the stale entry, as it was sent.
     pub last_modified: Bytes,
-    /// Its `ETag`.
+    /// `ETag` of the stale entry.
     pub etag: Bytes,
-    /// The part of the content that the key names, set by whatever names it there: then a 206 with that part is what is kept.
+    /// Range of the content that the key names, set by the module that puts it there (slice). Then a 206 with that range is
+    /// stored.
     pub part: Cell<Option<ByteRange>>,
-    /// Whether the request is one that fetches a response anew, beside others.
+    /// True in a background request that updates an entry.
     pub(crate) is_update: bool,
-    /// True if the stored response does not answer, but is replaced: it does not belong to the rest of its object.
+    /// True if the stored response is not used but replaced: it does not belong to the rest of its object.
     pub(crate) is_anew: bool,
-    /// The fill that the request is to continue, beside others.
+    /// Fill that this background request continues.
     pub(super) continuation: Option<Continuation>,
-    /// How old the response is, in seconds.
+    /// Age of the response in seconds.
     pub age: Option<u32>,
-    /// Why the upstream server was asked; `None` if it was not.
-    pub(super) forward: Option<ForwardReason>,
-    /// Whether another request's answer of the upstream server is this one's, too.
+    /// Reason for forwarding the request; `None` if it was not forwarded.
+    pub(super) forward: Option<Forward>,
+    /// True if the request was collapsed into a fill of another one.
     pub(super) is_collapsed: bool,
-    /// Whether the response is one that another request had asked for.
+    /// True if the response was requested by another request.
     pub(super) follows: bool,
-    /// A hit whose first byte has not gone out.
+    /// Hit whose first byte has not been sent yet.
     pub(super) hit: Option<Hit>,
-    /// Whether the response is stored.
+    /// True if the response is stored.
     pub(super) is_stored: bool,
-    /// Until when the response is valid, in seconds since 1970.
+    /// End of the response's validity, in seconds since 1970.
     pub(super) valid_until: Option<i64>,
-    /// Which cache it is.
+    /// Cache of the request.
     pub(crate) cache: Option<Arc<Cache>>,
 }
 
 impl CacheInfo {
-    /// Returns true if the response was stored before it was asked for, and no upstream server was asked.
+    /// Returns true if the response was stored before the request, and no upstream server was asked.
     #[must_use]
     pub fn is_stored_before(&self) -> bool {
         self.status.is_some() && self.forward.is_none() && !self.follows
     }
 
-    /// Whether the first byte of a hit is waited for.
+    /// Returns true if the first byte of a hit has not been sent yet.
     pub(crate) fn awaits_first_byte(&self) -> bool {
         self.hit.is_some()
     }
 
-    /// Something else answers in the place of a hit, which has no first byte then.
+    /// Cancels the hit: another response replaces it.
     pub(crate) fn forget_hit(&mut self) {
         self.hit = None;
     }
 
-    /// Forgets everything.
+    /// Resets all values.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
         let was_told = self.is_update || self.is_anew || self.continuation.is_some();

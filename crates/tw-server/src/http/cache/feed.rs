@@ -31,13 +31,13 @@ struct Stall {
 
 /// Progress of a feed.
 pub(super) enum Fed {
-    /// So many bytes came.
+    /// Number of bytes that were received.
     Piece(usize),
-    /// Nothing more comes.
+    /// The exchange has ended.
     Ended,
-    /// Another exchange delivers now.
+    /// Another exchange delivers the body now.
     Superseded,
-    /// No client is left that wants more, and the file takes no more.
+    /// No client is left, and the file takes no more.
     Unwanted,
 }
 
@@ -73,7 +73,7 @@ impl Feed {
         }
     }
 
-    /// Looks at the progress of the fill when that is due.
+    /// Checks the progress of the fill when that is due.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Fed> {
         let Some(Stall { age, look }) = &mut self.stall else { return Poll::Pending };
         while look.as_mut().poll(cx).is_ready() {
@@ -95,7 +95,7 @@ impl Feed {
         Poll::Pending
     }
 
-    /// Ends it after [`Fed::Ended`], and says in the log what went wrong.
+    /// Ends the feed after [`Fed::Ended`] and logs its errors.
     pub(super) fn end(self, telling: &ProgressReport) -> Finish {
         let Self { delivery, mut origin, fill, .. } = self;
         let Arrival { how, warnings, sent, received, took } = origin.end();

@@ -1,4 +1,4 @@
-//! A response on its way into a cache, and to everybody who has asked for it meanwhile.
+//! Fill: a response on its way into a cache, and to all clients that requested it meanwhile.
 //!
 //! ```text
 //! upstream server ─► Writer ─► pieces in memory ─► file
@@ -54,121 +54,122 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// A response that is asked for, or comes.
+/// Fetch of one response for a cache, shared by all its clients.
 pub(super) struct Fill {
     state: FatalMutex<State>,
 }
 
 struct State {
     stage: Stage,
-    /// Bytes of the body in memory: those from `base` on.
+    /// Body bytes in memory, from `base` on.
     pieces: VecDeque<Bytes>,
     base: u64,
-    /// Bytes of the body that came.
+    /// Body bytes received.
     received: u64,
-    /// How many of them are in the file.
+    /// Body bytes that the file has.
     written: u64,
     file: Option<Written>,
-    /// How many of those the disk has.
+    /// Body bytes that the disk has taken.
     settled: u64,
-    /// How many may be read.
+    /// Body bytes that may be read from the file.
     readable: u64,
-    /// The file takes no more.
+    /// True if the file takes no more.
     is_given_up: bool,
     /// Source of the body.
     supply: supply::Supply,
     end: Option<Ended>,
-    /// What the exchange with the upstream server has come to, for who began it.
+    /// Byte counts of the exchange with the upstream server, for the request that began it.
     report: Option<Report>,
-    /// Nobody finds it here any more.
+    /// True if the response is stored, or will not be.
     is_placed: bool,
-    /// The fill that this one has taken the place of, as long as that may not be stored yet.
+    /// Fill that this one has replaced, until that is stored.
     earlier: Option<Arc<Fill>>,
-    /// Who follows; `None` is free.
+    /// Followers; `None` is a free slot.
     followers: Vec<Option<Place>>,
-    /// Whether it was asked for more than once.
+    /// True if more than one request wants the response.
     is_shared: bool,
-    /// Who else waits.
+    /// Other tasks that wait for a change.
     wakers: Vec<Waker>,
 }
 
-/// Somebody who follows.
+/// Position of a follower.
 struct Place {
-    /// Where in the body.
+    /// Offset in the body.
     at: u64,
-    /// Waits for more. Here, because in one list of all nobody would find out cheaply that he is in it already.
+    /// Waker of a follower that waits for more. It is kept here because in one list of all wakers a duplicate is expensive to
+    /// find.
     waker: Option<Waker>,
 }
 
-/// Where a response has come to.
+/// Stage of a fill.
 #[derive(Clone)]
 enum Stage {
-    /// Nobody knows what it will be.
+    /// The upstream server has not responded.
     Asked,
-    /// It comes.
+    /// The response has begun.
     Begun(Arc<Begun>),
-    /// It is none for others.
+    /// The response is not shared.
     Over(Over),
 }
 
-/// The head of a response that comes.
+/// Head of a response that is being received.
 pub(super) struct Begun {
     pub(super) meta: Meta,
-    /// Bytes of the body, if known.
+    /// Length of the body, if known.
     pub(super) len: Option<u64>,
 }
 
-/// Why there is nothing to follow.
+/// Reason why a fill has no response to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
-    /// The response is not one to be kept: everybody asks for himself.
+    /// The response may not be stored: each request goes to the upstream server.
     Private,
-    /// Whoever asked has failed or gone: the next one asks.
+    /// The fetch has failed or was cancelled: the next request fetches.
     Abandoned,
 }
 
-/// A file that is written.
+/// File that is being written.
 #[derive(Clone)]
 struct Written {
     file: File,
-    /// Bytes in front of the body.
+    /// Length of the file's header: offset of the body.
     head: u64,
 }
 
-/// How a response has ended.
+/// End of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It is complete.
+    /// The response is complete.
     Whole,
-    /// It is not.
+    /// The response broke off.
     Broken,
 }
 
-/// What an exchange with an upstream server has come to.
+/// Byte counts of an exchange with an upstream server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Report {
-    /// Bytes that were sent.
+    /// Bytes sent.
     pub(super) sent: u64,
-    /// Bytes that were received.
+    /// Bytes received.
     pub(super) received: u64,
-    /// How long it took.
+    /// Duration of the exchange.
     pub(super) took: Option<Duration>,
-    /// Bytes of the body.
+    /// Body bytes.
     pub(super) length: u64,
 }
 
-/// What a follower gets.
+/// Next event for a follower.
 enum Next {
     Piece(Bytes),
-    /// What is in the file, at this place.
+    /// Range of the file: offset and length.
     Read(File, u64, usize),
     End(Ended),
-    /// Nothing more comes unless this continues it.
+    /// The body broke off; this continuation may deliver the rest.
     Continue(Continuation),
 }
 
 impl Fill {
-    /// One that is asked for now.
+    /// Creates a fill whose request is sent now.
     pub(super) fn asked(now: Instant) -> Self {
         let state = State {
             stage: Stage::Asked,
@@ -192,7 +193,7 @@ impl Fill {
         Self { state: FatalMutex::new(state) }
     }
 
-    /// The response comes.
+    /// Begins the response.
     pub(super) fn begin(&self, begun: Begun) {
         self.change(|state| {
             state.stage = Stage::Begun(Arc::new(begun));
@@ -200,7 +201,7 @@ impl Fill {
         });
     }
 
-    /// The head of the response, if that comes.
+    /// Returns the head of the response, if that has begun.
     pub(super) fn comes(&self) -> Option<Arc<Begun>> {
         match &self.state.lock().stage {
             Stage::Begun(begun) => Some(begun.clone()),
@@ -208,12 +209,12 @@ impl Fill {
         }
     }
 
-    /// Whether the response comes.
+    /// Returns true if the response has begun.
     pub(super) fn has_begun(&self) -> bool {
         matches!(self.state.lock().stage, Stage::Begun(_))
     }
 
-    /// There will be no response for others.
+    /// Ends the fill without a shared response.
     pub(super) fn give_up(&self, over: Over) {
         self.change(|state| {
             if matches!(state.stage, Stage::Asked) {
@@ -222,12 +223,12 @@ impl Fill {
         });
     }
 
-    /// Waits until the first byte of its body is there, or what takes its place.
+    /// Waits for the first byte of the body, or for an end without one.
     pub(super) async fn begun(&self, is_head: bool) -> Result<Arc<Begun>, Over> {
         poll_fn(|cx| self.poll_begun(is_head, cx)).await
     }
 
-    /// The response is what the file has, and is valid again.
+    /// Makes the content of `file` the response: it was validated.
     pub(super) fn refresh(&self, begun: Begun, file: &File) {
         let (len, head) = (begun.len.unwrap_or(0), u64::from(begun.meta.header_size));
         self.change(|state| {
@@ -239,12 +240,12 @@ impl Fill {
         });
     }
 
-    /// It has its place, or will not get one.
+    /// Marks the fill as stored, or as one that will not be.
     pub(super) fn leave(&self) {
         self.change(|state| (state.is_placed, state.earlier) = (true, None));
     }
 
-    /// Others find this fill in the place of `earlier`, which may be complete and stored before this one is.
+    /// Notes that this fill replaces `earlier`, which may be complete and stored first.
     pub(super) fn comes_after(self: &Arc<Self>, earlier: Arc<Self>) {
         // Two that begin at once may each have seen the other first.
         let mut next = Some(earlier.clone());
@@ -264,13 +265,13 @@ impl Fill {
         self.state.lock().earlier = earlier;
     }
 
-    /// Returns true if it has begun and may still be stored.
+    /// Returns true if the fill has begun and may still be stored.
     fn is_open(&self) -> bool {
         let state = self.state.lock();
         !state.is_placed && matches!(state.stage, Stage::Begun(_)) && state.end != Some(Ended::Broken)
     }
 
-    /// The fill that this one has taken the place of, if it may still be stored.
+    /// Returns the fill that this one has replaced, if that may still be stored.
     pub(super) fn earlier(&self) -> Option<Arc<Self>> {
         let mut earlier = self.state.lock().earlier.clone()?;
         while !earlier.is_open() {
@@ -279,7 +280,7 @@ impl Fill {
         Some(earlier)
     }
 
-    /// The youngest response that is complete: this one, or one that it has taken the place of and that is not stored yet.
+    /// Returns the youngest complete fill: this one, or one that it has replaced and that is not stored yet.
     pub(super) fn youngest_whole(self: &Arc<Self>) -> Option<Arc<Self>> {
         let mut fill = self.clone();
         while !fill.is_complete() {
@@ -288,8 +289,7 @@ impl Fill {
         Some(fill)
     }
 
-    /// Forgets the fills that this one has taken the place of, unless they are known to be something else than what `is_meant`
-    /// says.
+    /// Forgets the replaced fills, unless `is_meant` is false for their response.
     pub(super) fn part_with_earlier(&self, is_meant: &impl Fn(&Meta) -> bool) {
         let mut state = self.state.lock();
         let Some(earlier) = &state.earlier else { return };
@@ -300,7 +300,7 @@ impl Fill {
         }
     }
 
-    /// Waits until it has its place.
+    /// Waits until the fill is stored, or will not be.
     pub(super) async fn placed(&self) {
         poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -313,7 +313,7 @@ impl Fill {
         .await;
     }
 
-    /// Bytes of the body that came.
+    /// Adds a piece of the body.
     pub(super) fn push(&self, piece: Bytes) {
         self.change(|state| {
             state.received += piece.len() as u64;
@@ -321,7 +321,7 @@ impl Fill {
         });
     }
 
-    /// What the file has not got yet.
+    /// Returns the bytes that are not in the file yet, and their offset in the body.
     pub(super) fn unwritten(&self) -> (u64, Vec<Bytes>) {
         let state = self.state.lock();
         let mut skip = state.written - state.base;
@@ -339,18 +339,19 @@ impl Fill {
         (state.written, pieces)
     }
 
-    /// Bytes that came and are not in the file.
+    /// Number of received bytes that are not in the file.
     pub(super) fn pending(&self) -> u64 {
         let state = self.state.lock();
         state.received - state.written
     }
 
-    /// Bytes of the body that came.
+    /// Number of body bytes received.
     pub(super) fn received(&self) -> u64 {
         self.state.lock().received
     }
 
-    /// So many more bytes of the body are in the file, behind `head` others; `settled` of all of them are on the disk.
+    /// Notes that the file has `len` more bytes of the body, behind a header of `head` bytes; the disk has taken `settled` of
+    /// all of them.
     pub(super) fn wrote(&self, file: &File, head: u64, len: u64, settled: u64) {
         let mut state = self.state.lock();
         state.written += len;
@@ -359,7 +360,8 @@ impl Fill {
         state.trim();
     }
 
-    /// The file takes no more: who follows now gets the rest from memory. With `is_lost`, what the disk did not have is gone.
+    /// Stops writing the file: followers get the rest from memory. With `is_lost`, the bytes that the disk had not taken are
+    /// lost.
     pub(super) fn give_file_up(&self, is_lost: bool) {
         self.change(|state| {
             state.is_given_up = true;
@@ -369,30 +371,30 @@ impl Fill {
         });
     }
 
-    /// Whether so many bytes of the body may be read in the file.
+    /// Returns true if the file may be read up to this offset of the body.
     fn may_read(&self, upto: u64) -> bool {
         upto <= self.state.lock().readable
     }
 
-    /// Bytes of the body from the beginning that nobody needs in memory, once they are on the disk: it was asked for once, and
-    /// whoever did that has them.
+    /// Number of leading body bytes that can leave memory once they are on the disk: the only request for them has read them.
     pub(super) fn needless(&self) -> u64 {
         let state = self.state.lock();
         if state.is_shared { 0 } else { state.slowest().unwrap_or(state.received) }
     }
 
-    /// Whether who comes now can get all of it.
+    /// Returns true if a new follower can get the whole body.
     pub(super) fn is_followable(&self) -> bool {
         let state = self.state.lock();
         state.has_from(0) && state.end != Some(Ended::Broken)
     }
 
-    /// Somebody else has asked for it, too.
+    /// Notes that another request wants the response.
     pub(super) fn share(&self) {
         self.state.lock().is_shared = true;
     }
 
-    /// Waits until fewer than `room` bytes are in memory only. `false` if nobody wants more.
+    /// Waits until fewer than `room` bytes are in memory only. Returns `false` if no follower is left and the file takes no
+    /// more.
     pub(super) fn poll_room(&self, room: u64, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state.lock();
         if state.is_given_up && state.slowest().is_none() {
@@ -407,12 +409,12 @@ impl Fill {
         Poll::Pending
     }
 
-    /// Nothing more comes.
+    /// Ends the body.
     pub(super) fn end(&self, ended: Ended, report: Option<Report>) {
         self.change(|state| (state.end, state.report) = (Some(ended), state.report.or(report)));
     }
 
-    /// The head of a response that is complete, with its length.
+    /// Returns the head of a complete response, with its length.
     pub(super) fn whole(&self) -> Option<Arc<Begun>> {
         let state = self.state.lock();
         let Stage::Begun(begun) = &state.stage else { return None };
@@ -423,12 +425,12 @@ impl Fill {
         Some(if begun.len == len { begun.clone() } else { Arc::new(Begun { meta: begun.meta.clone(), len }) })
     }
 
-    /// Whether all of it has come.
+    /// Returns true if the body is complete.
     pub(super) fn is_complete(&self) -> bool {
         self.state.lock().end == Some(Ended::Whole)
     }
 
-    /// Returns true if nothing more comes, be it whole or not.
+    /// Returns true if the body has ended, complete or not.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().end.is_some()
     }
@@ -487,7 +489,7 @@ impl Fill {
         Poll::Pending
     }
 
-    /// One more who reads, from `at` on; `None` if that is nowhere any more.
+    /// Adds a follower at `at`. Returns its slot, or `None` if those bytes are gone.
     fn enter(&self, at: u64) -> Option<usize> {
         let mut state = self.state.lock();
         if !state.has_from(at) {
@@ -520,7 +522,7 @@ impl State {
         }
     }
 
-    /// All who wait, to be woken when the lock is free again.
+    /// Takes all wakers; they are woken after the lock is released.
     fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = std::mem::take(&mut self.wakers);
         wakers.extend(self.followers.iter_mut().flatten().filter_map(|place| place.waker.take()));
@@ -533,17 +535,17 @@ impl State {
         }
     }
 
-    /// Whether what comes from `at` on is in memory or may be read.
+    /// Returns true if all bytes from `at` on are in memory or in the file.
     fn has_from(&self, at: u64) -> bool {
         at >= self.base || self.readable >= self.base
     }
 
-    /// Where the slowest follower is.
+    /// Offset of the slowest follower.
     fn slowest(&self) -> Option<u64> {
         self.followers.iter().flatten().map(|place| place.at).min()
     }
 
-    /// From where on bytes must stay in memory.
+    /// Offset from which bytes stay in memory.
     fn held_from(&self) -> u64 {
         match self.is_given_up {
             true => self.slowest().unwrap_or(self.received).max(self.base),
@@ -551,7 +553,7 @@ impl State {
         }
     }
 
-    /// Forgets what nobody needs in memory.
+    /// Removes bytes from memory that are no longer needed.
     fn trim(&mut self) {
         let window = if self.is_given_up { 0 } else { WINDOW };
         let needed = self.held_from().min(self.received.saturating_sub(window));
@@ -564,34 +566,34 @@ impl State {
     }
 }
 
-/// Somebody who gets a response that comes.
+/// Body of a response that is read from a fill while that is being received.
 pub(super) struct Follower {
     fill: Arc<Fill>,
     id: usize,
     at: u64,
-    /// Where what is wanted ends, if known.
+    /// End of the wanted range, if known.
     end: Option<u64>,
     disk: Disk,
-    /// Whether the request is to know what the exchange has come to.
+    /// True if the byte counts of the exchange go to the request.
     reports: bool,
 }
 
 impl Follower {
-    /// Somebody who gets what comes from `from` on, until `end` if that is known. `None` if that is nowhere any more: the file
-    /// takes no more, and nobody else was so far behind.
+    /// Creates a follower of the bytes from `from` on, until `end` if that is known. Returns `None` if those bytes are gone:
+    /// the file takes no more, and no other follower was so far behind.
     pub(super) fn new(fill: Arc<Fill>, from: u64, end: Option<u64>, disk: Disk) -> Option<Self> {
         let id = fill.enter(from)?;
         Some(Self { fill, id, at: from, end, disk, reports: false })
     }
 
-    /// The same for the request that began it: it learns in the end what the exchange has come to.
+    /// Has the byte counts of the exchange written to the request, which began the fill.
     #[must_use]
     pub(super) fn reporting(mut self) -> Self {
         self.reports = true;
         self
     }
 
-    /// Tells the request once what the exchange has come to.
+    /// Writes the byte counts of the exchange to the request, once.
     fn report(&mut self, r: &mut Request) {
         if !self.reports {
             return;

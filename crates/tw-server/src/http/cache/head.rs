@@ -1,20 +1,20 @@
-//! The head of a file in a cache, whoever has written it.
+//! Head of a cache file, in this server's format or nginx's.
 
 use bytes::Bytes;
 use tw_cache::format::{self, FormatError, Meta, nginx};
 
 use super::cache_path::OfNginx;
 
-/// Why a file is no entry.
+/// Reason why a file is no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoEntry {
-    /// nginx has written it, and nobody here reads that: it is left as it is.
+    /// The file was written by nginx and is left as it is.
     OfNginx,
-    /// It is none, or not all of one.
-    Damaged(FormatError),
+    /// The file is damaged or incomplete.
+    Damaged(Damage),
 }
 
-/// How many bytes from the start of a file [`decode`] needs, of which `first` are known.
+/// Number of bytes from the start of a file that [`decode`] needs; `first` are the known ones.
 ///
 /// # Errors
 /// It is no entry.

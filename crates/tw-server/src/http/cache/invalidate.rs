@@ -1,4 +1,4 @@
-//! Requests that change something: what is kept of the URLs they name is not used again (RFC 9111 section 4.4).
+//! Invalidation by unsafe requests: stored responses of the URLs that they name are not used again (RFC 9111 section 4.4).
 //!
 //! An entry is found by its key, and the key of another URL is what `cache_key` makes of a request for that URL. So such a request
 //! is imagined, with GET and the fields of the one at hand, and the key taken of it. What else a key may be made of (values that
@@ -19,8 +19,7 @@ use super::zone::{Cache, CacheUser, Held};
 use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};
 
-/// Before a request is passed on that no cache answers: what is known of the entries is at hand when its response comes. Waits
-/// for the disk the first time.
+/// Prepares a request that no cache serves: the index is loaded before its response arrives. Waits for the disk the first time.
 pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupResult {
     if settings.told.is_none() && !settings.is_rfc9111() {
         return LookupResult::None;
@@ -39,7 +38,7 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
     LookupResult::None
 }
 
-/// Forgets what the response to `r`, whose head has just come, makes invalid. Never waits: files are removed beside.
+/// Invalidates the stored responses that the response to `r` makes invalid. Never waits: files are removed in the background.
 pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) {
     if !settings.is_on() || !settings.is_rfc9111() || r.method().is_safe() {
         return;
@@ -52,8 +51,8 @@ pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dy
     }
 }
 
-/// Forgets the response of `r`, whether it is stored or on its way into a cache: it is of another version than the others of its
-/// object. Never waits: its file is removed beside.
+/// Removes the response of `r` from its cache, stored or still being received: it is of another version than the rest of its
+/// object. Never waits: the file is removed in the background.
 pub fn discard(r: &Request) {
     let facts = &r.facts.upstream.cache;
     if let Some((cache, held)) = facts.cache.as_ref().and_then(|cache| Some((cache, cache.zone.held()?))) {
@@ -61,7 +60,7 @@ pub fn discard(r: &Request) {
     }
 }
 
-/// The keys of what the response makes invalid.
+/// Keys of the stored responses that the response makes invalid.
 fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Vec<Key> {
     let answer = &r.facts.upstream.answer;
     // As the client gets them: a `Location` may name the upstream server.
@@ -93,7 +92,7 @@ fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) 
     keys
 }
 
-/// Path and arguments of the current URI, as they are sent.
+/// Path and arguments of the current URI, escaped.
 fn current(r: &Request) -> Vec<u8> {
     let mut target = Vec::new();
     Escape::Uri.push(&r.uri.path, &mut target);
@@ -113,7 +112,8 @@ fn key(r: &Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Ke
     Key::of(&text)
 }
 
-/// What `then` says of the request that the client would have sent for `url`: path and arguments. `None` if there is none.
+/// Calls `then` with the request that the client would have sent for `url` (path and arguments). Returns `None` if that is no
+/// valid request.
 fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Option<T> {
     let mut head = RequestHead::new();
     head.push(&[b"GET ", url, b" HTTP/1.1\r\n"].concat());
@@ -149,7 +149,7 @@ fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Optio
     Some(said)
 }
 
-/// What has this key is not used again, with its variants, nor what is being fetched for it.
+/// Invalidates the entry with this key, its variants, and a fill in progress.
 fn forget(r: &Request, cache: &Arc<Cache>, held: &Held, key: Key) {
     let purged = held.index.purge(key);
     cache.part_with_fill(key);

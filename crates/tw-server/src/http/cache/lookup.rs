@@ -1,4 +1,4 @@
-//! What a request does with its cache: it finds its response there, follows one that comes, or asks for one.
+//! Cache lookup of one request: a hit, a fill in progress that it joins, or a miss that goes to the upstream server.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ use crate::http::request::{Request, Uri};
 use crate::http::retry_conditions::RetryOn;
 use crate::http::upstream_response::UpstreamResponse;
 
-/// How long a response that is complete is waited for until it has its place.
+/// Longest wait of a request until a complete response is stored.
 const PLACING: Duration = Duration::from_secs(1);
 
 pub(super) const LIMITS: &[Limit] = &[Limit::micros(
@@ -44,30 +44,30 @@ pub(super) const LIMITS: &[Limit] = &[Limit::micros(
     "the upstream server is asked",
 )];
 
-/// What came of a visit.
+/// Result of a lookup.
 pub(super) enum LookupResult {
-    /// There is no cache for this request.
+    /// The request has no cache.
     None,
-    /// A response.
+    /// A response from the cache.
     Ready(Ready),
-    /// The upstream server is to be asked.
+    /// The request goes to the upstream server.
     Ask(Box<Lookup>),
-    /// There is nothing more to do: the status.
+    /// The request ends with this status.
     Status(u16),
 }
 
-/// A response from a cache.
+/// Response from a cache.
 pub(crate) struct Ready {
-    /// Its head, as the upstream server sent it.
+    /// Head, as the upstream server sent it.
     pub(crate) head: Head,
-    /// Its body.
+    /// Body.
     pub(crate) body: Body,
 }
 
-/// The head of a response, wherever it is.
+/// Head of a cached response.
 pub(crate) struct Head(Of);
 
-/// Where it is.
+/// Owner of the head.
 enum Of {
     Entry(Rc<Entry>),
     Begun(Arc<Begun>),
@@ -81,7 +81,7 @@ impl Head {
         }
     }
 
-    /// Writes it as if the upstream server had just sent it.
+    /// Restores the head into `answer`, as if the upstream server had just sent it.
     pub(crate) fn tell(&self, answer: &mut UpstreamResponse) {
         let meta = self.meta();
         answer.clear();
@@ -95,29 +95,29 @@ impl Head {
     }
 }
 
-/// A request that goes to the upstream server, as its cache sees it.
+/// Lookup of a request that goes to the upstream server, with its permits.
 pub struct Lookup {
     pub(super) cache: Arc<Cache>,
-    /// The text of the key.
+    /// Text of the key.
     pub(super) text: Bytes,
     pub(super) key: Key,
-    /// The key that was last looked for: this, or that of a variant.
+    /// Key of the last search: the main key or that of a variant.
     sought: Key,
-    /// `Vary` of what has the key, if this request is for another variant.
+    /// `Vary` of the entry with the key, if this request is for another variant.
     pub(super) other: Option<Bytes>,
-    /// What may answer if the upstream server cannot.
+    /// Stale entry that may be served if the upstream server fails.
     pub(super) stale: Option<Rc<Entry>>,
-    /// The right to store; `None` if the response is not kept.
+    /// Permit to store; `None` if the response is not stored.
     pub(super) lead: Option<FillLeader>,
-    /// When the upstream server was asked, in seconds since 1970.
+    /// Time of the request to the upstream server, in seconds since 1970.
     pub(super) asked: i64,
-    /// The part of the content that the key names.
+    /// Range of the content that the key names.
     pub(super) part: Option<ByteRange>,
-    /// The fill that the response is to continue.
+    /// Fill that the response is to continue.
     pub(super) continuation: Option<Continuation>,
 }
 
-/// The right to store, and the place where others look for what comes.
+/// Permit to store, with the fill that other requests can join.
 pub(super) struct FillLeader {
     pub(super) lead: Lead,
     pub(super) claim: Claim,
@@ -145,8 +145,8 @@ pub async fn look_up(
 }
 
 impl Lookup {
-    /// Asks the cache of `settings`, if there is one for this request. `usual` is the key where none is configured. Waits for
-    /// the disk and for others who ask for the same.
+    /// Starts the lookup in the cache of `settings`, if there is one for this request. `usual` is the key where none is
+    /// configured. Waits for the disk and for other requests for the same.
     async fn begin(
         r: &mut Request,
         settings: &CacheSettings,
@@ -327,7 +327,7 @@ impl Lookup {
         }
     }
 
-    /// The entry of this request, whichever variant it is.
+    /// Finds the entry of this request, main or variant.
     async fn find(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<Entry>, Stood)> {
         (self.other, self.sought) = (None, self.key);
         let of =
@@ -347,13 +347,13 @@ impl Lookup {
         (entry.meta.variant == Some(variant)).then_some((entry, stood))
     }
 
-    /// The number of the entry that was last sought, if it is there.
+    /// Sequence number of the entry with the last searched key, if it is stored.
     fn stored(&self) -> Option<u64> {
         let found = self.cache.index()?.peek(self.sought)?;
         (found.holds == EntryState::File).then_some(found.sequence)
     }
 
-    /// A response that is complete and not yet stored: it answers, or is waited for, a moment, until it has its place.
+    /// Finds a complete response that is not stored yet. Serves it, or waits a moment until it is stored.
     async fn just_came(&self, r: &mut Request, rules: &Rules) -> JustCame {
         let fill = self.cache.fill(self.key).and_then(|fill| fill.youngest_whole());
         let Some(fill) = fill else { return JustCame::Nothing };
@@ -372,7 +372,7 @@ impl Lookup {
         }
     }
 
-    /// Whether what answers this request may be kept, as far as the request tells: nobody waits for what is not.
+    /// Returns true if the request permits its response to be stored. If not, other requests do not wait for it.
     fn may_lead(&self, r: &mut Request, settings: &CacheSettings) -> bool {
         if !settings.is_rfc9111() {
             return true;
@@ -386,7 +386,7 @@ impl Lookup {
         false
     }
 
-    /// Takes the right to store, whoever else has it: the youngest is kept.
+    /// Takes a permit to store, also if others have one: the youngest response is kept.
     fn lead(&mut self) {
         let lead = self.cache.lead(self.key, tw_rt::clock::now());
         self.take(lead);
@@ -398,7 +398,7 @@ impl Lookup {
         self.lead = claim.map(|claim| FillLeader { lead, claim });
     }
 
-    /// Takes the right to store, or says who has it.
+    /// Takes the permit to store, or returns the fill of the request that has it.
     fn try_lead(&mut self, settings: &CacheSettings) -> Option<Arc<Fill>> {
         match self.cache.join(self.key, tw_rt::clock::now(), settings.lock_age) {
             Joined::Lead(lead) => {
@@ -409,7 +409,7 @@ impl Lookup {
         }
     }
 
-    /// What is no longer valid, if it is to be used while somebody fetches it anew.
+    /// Serves a stale entry while another request updates it, if that is allowed.
     fn meanwhile(
         &self,
         r: &mut Request,
@@ -449,14 +449,14 @@ impl Lookup {
         self.stale = Some(entry);
     }
 
-    /// Whether a range begins so far behind that the whole response is not fetched for it.
+    /// Returns true if the requested range begins behind `cache_max_range_offset`: then the whole response is not fetched.
     fn is_beyond(&self, r: &Request, settings: &CacheSettings) -> bool {
         let Some(max) = settings.max_range_offset else { return false };
         r.head.field_known(Known::Range).is_some_and(|range| begins_behind(range, max))
     }
 
     // DIFF(nginx): who waits gets the response as it comes.
-    /// Waits for a response that somebody else has asked for.
+    /// Waits for the response of another request.
     async fn follow(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, patience: Duration) -> Followed {
         let wire = r.wire().clone();
         let is_head = r.method() == Method::Head;
@@ -474,7 +474,7 @@ impl Lookup {
         }
     }
 
-    /// Gets what comes, unless that is for others.
+    /// Joins a fill, unless its response is of another variant or may not be used.
     fn join(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, begun: Arc<Begun>) -> Option<Ready> {
         let meta = &begun.meta;
         let of_this = || policy::variant(self.key, &meta.vary, &r.head, rules);
@@ -505,41 +505,41 @@ impl Lookup {
         r.facts.upstream.cache.status = Some(status);
     }
 
-    /// The upstream server is asked, or would be.
-    pub(super) fn asks(&self, r: &mut Request, status: Status, forward: ForwardReason) {
+    /// Notes that the request is forwarded, or would be.
+    pub(super) fn asks(&self, r: &mut Request, status: Status, forward: Forward) {
         self.say(r, status);
         r.facts.upstream.cache.forward = Some(forward);
     }
 
-    /// What is kept answers, and nobody is asked for this request.
+    /// Notes that a stored response is served without forwarding the request.
     pub(super) fn answers(&self, r: &mut Request, status: Status) {
         self.say(r, status);
         r.facts.upstream.cache.forward = None;
     }
 
-    /// Nothing answers, and the client will not have the upstream server asked (RFC 9111 section 5.2.1.7).
+    /// Fails a request with `only-if-cached` (RFC 9111 section 5.2.1.7).
     fn unsatisfiable(&self, r: &mut Request) -> LookupResult {
         r.facts.upstream.cache.why = Some(Reason::OnlyIfCached);
         LookupResult::Status(504)
     }
 
-    /// Whether the response is to be kept, should it be one that may.
+    /// Returns true if the response is stored, should it be storable.
     pub fn leads(&self) -> bool {
         self.lead.is_some() || self.continuation.is_some()
     }
 
-    /// The method that the upstream server is asked with.
+    /// Method of the forwarded request.
     pub(super) fn method(&self, r: &Request, settings: &CacheSettings) -> Method {
         if self.asks_for_body(r, settings) { Method::Get } else { r.method() }
     }
 
-    /// Whether `GET` is sent for `HEAD`.
+    /// Returns true if `GET` is sent for `HEAD`.
     pub fn asks_for_body(&self, r: &Request, settings: &CacheSettings) -> bool {
         settings.convert_head && r.method() == Method::Head
     }
 
-    /// What the upstream server is to be asked with in the place of what the client has said; `None` if its own conditions and
-    /// ranges go on to it.
+    /// Conditions that replace the client's in the forwarded request. `None` if the client's own conditions and ranges are
+    /// forwarded.
     pub fn conditions(&self, r: &Request, settings: &CacheSettings) -> Option<Conditions> {
         if !self.leads() {
             return None;
@@ -571,7 +571,8 @@ pub const CONDITIONAL: [Known; 6] = [
     Known::IfRange,
 ];
 
-/// Conditions of a cache for an upstream server: whether a stored response has changed, or the rest of one. Empty for nothing.
+/// Conditions of a cache's own request: validation of a stored response, or a range request for the rest of one. Empty values
+/// are not sent.
 #[derive(Default)]
 pub struct Conditions {
     since: Bytes,
@@ -581,7 +582,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// The fields, with their values; an empty one is left out.
+    /// Returns the fields with their values; empty ones are not sent.
     pub fn fields(&self) -> [(&'static [u8], &[u8]); 4] {
         [
             (b"If-Modified-Since", &self.since),
@@ -592,7 +593,7 @@ impl Conditions {
     }
 }
 
-/// Sends the range request that continues a fill, beside `r`, which waits for it. Dropped if that is not possible.
+/// Sends the range request that continues a fill, in the background of `r`. Drops the permit if that is not possible.
 pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
     // A request with a body may change something.
     if r.method() != Method::Get {
@@ -608,7 +609,7 @@ pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
     let _ = background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare);
 }
 
-/// Fetches a response anew, beside the request for it. Whether that was possible.
+/// Updates an entry in the background. Returns false if that is not possible.
 fn update(r: &mut Request) -> bool {
     let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
     // With the target as the client sent it: that is the key.
@@ -635,27 +636,27 @@ pub(super) fn serve(r: &mut Request, entry: Rc<Entry>, age: u32) -> Ready {
     Ready { head: Head(Of::Entry(entry)), body }
 }
 
-/// What came of a response that is complete.
+/// Result of the search for a response that is complete and not stored yet.
 enum JustCame {
-    /// There is none, or its place takes too long.
+    /// There is none, or storing it takes too long.
     Nothing,
     Ready(Ready),
-    /// It has its place: look again.
+    /// The response is stored now: search again.
     Stored,
 }
 
 enum Followed {
     Ready(Ready),
-    /// Who asked is gone: look again.
+    /// The other request has failed: search again.
     Again,
-    /// The response is nobody else's.
+    /// The response may not be shared.
     Alone,
     Late,
-    /// The client is gone.
+    /// The client has closed the connection.
     Gone,
 }
 
-/// Whether a range begins behind `max`, or counts from the end (nginx: ngx_http_upstream_cache_check_range).
+/// Returns true if a range begins behind `max`, or counts from the end (nginx: ngx_http_upstream_cache_check_range).
 fn begins_behind(range: &[u8], max: u64) -> bool {
     let Some((unit, rest)) = range.split_at_checked(6) else { return false };
     if !unit.eq_ignore_ascii_case(b"bytes=") {

@@ -1,5 +1,5 @@
-//! What a cache does besides answering: at the start it learns what is on its disk, and from then on it makes room (nginx: the
-//! loader and the manager processes).
+//! Background work of a cache: loads the index from the disk at the start, then makes room (nginx: the loader and the manager
+//! processes).
 //!
 //! Each cache has one loop, which only says what is to be done: pools do it, behind everything that somebody waits for. The work
 //! is cut into steps with a rest between two.
@@ -27,15 +27,15 @@ use super::store::on_disk;
 use super::zone::{Cache, CacheUser, Held};
 use crate::event_loop::Loop;
 
-/// How often a cache looks whether there is too much in it.
+/// Interval of the checks of a cache's size.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often it asks how much room its disk has.
+/// Interval of the checks of free space on its disk.
 const ASK_DISK: Duration = Duration::from_secs(5);
 
-/// How often a sweep looks whether files are gone that others delete.
+/// Interval in which a sweep checks whether files that others delete are gone.
 const REMAINS_LOOK: Duration = Duration::from_millis(10);
 
-/// Bytes read of a file whose head is looked at.
+/// Bytes read of a file to decode its head.
 const HEAD_READ: usize = format::HEADER_MAX as usize;
 
 pub(super) const LIMITS: &[Limit] = &[Limit::micros(
@@ -45,7 +45,7 @@ pub(super) const LIMITS: &[Limit] = &[Limit::micros(
     "then what nobody has asked for longest is removed",
 )];
 
-/// Runs the caches of the loop's generation that are this loop's. Never ends by itself.
+/// Runs the managers of this loop's share of the caches. Never ends by itself.
 pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
@@ -64,10 +64,10 @@ pub(crate) async fn run(home: Rc<Loop>) {
     while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
 }
 
-/// Rest before the manager tries again to learn what was purged, on a disk that hangs.
+/// Rest before the manager reads the purges again, on a disk that hangs.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Who learns what is on the disk of a cache, and makes room there.
+/// Loader and manager of one cache.
 pub(super) struct Manager {
     pub(super) cache: Arc<Cache>,
     pub(super) disk: Disk,
@@ -98,7 +98,7 @@ async fn manage(manager: Manager) {
     }
 }
 
-/// Work in steps: so many files, then a rest.
+/// Pace of work in steps: a number of files, then a rest.
 struct Pace {
     steps: Steps,
     done: u64,
@@ -110,7 +110,7 @@ impl Pace {
         Self { steps, done: 0, began: tw_rt::clock::now() }
     }
 
-    /// One more file was seen to.
+    /// Counts a file; rests at the end of a step.
     async fn count(&mut self) {
         self.done += 1;
         let took = tw_rt::clock::now().saturating_duration_since(self.began);
@@ -122,8 +122,8 @@ impl Pace {
 }
 
 impl Manager {
-    /// Learns what is on the disk. If that cannot be learned, misses go on to look there. What was being written when another
-    /// process ended is added to `unfinished`.
+    /// Loads the index from the disk. If that fails, misses go on to search the disk. Files that another process did not finish
+    /// are added to `unfinished`.
     pub(super) async fn load(&self, held: &Held, unfinished: &mut Vec<Unfinished>) {
         let place = &self.cache.place;
         let mut pace = Pace::new(place.loader);
@@ -180,7 +180,7 @@ impl Manager {
         (self.log)(Level::Notice, format_args!("cache \"{name}\": {files} files, {bytes} bytes"));
     }
 
-    /// What a file's name tells; the rest is in its head, for who needs it.
+    /// Adds an entry by its file name; the head is read when the entry is requested.
     async fn add(&self, held: &Held, key: Key, size: u64, removals: u64) {
         let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
         match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
@@ -193,7 +193,7 @@ impl Manager {
         }
     }
 
-    /// Removes what was left unfinished, unless this process is just writing it: such files have the name of their key.
+    /// Removes unfinished files, unless this process is writing them: such files have the name of their key.
     pub(super) async fn clear(&self, held: &Held, unfinished: &mut Vec<Unfinished>) {
         let is_written =
             |key: Option<Key>| key.and_then(|key| held.index.peek(key)).is_some_and(|found| found.claims > 0);
@@ -208,7 +208,7 @@ impl Manager {
         }
     }
 
-    /// Removes what nobody has asked for in a long time, and what is too much.
+    /// Removes inactive entries, and evicts entries above the limits.
     pub(super) async fn make_room(&self, held: &Held, asked: &mut Option<Instant>) {
         let (place, index) = (&self.cache.place, &held.index);
         let counts = &self.cache.zone.counts;
@@ -252,8 +252,8 @@ impl Manager {
         }
     }
 
-    /// Removes what was purged, which nobody uses any more, and forgets the purges that concern nothing else. The last purge
-    /// that was seen to.
+    /// Removes purged entries, and forgets purges that concern no other entry. Returns the number of the last purge that was
+    /// handled.
     pub(super) async fn sweep(&self, held: &Held) -> u64 {
         let latest = held.purges.latest();
         let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
@@ -293,8 +293,8 @@ impl Manager {
         latest
     }
 
-    /// Looks whether an entry was purged. What the oldest purge is that may still concern it.
-    async fn judge(&self, held: &Held, seen: &ScannedEntry, latest: u64) -> Option<u64> {
+    /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
+    async fn judge(&self, held: &Held, seen: &Seen, latest: u64) -> Option<u64> {
         let path = self.cache.place.path(seen.key);
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await;
@@ -333,7 +333,7 @@ impl Manager {
         }
     }
 
-    /// Bytes that are missing on the file system.
+    /// Number of bytes that have to be freed on the file system (`min_free`).
     async fn lacking(&self) -> u64 {
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         match self.disk.space(&mut by, &self.cache.place.dir).await {
@@ -363,20 +363,20 @@ impl Manager {
     }
 }
 
-/// What another process has left in the middle of writing it.
+/// File that another process did not finish.
 pub(super) struct Unfinished {
     path: CString,
-    /// What it was to become an entry of; none if it was to become the file of the purges.
+    /// Key of the unfinished entry; `None` for the file of the purges.
     key: Option<Key>,
 }
 
-/// What a name in the directory of a cache stands for.
+/// Kind of a file in the directory of a cache, by its name.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
     Entry(Key),
-    /// What was being written.
+    /// Temporary file of an entry.
     Unfinished(Key),
-    /// The purges, as they were being written.
+    /// Temporary file of the purges.
     Purges,
 }
 

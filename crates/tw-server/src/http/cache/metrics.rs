@@ -1,4 +1,4 @@
-//! What is counted of each cache.
+//! Metrics of each cache.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -143,38 +143,38 @@ pub(crate) const METRICS: &[Metric] = &[
     },
 ];
 
-/// What is known of a cache at one moment.
+/// Snapshot of a cache's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// Responses that it holds.
+    /// Number of stored responses.
     pub entries: u64,
-    /// Bytes that they take of its disk.
+    /// Size of the stored responses on the disk, in bytes.
     pub size: u64,
-    /// Bytes that they may take, if there is a limit.
+    /// Limit of that size, if there is one.
     pub max_size: Option<u64>,
-    /// Whether it has not found all yet that is on its disk.
+    /// True until the index is loaded from the disk.
     pub is_cold: bool,
-    /// Responses that are asked for or come.
+    /// Number of fills in progress.
     pub filling: u64,
-    /// Responses that were stored.
+    /// Number of responses stored since the start.
     pub stored: u64,
-    /// What was answered, by what it had, in the order of [`Status::ALL`].
+    /// Responses by cache status, in the order of [`Status::ALL`].
     pub by_status: [Sum; Status::ALL.len()],
-    /// What was answered by responses that other requests had asked for.
+    /// Responses of collapsed requests.
     pub collapsed: Sum,
 }
 
-/// So many responses, of so many bytes.
+/// Number of responses and of their body bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
-    /// Responses.
+    /// Number of responses.
     pub responses: u64,
-    /// Bytes of their bodies that were sent.
+    /// Body bytes sent.
     pub bytes: u64,
 }
 
 impl Cache {
-    /// What is known of it now.
+    /// Returns a snapshot of the cache's numbers.
     pub fn look(&self) -> Look {
         let (zone, found) = (&self.zone, known(&self.zone));
         Look {

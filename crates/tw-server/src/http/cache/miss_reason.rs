@@ -1,39 +1,39 @@
-//! `$cache_why`: why a response was not kept, or not taken from the cache, in a word.
+//! `$cache_why`: the reason, in a word, why a response was not stored or not taken from the cache.
 
 use tw_cache::format::EncodeError;
 use tw_cache::policy::NoStoreReason;
 
-/// Why a response was not kept, or not taken from the cache.
+/// Reason why a response was not stored, or not taken from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// What it says of itself, or what the request says.
-    Policy(NoStoreReason),
-    /// No file can have it.
-    Unfit(EncodeError),
+    /// Fields of the response or the request forbid it.
+    Policy(Why),
+    /// The response does not fit the file format.
+    Unfit(Unfit),
     /// `no_cache`
     NoCacheSet,
     /// `cache_min_uses`
     MinUses,
     /// `cache_max_range_offset`
     RangeOffset,
-    /// It was waited for until `cache_lock_timeout`.
+    /// The wait for another request ended by `cache_lock_timeout`.
     LockTimeout,
-    /// It was purged while it was on its way.
+    /// The response was purged while it was received.
     Purged,
-    /// It has more tags than an entry may have.
+    /// The response has more tags than an entry may have.
     TooManyTags,
-    /// The client asked for what is kept, and nothing is (RFC 9111 section 5.2.1.7).
+    /// The client sent `only-if-cached`, and no response is stored (RFC 9111 section 5.2.1.7).
     OnlyIfCached,
-    /// The upstream server has found something else to be valid (RFC 9111 section 4.3.4).
+    /// The upstream server validated another representation (RFC 9111 section 4.3.4).
     AnotherEtag,
-    /// What is valid differs with other fields of requests than before.
+    /// The validated response varies with other fields than before.
     AnotherVary,
-    /// There are no threads that could write a file.
+    /// There is no thread pool to write a file.
     NoThreadPool,
 }
 
 impl Reason {
-    /// All words that there are.
+    /// Returns all words.
     pub fn words() -> impl Iterator<Item = &'static str> {
         let own = [
             Self::NoCacheSet,
@@ -53,7 +53,7 @@ impl Reason {
         policy.chain(unfit).chain(own).map(Self::word)
     }
 
-    /// The word.
+    /// Word of the reason.
     pub fn word(self) -> &'static str {
         match self {
             Self::Policy(why) => why.word(),

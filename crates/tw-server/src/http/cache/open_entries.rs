@@ -1,4 +1,4 @@
-//! What one loop has open of its caches: heads that were read, files, and the bodies of small responses.
+//! Open cache entries of one loop: their heads, files, and the bodies of small responses.
 //!
 //! An entry is as good as the index says: it has the number under which it was stored, and whoever stored it anew has another.
 //! So a hit needs no look at the disk, but one a second, beside the requests, whether the file is still in its place: somebody
@@ -21,16 +21,16 @@ use tw_cache::{Key, Tag};
 use super::zone::{Zone, ZoneId};
 use crate::http::files::OpenFile;
 
-/// Entries that one loop keeps open.
+/// Maximum number of entries that one loop keeps open.
 const ENTRIES_MAX: usize = 1024;
-/// The largest body that is kept in memory, bytes.
+/// Size of the largest body that is kept in memory, in bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
 
-/// Greatest age of the last look at the place of a file for a hit.
+/// Maximum age of the last check of a file's path for a hit.
 const SEEN: Duration = Duration::from_secs(1);
-/// Age at which the next look begins, beside the requests: what is asked for all the time never waits for one.
+/// Age at which the next check starts in the background: an entry in constant use never waits for one.
 const SEEN_AHEAD: Duration = Duration::from_millis(500);
-/// Longest wait of a hit for a look that is due: a disk that does not answer must not hold up what is in memory.
+/// Longest wait of a hit for a check that is due: a hanging disk must not delay what is in memory.
 const LOOK_PATIENCE: Duration = Duration::from_millis(50);
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -60,53 +60,53 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// An entry that is open.
+/// Open entry.
 pub(super) struct Entry {
     pub(super) meta: Meta,
     pub(super) file: Rc<OpenFile>,
-    /// What it can be purged by.
+    /// Tags by which the entry can be purged.
     pub(super) tags: Box<[Tag]>,
-    /// Bytes of the body.
+    /// Length of the body.
     pub(super) len: u64,
-    /// The body, if it is small.
+    /// Body, if it is small.
     pub(super) body: Option<Bytes>,
-    /// Under which number the index has it.
+    /// Sequence number in the index.
     pub(super) sequence: u64,
-    /// When it began to be fetched, as its file tells.
+    /// Sequence number of its fetch, from its file.
     pub(super) written: u64,
-    /// Looks at the place of its file.
+    /// Checks of the path of its file.
     pub(super) look: Look,
 }
 
-/// Looks of one loop at the place of a file, one at a time.
+/// Checks by one loop that a file is at its path, one at a time.
 pub(super) struct Look {
-    /// Time at which the file was last found in its place.
+    /// Time at which the file was last found at its path.
     seen: Cell<Instant>,
-    /// Time at which the look that goes on began.
+    /// Start of the check in progress.
     begun: Cell<Option<Instant>>,
     over: Notify,
 }
 
-/// Duty of a request about the file of an open entry.
+/// Check that a request has to start or wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nothing: it was seen a moment ago, or the disk does not answer.
+    /// None: the file was seen a moment ago, or the disk does not answer.
     Nothing,
-    /// Begin a look, and go on.
+    /// Start a check, and go on.
     Begin,
-    /// Begin a look, and wait for its end until then.
+    /// Start a check, and wait for it until then.
     BeginAndWait(Instant),
-    /// Wait until then for the end of the look that goes on.
+    /// Wait until then for the check in progress.
     Wait(Instant),
 }
 
 impl Look {
-    /// The file has just been seen.
+    /// Creates the state of a file that has just been opened.
     pub(super) fn new() -> Self {
         Self { seen: Cell::new(tw_rt::clock::now()), begun: Cell::new(None), over: Notify::new() }
     }
 
-    /// Returns the duty at `now`.
+    /// Returns the check that is due at `now`.
     pub(super) fn due(&self, now: Instant) -> Due {
         let age = now.saturating_duration_since(self.seen.get());
         match self.begun.get() {
@@ -118,29 +118,29 @@ impl Look {
         }
     }
 
-    /// A look begins.
+    /// Notes the start of a check.
     pub(super) fn begin(&self, now: Instant) {
         self.begun.set(Some(now));
     }
 
-    /// The look that began last has ended, and has not found that the file is gone.
+    /// Notes the end of a check that has not found the file gone.
     pub(super) fn saw(&self) {
         self.seen.set(self.begun.take().unwrap_or_else(tw_rt::clock::now));
         self.over.notify_waiters();
     }
 
-    /// The file is not there any more.
+    /// Notes that the file is gone.
     pub(super) fn lost(&self) {
         self.over.notify_waiters();
     }
 
-    /// Waits until the look that goes on has ended, until `until` at most.
+    /// Waits for the check in progress, until `until` at most.
     pub(super) async fn wait(&self, until: Instant) {
         let _ = tokio::time::timeout_at(until.into(), self.over.notified()).await;
     }
 }
 
-/// The entries a loop has open.
+/// Open entries of a loop.
 pub(crate) struct OpenEntries {
     places: HashMap<(ZoneId, Key), usize, RandomState>,
     slots: Vec<Slot>,
@@ -159,13 +159,13 @@ struct Slot {
 }
 
 impl OpenEntries {
-    /// Room for so many entries, a quarter of the `descriptors` of the loop at most, and so many bytes of bodies.
+    /// Creates a table with room for `descriptors` entries at most, and for `bytes_max` bytes of bodies.
     pub(crate) fn new(descriptors: usize, bytes_max: usize) -> Self {
         let entries_max = ENTRIES_MAX.min(descriptors).max(1);
         Self { places: HashMap::default(), slots: Vec::new(), bytes: 0, hand: 0, entries_max, bytes_max }
     }
 
-    /// The entry, if it is the one that was stored under this number.
+    /// Returns the entry, if it has this sequence number.
     pub(super) fn get(&self, zone: ZoneId, key: Key, sequence: u64) -> Option<Rc<Entry>> {
         let slot = self.slots.get(*self.places.get(&(zone, key))?)?;
         if slot.entry.sequence != sequence {
@@ -176,7 +176,7 @@ impl OpenEntries {
         Some(slot.entry.clone())
     }
 
-    /// Forgets an entry whose file is not in its place.
+    /// Removes an entry whose file is gone.
     pub(super) fn forget(&mut self, zone: ZoneId, key: Key, entry: &Rc<Entry>) {
         if let Some(at) = self.places.get(&(zone, key)).copied()
             && self.slots.get(at).is_some_and(|slot| Rc::ptr_eq(&slot.entry, entry))
@@ -185,7 +185,7 @@ impl OpenEntries {
         }
     }
 
-    /// Keeps an entry, in the place of one of the same key.
+    /// Adds an entry; it replaces one of the same key.
     pub(super) fn put(&mut self, zone: &Arc<Zone>, key: Key, entry: Rc<Entry>) {
         if let Some(at) = self.places.get(&(zone.id, key)) {
             self.take(*at);
@@ -205,8 +205,8 @@ impl OpenEntries {
         self.slots.push(Slot { zone: zone.clone(), key, entry, is_recent, used });
     }
 
-    /// Closes the files of entries that are no longer what their cache has, or were not used for `inactive`: what was removed
-    /// gives its blocks back.
+    /// Closes entries that are not current any more or were not used for `inactive`, so that the blocks of removed files are
+    /// freed.
     pub(crate) fn sweep(&mut self, inactive: Duration) {
         let now = tw_rt::clock::now();
         let mut at = self.slots.len();
@@ -222,14 +222,14 @@ impl OpenEntries {
         }
     }
 
-    /// Forgets everything; files are closed when nobody sends them any more.
+    /// Removes all entries; files are closed when the last response that uses them ends.
     pub(crate) fn clear(&mut self) {
         (self.bytes, self.hand) = (0, 0);
         self.places.clear();
         self.slots.clear();
     }
 
-    /// Closes the file of one entry, if there is one.
+    /// Closes one entry. Returns false if there is none.
     pub(crate) fn close_one(&mut self) -> bool {
         if self.slots.is_empty() {
             return false;
@@ -259,7 +259,7 @@ impl OpenEntries {
 }
 
 impl Entry {
-    /// The same body with another head.
+    /// Copies the entry with another head.
     pub(super) fn with(&self, meta: Meta) -> Self {
         let Self { file, tags, len, body, sequence, written, .. } = self;
         let (file, tags, body) = (file.clone(), tags.clone(), body.clone());

@@ -1,5 +1,5 @@
-//! Purging: what is named is not used again, or stale, from the moment in which that is answered. Requests order it, the API of
-//! a running server, and `tailwater purge`; what is done is the same.
+//! Purges: the named responses are not used again, or stale, from the moment of the answer. They are ordered by requests, by
+//! the API of a running server, and by `tailwater purge`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::settings::CacheSettings;
 use super::zone::{Cache, CacheUser};
 use crate::http::request::Request;
 
-/// Purges by `tailwater purge` that one process is busy with: a disk that stands still holds a thread for each.
+/// Maximum number of concurrent purges by `tailwater purge`: a hanging disk blocks one thread for each.
 pub const PURGES_MAX: usize = 16;
 
 pub(super) const LIMITS: &[Limit] = &[Limit::count(
@@ -24,19 +24,19 @@ pub(super) const LIMITS: &[Limit] = &[Limit::count(
     "further ones are refused",
 )];
 
-/// What is to be purged.
+/// Responses to be purged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// What has this key, with its variants.
+    /// The response with this key, and its variants.
     Key(Vec<u8>),
-    /// All whose keys begin like this.
+    /// All responses whose keys have this prefix.
     Prefix(Vec<u8>),
-    /// All that have one of these tags.
+    /// All responses with one of these tags.
     Tags(Vec<Vec<u8>>),
 }
 
 impl Scope {
-    /// What the text of a key means where a `*` at its end stands for all that begin like it.
+    /// Reads the text of a key; a `*` at its end makes it a prefix.
     pub fn of_text(text: &[u8]) -> Self {
         match text.strip_suffix(b"*") {
             Some(prefix) => Self::Prefix(prefix.to_vec()),
@@ -45,17 +45,17 @@ impl Scope {
     }
 }
 
-/// What came of a purge.
+/// Result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purged {
-    /// What was named is not used again, or stale.
+    /// The named responses are purged.
     Done,
-    /// There was nothing with this key.
+    /// No response had this key.
     Nothing,
 }
 
 impl Cache {
-    /// Purges what `scope` names. Waits for the disk.
+    /// Purges the responses of `scope`. Waits for the disk.
     ///
     /// # Errors
     /// It is purged, and a restart could undo that.
@@ -79,7 +79,8 @@ impl Cache {
     }
 }
 
-/// Purges what `r` names: tags, all keys that begin like its own, its own, or the whole cache. The status tells what came of it.
+/// Purges the responses that `r` names: by tags, by prefix, by its own key, or the whole cache. Returns the status of the
+/// response.
 pub(super) async fn purge(
     r: &mut Request,
     settings: &CacheSettings,
@@ -100,7 +101,7 @@ pub(super) async fn purge(
     }
 }
 
-/// Purges `scope` for `r`. The error is a status; it was logged.
+/// Purges `scope` for `r`. The error is a status; its cause was logged.
 pub(super) async fn run(
     r: &mut Request,
     cache: &Arc<Cache>,

@@ -45,7 +45,7 @@ pub(crate) fn head_body(r: &Request) -> Body {
     Body::Pull(Box::new(HeadBody(answer.content_length.max(field))))
 }
 
-/// Has conditions and ranges evaluated here, as for a file: the upstream server was not sent them.
+/// Has conditions and ranges evaluated by this server, as for a file: the upstream server was not sent them.
 pub(crate) fn evaluate_conditions(r: &mut Request, settings: &CacheSettings, ranges: Ranges) {
     r.state.conditions = if settings.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
     r.state.ranges = ranges;

@@ -1,4 +1,4 @@
-//! What a location says about a cache: as written, and as used.
+//! Cache settings of a location, as written and as used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub struct Valid {
 }
 
 impl Valid {
-    /// Reads the directive: one for each status.
+    /// Reads the directive: one value for each status.
     ///
     /// # Errors
     /// nginx's words.
@@ -107,12 +107,12 @@ impl Valid {
     }
 }
 
-/// What `Cache-Status` tells.
+/// `cache_status`: contents of the field `Cache-Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// The name of the cache.
+    /// Name of the cache in the field.
     pub(super) name: Box<str>,
-    /// Whether the text of the key is told, too.
+    /// True if the field includes the key.
     pub(super) has_key: bool,
 }
 
@@ -155,10 +155,10 @@ pub fn targeted(node: &Node) -> Result<Vec<Bytes>, ConfError> {
     node.args.iter().map(name).collect()
 }
 
-/// Methods whose responses may be kept, besides GET and HEAD, which always may.
+/// Methods whose responses may be stored; those of GET and HEAD always are.
 pub const METHODS: &[(&str, u32)] = &[("GET", 1), ("HEAD", 2), ("POST", 4)];
 
-/// What a location does with a cache.
+/// Cache settings of a location.
 #[derive(Clone)]
 pub struct CacheSettings {
     which: Which,
@@ -180,17 +180,17 @@ pub struct CacheSettings {
     pub(super) purge: PurgeRule,
     purge_tag: Arc<[Template]>,
     tag: Arc<[Template]>,
-    /// Whose rules responses are kept and used by: the one place that decides.
+    /// Rules for storing and using responses, nginx's or those of RFC 9111.
     pub(super) rules: Arc<Rules>,
     pub(super) told: Option<Arc<Told>>,
 }
 
-/// Which cache.
+/// Cache of a location.
 #[derive(Clone)]
 enum Which {
     Off,
     One(Arc<Cache>),
-    /// The one with this name.
+    /// The cache with this name.
     Named(Template),
 }
 
@@ -275,12 +275,12 @@ impl CacheSettings {
         })
     }
 
-    /// Whether there is a cache, for some request at least.
+    /// Returns true if some requests have a cache.
     pub fn is_on(&self) -> bool {
         !matches!(self.which, Which::Off)
     }
 
-    /// The cache for `r`; `None` if there is none.
+    /// Returns the cache for `r`; `None` if there is none.
     ///
     /// # Errors
     /// A name that no cache has.
@@ -298,60 +298,60 @@ impl CacheSettings {
         }
     }
 
-    /// Whether the configuration says what tells responses apart.
+    /// Returns true if `cache_key` is configured.
     pub fn has_key(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Whether responses are kept and used by the rules of RFC 9111.
+    /// Returns true if responses are stored and used by the rules of RFC 9111.
     pub(crate) fn is_rfc9111(&self) -> bool {
         self.rules.reading == Ruleset::Rfc9111
     }
 
-    /// Whether responses to this method are kept.
+    /// Returns true if responses to this method are stored.
     pub(super) fn keeps(&self, method: Method) -> bool {
         let may_post = self.posts && !self.is_rfc9111();
         matches!(method, Method::Get | Method::Head) || method == Method::Post && may_post
     }
 
-    /// Whether the upstream server is asked if what is no longer valid has changed.
+    /// Returns true if stale entries are validated by conditional requests.
     pub(super) fn validates(&self) -> bool {
         self.revalidate || self.is_rfc9111()
     }
 
-    /// What is said here of a response with this status, besides the fields that have no meaning.
-    pub(super) fn terms(&self, status: u16, ignored: IgnoredFields) -> StoreSettings {
+    /// Settings for a response with this status, with the ignored fields.
+    pub(super) fn terms(&self, status: u16, ignored: Ignored) -> Terms {
         let valid = self.valid.iter().find(|valid| valid.status == status || valid.status == ANY);
         let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
         StoreSettings { valid_s: valid.map(|valid| seconds(valid.span)), ignored }
     }
 
-    /// Whether `r` is not to be answered from the cache.
+    /// Returns true if `r` bypasses the cache.
     pub(super) fn is_bypassed(&self, r: &Request) -> bool {
         any(&self.bypass, r)
     }
 
-    /// Whether the response to `r` is not to be kept.
+    /// Returns true if the response to `r` is not stored (`no_cache`).
     pub(super) fn is_not_kept(&self, r: &Request) -> bool {
         any(&self.no_cache, r)
     }
 
-    /// The content handler of a location that purges and does nothing else.
+    /// Returns the content handler of a location that only purges.
     pub(crate) fn purge_location(&self) -> Option<Arc<PurgeLocation>> {
         self.purge.location()
     }
 
-    /// The tags that `r` asks to be purged.
+    /// Tags that `r` purges.
     pub(super) fn purged_tags(&self, r: &Request) -> Vec<Vec<u8>> {
         tags(&self.purge_tag, r)
     }
 
-    /// The tags of the response to `r`.
+    /// Tags of the response to `r`.
     pub(super) fn tags(&self, r: &Request) -> Vec<Vec<u8>> {
         tags(&self.tag, r)
     }
 
-    /// What the sandbox must allow.
+    /// Declares the paths that the sandbox must allow.
     pub(crate) fn reach(&self, reach: &mut Reach) {
         let mut changes = |cache: &Cache| reach.changes(&Template::text(cache.place.dir.to_bytes()), None);
         match &self.which {
@@ -362,7 +362,7 @@ impl CacheSettings {
     }
 }
 
-/// The rules of a location: nginx's, unless it says otherwise.
+/// Rules of a location; nginx's are the default.
 fn rules(rfc9111: Setting<bool>, targeted: Setting<Vec<Bytes>>, outer: Option<&Arc<Rules>>) -> Arc<Rules> {
     let (rfc9111, targeted) = (rfc9111.take(), targeted.take());
     if let (None, None, Some(outer)) = (rfc9111, &targeted, outer) {
@@ -374,12 +374,12 @@ fn rules(rfc9111: Setting<bool>, targeted: Setting<Vec<Bytes>>, outer: Option<&A
     Arc::new(Rules { targeted, ..usual })
 }
 
-/// Whether one of these is neither empty nor `0`.
+/// Returns true if one of the values is neither empty nor `0`.
 fn any(templates: &[Template], r: &Request) -> bool {
     templates.iter().any(|template| !matches!(&*template.value(r), b"" | b"0"))
 }
 
-/// The words of these, between spaces and commas.
+/// Words of the values, separated by spaces and commas.
 fn tags(templates: &[Template], r: &Request) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for template in templates {

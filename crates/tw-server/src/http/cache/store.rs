@@ -1,4 +1,4 @@
-//! How files of a cache come, change and go: the steps on its disk, whoever wants them.
+//! Disk operations of a cache: writing, updating and removing the files of entries.
 //!
 //! The order of the steps is what makes that a crash at any of them loses an entry at most: a file has its place before the
 //! index has an entry, an entry goes before its file does, and a purge is said to be done when no crash can undo it.
@@ -22,29 +22,29 @@ use super::zone::{Cache, Held};
 /// Files take whole blocks of their disk.
 const BLOCK: u64 = 4096;
 
-/// A body that has come to its end, or the part of it that the file has not got.
+/// Part of a body that the file does not have yet.
 pub(super) struct Tail {
-    /// The file so far, if there is one.
+    /// File written so far, if there is one.
     pub(super) temp_file: Option<FillFile>,
-    /// What is not in it, and where in the body that begins.
+    /// Offset in the body of the bytes that are not in the file.
     pub(super) at: u64,
     pub(super) pieces: Vec<Bytes>,
-    /// Bytes of the whole body.
+    /// Length of the body with them.
     pub(super) len: u64,
-    /// Bytes of the body from the beginning that nobody needs in memory once the disk has them.
+    /// Number of leading body bytes that can leave memory once the disk has them.
     pub(super) needless: u64,
 }
 
-/// The file of an entry that is still valid.
+/// File of an entry that was validated.
 pub(super) struct Was<'a> {
     pub(super) file: &'a File,
-    /// Under which number the index has it.
+    /// Sequence number in the index.
     pub(super) sequence: u64,
-    /// Bytes of the body.
+    /// Length of the body.
     pub(super) len: u64,
 }
 
-/// A file that is being put in its place: when that is done, however, those that wait for their turn are told.
+/// Guard of a file that is being put at its path: at its end, fills that wait for their turn are woken.
 struct PlacingFile<'a>(&'a Notify);
 
 impl Drop for PlacingFile<'_> {
@@ -54,7 +54,7 @@ impl Drop for PlacingFile<'_> {
 }
 
 impl Cache {
-    /// Writes more of a body that comes; makes the file, with its head, if there is none.
+    /// Writes more of a body; creates the file with its head if there is none.
     pub(super) async fn write(
         &self,
         disk: &Disk,
@@ -78,7 +78,7 @@ impl Cache {
         Ok(temp_file)
     }
 
-    /// Gives a response that is complete its place. What made room for it in the index is to be removed.
+    /// Stores a complete response. Returns the entry that was evicted for it, whose file the caller removes.
     pub(super) async fn store(
         &self,
         disk: &Disk,
@@ -117,7 +117,8 @@ impl Cache {
         Ok(stored.flatten())
     }
 
-    /// Writes the head of an entry anew: the upstream server has said that it is still valid. What made room is to be removed.
+    /// Rewrites the head of an entry that was validated. Returns the entry that was evicted for it, whose file the caller
+    /// removes.
     pub(super) async fn refresh(
         &self,
         disk: &Disk,
@@ -154,8 +155,8 @@ impl Cache {
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
     }
 
-    /// The permit to put a file in its place, behind another fill of the same key that is doing that: a younger response is not
-    /// lost because an older one is just being stored.
+    /// Waits for the permit to put a file at its path, behind another fill of the same key: a younger response is not lost
+    /// because an older one is being stored.
     async fn commit_in_turn(&self, mut claim: Claim) -> Option<Commit> {
         loop {
             let mut placed = pin!(self.zone.placed.notified());
@@ -169,7 +170,7 @@ impl Cache {
         }
     }
 
-    /// The permit to change the file of an entry that is still the one it was: another head belongs to another body.
+    /// Returns the permit to change the file of an entry, if that is still the same: another head belongs to another body.
     fn commit_to(&self, claim: Claim, was: &Was<'_>) -> Option<Commit> {
         let key = claim.key();
         let commit = claim.commit().ok()?;
@@ -177,7 +178,7 @@ impl Cache {
         (found.holds == EntryState::File && found.sequence == was.sequence).then_some(commit)
     }
 
-    /// Gives the entry a new file: the head has no room in the one it has, or nginx has written that.
+    /// Copies the entry to a new file: the head has no room in the old one, or nginx has written that.
     async fn copy(
         &self,
         disk: &Disk,
@@ -214,8 +215,8 @@ impl Cache {
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
     }
 
-    /// The file is in its place: now the index has it, with what made room for it. `None` if it was purged meanwhile; then it
-    /// is gone.
+    /// Adds the file at its path to the index. Returns the entry that was evicted for it. The outer `None`: it was purged
+    /// meanwhile, and is removed.
     async fn enter(
         &self,
         disk: &Disk,
@@ -239,7 +240,7 @@ impl Cache {
         }
     }
 
-    /// Removes a file that no entry leads to, which may have been that of `gone`. Whether there was one.
+    /// Removes a file that no entry refers to, which may have been that of `gone`. Returns true if there was one.
     pub(super) async fn remove_file(
         &self,
         disk: &Disk,
@@ -268,14 +269,15 @@ impl Cache {
         }
     }
 
-    /// Removes what has left the index.
-    pub(super) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
+    /// Removes the file of an entry that has left the index.
+    pub(super) async fn remove(&self, disk: &Disk, gone: Gone) -> Result<(), DiskError> {
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
         self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }
 
-    /// Adds what was found on the disk when `removals` files had been removed: `file`, if it was opened. One that has gone since
-    /// leaves no entry, even if another has its place. What it pushed out is to be removed.
+    /// Adds an entry found on the disk when `removals` files had been removed; `file` is its file, if that was opened. A file
+    /// that is gone since leaves no entry, even if another has its path. Returns the evicted entry, whose file the caller
+    /// removes.
     pub(super) async fn admit(
         &self,
         disk: &Disk,
@@ -300,7 +302,7 @@ impl Cache {
         Ok(pushed_out)
     }
 
-    /// Purges the entry with this key: whether there was something. Then no crash brings it back.
+    /// Purges the entry with this key, so that no crash restores it. Returns true if there was one.
     pub(super) async fn purge_key(
         &self,
         held: &Held,
@@ -332,7 +334,7 @@ impl Cache {
         }
     }
 
-    /// Purges all entries whose key begins like this.
+    /// Purges all entries whose keys have this prefix.
     pub(super) async fn purge_prefix(
         &self,
         held: &Held,
@@ -361,19 +363,19 @@ impl Cache {
     }
 }
 
-/// Whether it is one file, of which one is open: no other has its number until it is closed.
+/// Returns true if both are the same file. One of them has to be open: until then its inode number is not reused.
 pub(super) fn is_same(one: &FileMeta, other: &FileMeta) -> bool {
     (one.dev, one.ino) == (other.dev, other.ino)
 }
 
-/// The directory that a file is in.
+/// Directory of a file.
 fn above(path: &CStr) -> CString {
     let path = path.to_bytes();
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     CString::new(&path[..slash.max(1)]).unwrap_or_default()
 }
 
-/// The head as it is written. That it fits was seen when its size was fixed.
+/// Encodes the head. Its size was determined before, so it fits.
 fn encode(meta: &Meta) -> Bytes {
     let mut head = Vec::with_capacity(meta.header_size as usize);
     let encoded = format::encode(meta, &mut head);
@@ -381,17 +383,17 @@ fn encode(meta: &Meta) -> Bytes {
     head.into()
 }
 
-/// Up to where a file need not stay in memory, if so many bytes of its body need not: the head is of the same pages.
+/// Length of a file's beginning that can leave memory, if `len` bytes of its body can: the head shares their pages.
 fn needless(head: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { head.saturating_add(len) }
 }
 
-/// Bytes that a file takes of its disk.
+/// Bytes that a file takes on the disk.
 pub(super) fn on_disk(size: u64) -> u64 {
     size.next_multiple_of(BLOCK)
 }
 
-/// Until when a response is valid, as the index has it.
+/// End of a response's validity, as the index has it.
 pub(super) fn valid_until(meta: &Meta) -> u32 {
     super::seconds(meta.lifetime.valid_until)
 }

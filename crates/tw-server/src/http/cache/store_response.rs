@@ -1,5 +1,4 @@
-//! What becomes of the response to a request that found nothing: something that is kept answers in its place, or it is kept
-//! itself while the client gets it.
+//! Response of the upstream server after a lookup: a stored one replaces it, or it is stored while the client gets it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,33 +27,33 @@ use crate::http::header_names::IgnoredHeaders;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 
-/// A response that goes into a cache while it comes.
+/// Response that is stored while it is received.
 pub(crate) enum StoreDecision {
-    /// As an entry.
+    /// The response becomes an entry.
     Entry(Box<Entering>),
-    /// As the rest of a fill.
+    /// The response is the rest of a fill.
     Rest(Continuing),
 }
 
-/// A response that is the rest of a fill.
+/// Response that is the rest of a fill.
 pub(crate) struct Continuing {
     cache: Arc<Cache>,
     delivery: Delivery,
     stall_age: Option<Duration>,
 }
 
-/// A response that becomes an entry.
+/// Response that becomes an entry.
 pub(crate) struct Entering {
     cache: Arc<Cache>,
     leading: FillLeader,
     meta: Meta,
     disk: Disk,
-    /// After how long without progress its body is asked for anew.
+    /// Time without progress after which the rest of the body is requested anew.
     stall_age: Option<Duration>,
 }
 
 impl Lookup {
-    /// What answers in the place of this response of the upstream server.
+    /// Returns the stored response that replaces this one of the upstream server.
     ///
     /// # Errors
     /// Nothing does: the visit goes on.
@@ -84,7 +83,7 @@ impl Lookup {
         }
     }
 
-    /// What may answer in the place of an upstream server that has failed like this.
+    /// Returns the stale response that may be served after this failure of the upstream server.
     pub(crate) fn instead(
         &self,
         r: &mut Request,
@@ -113,7 +112,7 @@ impl Lookup {
         Some(serve(r, entry, age))
     }
 
-    /// The upstream server says that an entry is still valid: so it is from now on.
+    /// Updates an entry that the upstream server has validated (304).
     fn revalidated(
         &self,
         r: &mut Request,
@@ -176,7 +175,7 @@ impl Lookup {
     }
 
     // DIFF(nginx): what is kept is not buffered for its client, so that need not be on.
-    /// Whether the response of the upstream server is to be kept.
+    /// Decides whether the response of the upstream server is stored.
     pub(crate) fn keep(
         mut self,
         r: &mut Request,
@@ -294,7 +293,7 @@ impl Lookup {
 }
 
 impl StoreDecision {
-    /// All of the body is there.
+    /// Stores a response whose body is complete.
     pub(crate) fn whole(self, r: &Request, body: Bytes) {
         match self {
             Self::Entry(entering) => {
@@ -311,7 +310,8 @@ impl StoreDecision {
         }
     }
 
-    /// The body comes from `origin`, at `rate` bytes a second at most; the result is for the client.
+    /// Stores a response while its body is received from `origin`, at `rate` bytes a second at most. Returns the body for the
+    /// client.
     pub(crate) fn while_it_comes(self, r: &Request, origin: Box<dyn Origin>, rate: Option<u64>) -> Body {
         match self {
             Self::Entry(entering) => {
@@ -358,7 +358,7 @@ impl Entering {
     }
 }
 
-/// A request as it was sent on.
+/// Request as it was forwarded.
 struct Asked<'a> {
     method: Method,
     head: &'a RequestHead,
@@ -374,14 +374,14 @@ impl policy::Request for Asked<'_> {
     }
 }
 
-/// A response without `Date` is as old as it is here (RFC 9110 section 6.6.1).
+/// Adds the missing `Date` of a response (RFC 9110 section 6.6.1).
 fn date_it(fields: &mut Fields, now: i64, rules: &Rules) {
     if rules.reading == Ruleset::Rfc9111 && !fields.has(Known::Date) {
         fields.append_copy(Known::Date, &date::format(now));
     }
 }
 
-/// The fields that have no meaning here, as the policy has them.
+/// Converts the ignored fields to those of the policy.
 fn ignored_fields(these: IgnoredHeaders) -> Ignored {
     [
         (IgnoredHeaders::ACCEL_EXPIRES, Ignored::X_ACCEL_EXPIRES),
@@ -395,7 +395,7 @@ fn ignored_fields(these: IgnoredHeaders) -> Ignored {
     .fold(IgnoredFields::NONE, |all, (_, one)| all | one)
 }
 
-/// Whether a response of these fields is this part of the content.
+/// Returns true if the fields say that the response is this range of the content.
 fn is_of(fields: &Fields, part: ByteRange) -> bool {
     fields
         .get_known(Known::ContentRange)

@@ -1,5 +1,5 @@
-//! A file on its way into a cache. The disk takes it as it comes, in windows, so that there is never much in memory that the disk
-//! has yet to take: else everybody who needs memory would have to wait for that sometime, loops too.
+//! File on its way into a cache. It is written back in windows as it grows, so that the disk never has much to take at once:
+//! otherwise every task that needs memory would have to wait for that at some time, event loops too.
 //!
 //! ```text
 //! 0 ── needless ──── settled ───────── begun ───────── written
@@ -13,7 +13,7 @@ use tw_disk::{Account, Disk, DiskError, TempFile, WriteBack};
 
 /// Bytes of a file that the disk takes together; shorter files are left to the kernel.
 pub(super) const WRITE_BACK_SIZE: u64 = 1 << 20;
-/// Bytes of a page of most machines: the page in which a window ends is one of the next window.
+/// Size of a page on most machines: the page in which a window ends belongs to the next window.
 const PAGE: u64 = 4096;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
@@ -23,29 +23,29 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "the next write waits for the disk",
 )];
 
-/// A file on its way.
+/// File on its way into a cache.
 pub(super) struct FillFile {
     pub(super) temp: TempFile,
-    /// Bytes of a window.
+    /// Size of a window in bytes.
     window: u64,
-    /// Where the next window begins.
+    /// Offset of the next window.
     begun: u64,
     settled: u64,
 }
 
 impl FillFile {
-    /// One that has nothing yet; `window` is how much the disk takes together.
+    /// Creates the state of an empty file; `window` is the number of bytes that the disk takes together.
     pub(super) fn new(temp: TempFile, window: u64) -> Self {
         Self { temp, window, begun: 0, settled: 0 }
     }
 
-    /// So many bytes of it are on the disk, whatever becomes of the others.
+    /// Number of leading bytes that the disk has taken.
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
 
-    /// It has been written up to `written`, and nobody needs in memory what lies before `needless_to`: begins with a window if
-    /// there is one, and waits for the one before.
+    /// Notes that the file is written up to `written`, and that the bytes before `needless_to` can leave memory. Starts to
+    /// write back the next window if there is one, and waits for the one before.
     ///
     /// # Errors
     /// The disk has not taken it; what is not settled may be something else now.
@@ -63,7 +63,7 @@ impl FillFile {
         self.write_back(disk, by, self.begun, end, needless_to).await
     }
 
-    /// The same with all of it, at its end: waits until the disk has it.
+    /// Writes back the rest of a complete file, and waits until the disk has taken all of it.
     ///
     /// # Errors
     /// As [`FillFile::advance`].
@@ -80,7 +80,7 @@ impl FillFile {
         self.write_back(disk, by, written, written, needless_to).await
     }
 
-    /// Waits for what lies before `until`, and begins with what lies behind the last window up to `end`.
+    /// Waits for the bytes before `until`, and starts to write back those from the last window up to `end`.
     async fn write_back(
         &mut self,
         disk: &Disk,

@@ -35,7 +35,7 @@ use super::zone::{Cache, CacheUser, Held, Zone};
 const PAGES: usize = 12;
 /// Bytes that a cache may hold before room is made: about the half of all pages.
 const HOLDS: u64 = 200_000;
-/// What is in the directory of the cache and belongs to nobody.
+/// File in the directory of the cache that is not the cache's.
 const STRANGE: &CStr = c"/cache/note";
 
 fn text(page: usize) -> String {
@@ -92,7 +92,7 @@ fn number(meta: &Meta, field: &str) -> u64 {
     std::str::from_utf8(meta.fields.get(field.as_bytes()).unwrap()).unwrap().parse().unwrap()
 }
 
-/// What must hold, whatever the disk does.
+/// Expected versions of all pages, whatever the disk does.
 #[derive(Default)]
 struct Truth {
     versions: Cell<u64>,
@@ -174,7 +174,7 @@ impl Process {
         found.entry
     }
 
-    /// What is found, with what is to be deleted.
+    /// Searches for a page. Returns the entry, and the entries to be deleted.
     async fn search(&self, page: usize) -> Found {
         let (key, text) = (key(page), text(page));
         let wanted = Wanted { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
@@ -184,7 +184,7 @@ impl Process {
         found
     }
 
-    /// Looks for a page, and at what is found. Its version; `None` if it is not there, or the disk does not give it.
+    /// Searches for a page and checks its content. Returns its version; `None` if it is not there, or cannot be read.
     async fn get(&self, truth: &Truth, page: usize) -> Option<u64> {
         let (hard, soft) = (truth.hard[page].get(), truth.soft[page].get());
         let (entry, stood) = self.find(page).await?;
@@ -245,7 +245,7 @@ impl Process {
         }
     }
 
-    /// What a 304 does: other fields, which sometimes have no room.
+    /// Updates an entry as a 304 does: with other fields, which sometimes have no room.
     async fn refresh(&self, truth: &Truth, page: usize, room: usize) {
         let Some((entry, _)) = self.find(page).await else { return };
         let claim = self.held().index.claim(key(page), self.now);
@@ -325,7 +325,7 @@ impl Process {
         }
     }
 
-    /// What is wrong with entries and files, which should be the same.
+    /// Compares entries and files, which should be the same.
     fn compare(&self, sim: &Sim) -> Result<(), String> {
         let index = &self.held().index;
         let (mut files, mut bytes) = (0, 0);
@@ -546,7 +546,7 @@ fn a_crash_at_every_operation_is_outlived() {
     }
 }
 
-/// Who deletes a file may be slower than a sweep, and a server may end before that.
+/// Deletion of a file may be slower than a sweep, and the server may end before that.
 #[test]
 fn a_purge_is_remembered_until_what_left_the_index_is_deleted() {
     let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());

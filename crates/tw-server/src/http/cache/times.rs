@@ -1,4 +1,4 @@
-//! What loops note of the responses of a cache, each for itself: how long hits take, and how many bytes were sent.
+//! Statistics of a cache by event loop: times of hits, and bytes sent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,19 +13,19 @@ use crate::http::request::Request;
 /// Sets of numbers; loops of the same remainder share one.
 const SETS: usize = 64;
 
-/// Where the first byte of a hit came from.
+/// Source of the first byte of a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HitFrom {
-    /// The memory of the loop, or pages in memory: nothing was waited for.
+    /// Memory of the loop or the page cache, without waiting.
     Inline,
-    /// A thread of a pool had to ask the disk.
+    /// Disk, read by a thread of a pool.
     Disk,
 }
 
 impl HitFrom {
     pub(super) const ALL: [Self; 2] = [Self::Inline, Self::Disk];
 
-    /// In metrics.
+    /// Value of the label in metrics.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Inline => "inline",
@@ -34,7 +34,7 @@ impl HitFrom {
     }
 }
 
-/// A hit whose first byte has not gone out.
+/// Hit whose first byte has not been sent yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hit {
     began: Instant,
@@ -42,18 +42,19 @@ pub(super) struct Hit {
 }
 
 impl Hit {
-    /// Begins with the turn in which the cache is asked: that costs no look at a clock.
+    /// Begins with the turn in which the cache is asked: that needs no reading of a clock.
     pub(super) fn begin(r: &Request) -> Self {
         Self { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
     }
 }
 
-/// What all loops have noted.
+/// Statistics of all loops.
 pub(super) struct Noted {
     sets: [OnceLock<Box<Set>>; SETS],
 }
 
-/// What one loop has. A loop that leaves and the one in its place may note at the same time; no other thread writes here.
+/// Statistics of one loop. A loop that ends and the one that replaces it may write at the same time; no other thread writes
+/// here.
 #[derive(Default)]
 struct Set {
     times: [Histogram; 2],
@@ -76,7 +77,7 @@ impl Noted {
         self.sets.iter().filter_map(|set| set.get().map(|set| &**set))
     }
 
-    /// How long hits took until their first byte went out.
+    /// Times of hits until their first byte was sent.
     pub(super) fn times(&self, from: HitFrom) -> Snapshot {
         let mut times = Snapshot::empty();
         self.sets().for_each(|set| times.merge(&set.times[from as usize].snapshot()));
@@ -88,13 +89,13 @@ impl Noted {
         self.sets().map(|set| set.bytes[status as usize].load(Relaxed)).sum()
     }
 
-    /// The same of those that another request had asked for.
+    /// Bytes of the bodies of collapsed requests.
     pub(super) fn collapsed_bytes(&self) -> u64 {
         self.sets().map(|set| set.collapsed_bytes.load(Relaxed)).sum()
     }
 }
 
-/// The first byte of a hit is out: of its body, or of its head if it has none.
+/// Records the time of a hit whose first byte was sent: of its body, or of its head without a body.
 pub(crate) fn first_byte(r: &mut Request) {
     let hit = r.facts.upstream.cache.hit.take();
     let (Some(Hit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else { return };
@@ -105,7 +106,7 @@ pub(crate) fn first_byte(r: &mut Request) {
     times[from as usize].record_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// A request is over: it counts for its cache.
+/// Counts a request that has ended.
 pub(crate) fn over(r: &mut Request) {
     if r.facts.upstream.cache.hit.is_some() && r.costs.sent.complete {
         first_byte(r);

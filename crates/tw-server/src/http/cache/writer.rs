@@ -1,5 +1,4 @@
-//! The task that brings a response into a cache: it takes what the upstream server sends, writes it, and gives the file its place
-//! when all of it is there.
+//! Task that stores a response: it reads the body from the upstream server, writes it, and puts the complete file at its path.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -27,14 +26,14 @@ use crate::http::generation::{LoopGeneration, PlanId};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
-/// Bytes that are written at once.
+/// Bytes of one write.
 pub(super) const WRITE_SIZE: u64 = 256 << 10;
 
-/// Bytes of a body in memory that are not in the file yet: then the upstream server waits for the disk.
+/// Maximum number of body bytes in memory that are not in the file yet: then reading from the upstream server pauses.
 const UNWRITTEN_MAX: u64 = 4 << 20;
-/// The same of all bodies of a cache together, as long as that leaves each [`UNWRITTEN_MIN`].
+/// Maximum of those bytes for all bodies of a cache together, as long as each has [`UNWRITTEN_MIN`].
 const UNWRITTEN_TOTAL: u64 = 16 << 20;
-/// What each may have in any case: more can come while one part is written.
+/// Minimum that each body may have: more can be received while one part is written.
 const UNWRITTEN_MIN: u64 = 2 * WRITE_SIZE;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -64,12 +63,12 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Bytes in memory that one of so many bodies may have which its file has not taken.
+/// Maximum number of unwritten bytes for each of `writers` bodies.
 pub(super) fn room(writers: usize) -> u64 {
     (UNWRITTEN_TOTAL / (writers as u64).max(1)).clamp(UNWRITTEN_MIN, UNWRITTEN_MAX)
 }
 
-/// Counts a body that is on its way, as long as it lives.
+/// Counts a body that is being stored, until it is dropped.
 struct OnItsWay<'a>(&'a AtomicUsize);
 
 impl<'a> OnItsWay<'a> {
@@ -85,46 +84,46 @@ impl Drop for OnItsWay<'_> {
     }
 }
 
-/// Where the body of a response comes from.
+/// Source of the body of a response.
 pub(crate) trait Origin {
-    /// The next piece; `None` when there is nothing more, however that came.
+    /// Polls the next piece; `None` at the end, complete or not.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
 
-    /// How it has ended. After `None`.
+    /// Reports the end of the body. After `None`.
     fn end(&mut self) -> Arrival;
 }
 
-/// How a body that came has ended.
+/// End of a received body.
 pub(crate) struct Arrival {
-    /// The error is for the log.
+    /// Result; the error is for the log.
     pub(crate) how: Result<(), (Level, String)>,
-    /// What else is for the log.
+    /// Other lines for the log.
     pub(crate) warnings: Vec<(Level, String)>,
-    /// Bytes that were sent to the upstream server.
+    /// Bytes sent to the upstream server.
     pub(crate) sent: u64,
-    /// Bytes that came.
+    /// Bytes received.
     pub(crate) received: u64,
-    /// How long it took.
+    /// Duration of the exchange.
     pub(crate) took: Option<Duration>,
 }
 
-/// What is to be written, and where.
+/// Writer of one response.
 pub(super) struct Writer {
     pub(super) cache: Arc<Cache>,
     pub(super) meta: Meta,
-    /// Where others look for what comes.
+    /// Fill that other requests can join.
     pub(super) lead: Lead,
-    /// The right to store.
+    /// Permit to store.
     pub(super) claim: Claim,
     pub(super) disk: Disk,
     pub(super) home: Rc<Loop>,
     pub(super) generation: Rc<LoopGeneration>,
     pub(super) plan: PlanId,
-    /// After how long without progress the body is asked for anew (`cache_lock_age`).
+    /// Time without progress after which the rest is requested anew (`cache_lock_age`).
     pub(super) stall_age: Option<Duration>,
 }
 
-/// A write under way: the file comes back with how many more bytes of the body it has.
+/// Write in progress. It returns the file, and the number of body bytes that were added.
 type Writing<'a> = LocalFuture<'a, Result<(FillFile, u64), DiskError>>;
 
 /// Event that the writer waits for.
@@ -136,7 +135,7 @@ enum Step {
 }
 
 impl Writer {
-    /// Begins: what comes from `origin` behind what the fill has already.
+    /// Starts the task; `origin` delivers the body behind the bytes that the fill has.
     pub(super) fn start(self, origin: Option<Box<dyn Origin>>) {
         let home = self.home.clone();
         let subject = Subject { kind: "cache fill", id: home.index as u64 };
@@ -162,7 +161,7 @@ impl Writer {
         }
     }
 
-    /// Takes what comes and writes it, until the fill has ended.
+    /// Reads the body and writes it, until the fill has ended.
     async fn take(&self, fill: &Arc<Fill>, origin: Box<dyn Origin>) -> Result<Option<FillFile>, DiskError> {
         let mut temp_file = None;
         let mut writing: Option<Writing<'_>> = None;
@@ -234,7 +233,7 @@ impl Writer {
         }
     }
 
-    /// Writes what the file has not got yet; makes it if there is none.
+    /// Writes the bytes that the file does not have yet; creates the file if there is none.
     fn write<'a>(&'a self, fill: &Fill, temp_file: Option<FillFile>) -> Writing<'a> {
         let (at, pieces) = fill.unwritten();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -245,7 +244,7 @@ impl Writer {
         })
     }
 
-    /// Gives a response that is complete its place.
+    /// Stores a complete response.
     async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
         let Self { cache, meta, lead, claim, disk, home, generation, .. } = self;
         let (at, pieces) = fill.unwritten();
@@ -258,7 +257,7 @@ impl Writer {
     }
 }
 
-/// Who is told what goes wrong when the request is gone.
+/// Error log of a fill, whose request may be gone.
 pub(super) struct ProgressReport(pub(super) Rc<LoopGeneration>, pub(super) PlanId);
 
 impl ProgressReport {
@@ -267,21 +266,21 @@ impl ProgressReport {
     }
 }
 
-/// A head that is written anew: the upstream server has said that the response is still valid.
+/// Update of an entry's head after the upstream server has validated it.
 pub(super) struct Refresh {
     pub(super) cache: Arc<Cache>,
-    /// The head as it is to be.
+    /// New head.
     pub(super) meta: Meta,
-    /// The entry as it was.
+    /// Old entry.
     pub(super) was: Rc<Entry>,
-    /// Where others look meanwhile.
+    /// Fill that other requests can join meanwhile.
     pub(super) lead: Lead,
     pub(super) claim: Claim,
     pub(super) disk: Disk,
 }
 
 impl Refresh {
-    /// Begins, beside the request.
+    /// Starts in the background of the request.
     pub(super) fn start(self, r: &Request) {
         let home = r.client().home.clone();
         let subject = Subject { kind: "cache update", id: home.index as u64 };

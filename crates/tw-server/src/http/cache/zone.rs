@@ -1,5 +1,4 @@
-//! What a cache has, whatever configuration it is used by: the index of its entries, the responses on their way into it, and
-//! what is counted of it.
+//! Contents of a cache, which outlive configurations: the index of its entries, the fills in progress, and counters.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -29,112 +28,112 @@ use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::load::Resolve;
 
-/// Locks of the responses on their way into a cache.
+/// Number of locks of the fills of a cache.
 const FILL_SHARDS: usize = 32;
 
-/// How often it is tried to learn what was purged before a restart, and the rest between two tries: if it cannot be learned, all
-/// that is kept is lost.
+/// Number of attempts to read the purges of before a restart, and the rest between two of them: if they cannot be read, all
+/// entries are lost.
 const READ_TRIES: u32 = 5;
 const READ_AGAIN: Duration = Duration::from_millis(200);
 
-/// Seconds between two lines that say that the disk of a cache fails.
+/// Seconds between two log lines about a failing disk of a cache.
 const TELL_EVERY: i64 = 60;
 
-/// The next number of a zone.
+/// Number of the next zone.
 static NEXT_ZONE: AtomicU32 = AtomicU32::new(0);
 
-/// Responses on their way.
+/// Fills in progress by key.
 type Fills = HashMap<Key, Arc<Fill>, RandomState>;
 
-/// Purpose of a question for the contents of a cache.
+/// Purpose of an access to the contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheUser {
-    /// A request, which can be answered by the origin server instead.
+    /// A request, which can go to the origin server instead.
     Request,
     /// The manager, which tries until the disk answers.
     Manager,
 }
 
-/// The number of a zone in this process.
+/// Number of a zone in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ZoneId(u32);
 
-/// A cache as one configuration uses it.
+/// Cache as one configuration uses it.
 pub struct Cache {
-    /// Its name (`keys_zone`).
+    /// Name of the cache (`keys_zone`).
     pub(super) name: Box<[u8]>,
-    /// Where it is, and what it may hold.
+    /// Directory and limits.
     pub(super) place: CachePath,
-    /// What it has.
+    /// Contents, shared by all configurations.
     pub(super) zone: Arc<Zone>,
-    /// Bytes of a file on its way that the disk takes together.
+    /// Bytes of a growing file that are written back together.
     pub(super) write_back_size: u64,
 }
 
-/// What a cache has.
+/// Contents of a cache.
 pub(super) struct Zone {
     pub(super) id: ZoneId,
-    /// Made when it is first asked for.
+    /// Index and purges; loaded at the first access.
     held: OnceCell<Held>,
     keys_size: AtomicU64,
-    /// One at a time writes the file of the purges.
+    /// Lock for writing the file of the purges.
     saving: tokio::sync::Mutex<()>,
-    /// The second in which it was last said that the disk fails.
+    /// Time of the last log line about a failing disk, in seconds.
     told: AtomicI64,
-    /// Why nobody knows yet what it has: its disk hangs.
-    unknown: FatalMutex<Option<DiskError>>,
-    fills: Vec<FatalMutex<Fills>>,
-    /// Bodies on their way to a file.
+    /// Error of the disk that keeps the contents from being loaded.
+    unknown: Whole<Option<DiskError>>,
+    fills: Vec<Whole<Fills>>,
+    /// Number of bodies that are being written.
     pub(super) writers: AtomicUsize,
     pub(super) counts: Counts,
-    /// What loops note for themselves.
+    /// Statistics by event loop.
     pub(super) noted: Noted,
-    /// Whether the index has all that is on the disk.
+    /// True if the index has all entries of the disk.
     pub(super) is_loaded: AtomicBool,
-    /// When this process began to use it, in milliseconds since 1970.
+    /// Time of the first use by this process, in milliseconds since 1970.
     pub(super) since_ms: i64,
-    /// Files that were removed, or are about to be.
+    /// Number of files that were removed, or are about to be.
     pub(super) removals: AtomicU64,
-    /// Told when a file has its place, or will not get it.
+    /// Notified when a file is at its path, or will not get there.
     pub(super) placed: Notify,
 }
 
-/// What is known of the entries of a cache.
+/// Index and purges of a cache.
 pub(super) struct Held {
     pub(super) index: Arc<Index>,
     pub(super) purges: Purges,
 }
 
-/// What is counted of a cache.
+/// Counters of a cache.
 #[derive(Default)]
 pub(super) struct Counts {
     /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](super::Status::ALL).
     pub(super) by_status: [Counter; 7],
-    /// Requests that got a response that another request had asked for.
+    /// Requests that were served from the fill of another request.
     pub(super) collapsed: Counter,
     /// Responses that were stored.
     pub(super) stored: Counter,
-    /// Responses that were not, for want of room on the disk or because it failed.
+    /// Failed operations of the disk.
     pub(super) failed: Counter,
-    /// Files that were no entries: damaged, cut off, or of something else.
+    /// Files that were no entries: damaged, truncated, or foreign.
     pub(super) damaged: Counter,
-    /// Entries that went because nobody asked for them.
+    /// Entries removed as inactive.
     pub(super) inactive: Counter,
-    /// Entries that went because there was no room.
+    /// Entries evicted for want of room.
     pub(super) evicted: Counter,
-    /// Entries that were purged.
+    /// Entries removed by purges.
     pub(super) purged: Counter,
 }
 
-/// What a request does that finds nothing it may use.
+/// Role of a request without a usable entry.
 pub(super) enum Joined {
-    /// It asks the upstream server, for others too.
+    /// The request goes to the upstream server and fills the entry.
     Lead(Lead),
-    /// Somebody has asked.
+    /// Another request fetches the response already.
     Follow(Arc<Fill>),
 }
 
-/// The right to fill an entry. Who drops it before anything came leaves it to the next one.
+/// Permit to fill an entry. Dropping it before the response has begun leaves that to the next request.
 pub(super) struct Lead {
     cache: Arc<Cache>,
     key: Key,
@@ -142,7 +141,7 @@ pub(super) struct Lead {
 }
 
 impl Cache {
-    /// A cache of `cx`'s configuration, which goes on with what one before had in the same place.
+    /// Declares a cache of the configuration; it takes over the contents of a previous one with the same directory.
     ///
     /// # Errors
     /// A thread pool that does not exist.
@@ -169,12 +168,12 @@ impl Cache {
         }))
     }
 
-    /// The disk by the pool that the cache names.
+    /// Disk with the thread pool of the cache, if it names one.
     pub(crate) fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
         disks.get(disks.pool_index(self.place.pool.as_deref()?)?, DiskMode::Threads)
     }
 
-    /// Leads or follows: one request at a time fills an entry. One that has made no progress for `age` is not waited for.
+    /// Joins a fill or starts one: one request at a time fills an entry. A fill without progress for `age` is not joined.
     pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> Joined {
         let mut fills = self.zone.fills(key).lock();
         if let Some(fill) = fills.get(&key)
@@ -186,7 +185,7 @@ impl Cache {
         Joined::Lead(self.insert(&mut fills, key, now))
     }
 
-    /// Leads, whoever else does. What comes already is found by others until what is asked for now [comes](Lead::begin).
+    /// Starts a fill in any case. Others find a fill in progress until this one has [begun](Lead::begin).
     pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> Lead {
         let mut fills = self.zone.fills(key).lock();
         if fills.get(&key).is_some_and(|fill| fill.has_begun()) {
@@ -201,12 +200,12 @@ impl Cache {
         Lead { cache: self.clone(), key, fill }
     }
 
-    /// The response with this key that is asked for or comes.
+    /// Returns the fill with this key.
     pub(super) fn fill(&self, key: Key) -> Option<Arc<Fill>> {
         self.zone.fills(key).lock().get(&key).cloned()
     }
 
-    /// What is known of its entries. Waits for the disk the first time: what was purged before a restart stays purged.
+    /// Returns index and purges. Waits for the disk the first time: purges of before a restart are read.
     ///
     /// # Errors
     /// The disk hangs. Requests are told at once until the [manager](CacheUser::Manager) has found that it answers again.
@@ -219,7 +218,7 @@ impl Cache {
         self.held_since(u64::try_from(unix_ms()).unwrap_or(0), asker, disk, log).await
     }
 
-    /// The same in a process that began at `now_ms`.
+    /// Returns index and purges in a process that began at `now_ms`.
     pub(super) async fn held_since(
         &self,
         now_ms: u64,
@@ -276,7 +275,7 @@ impl Cache {
         self.zone.held.get_or_try_init(|| make).await
     }
 
-    /// What was purged before this process began.
+    /// Reads the purges of before this process.
     ///
     /// # Errors
     /// What the disk has answered; `None` if the file is damaged.
@@ -294,30 +293,30 @@ impl Cache {
         }
     }
 
-    /// Its index, if anybody has asked for it.
+    /// Returns the index, if it is loaded.
     pub(super) fn index(&self) -> Option<&Arc<Index>> {
         self.zone.held().map(|held| &held.index)
     }
 
-    /// Where it writes down what was purged.
+    /// Path of the file of the purges.
     fn purges_path(&self) -> CString {
         CString::new([self.place.dir.to_bytes(), b"/purges"].concat()).unwrap_or_default()
     }
 
-    /// Writes down what was purged.
+    /// Writes the file of the purges.
     pub(super) async fn save_purges(&self, held: &Held, disk: &Disk) -> Result<(), DiskError> {
         let _one_at_a_time = self.zone.saving.lock().await;
         let mut by = Account::new(JobClass::Fill, JobSource::NONE);
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
     }
 
-    /// Nobody follows what was asked for before now with this key. Whether a response was coming.
+    /// Removes the fill with this key, so that no request joins it. Returns true if it had begun.
     pub(super) fn part_with_fill(&self, key: Key) -> bool {
         let fill = self.zone.fills(key).lock().remove(&key);
         fill.is_some_and(|fill| fill.has_begun())
     }
 
-    /// Nobody follows what was asked for before now, unless it is known to be something else than what `is_meant` says.
+    /// Removes all fills, so that no request joins them, unless `is_meant` is false for their response.
     pub(super) fn part_with_fills(&self, is_meant: impl Fn(&Meta) -> bool) {
         for fills in &self.zone.fills {
             fills.lock().retain(|_, fill| {
@@ -330,13 +329,13 @@ impl Cache {
         }
     }
 
-    /// The name of its zone.
+    /// Name of the zone.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Deletes the file of an entry that has left the index, beside everything else.
-    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<RemovedEntry>) {
+    /// Deletes the file of an entry that has left the index, in the background.
+    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<Gone>) {
         let Some(gone) = gone else { return };
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
@@ -346,8 +345,8 @@ impl Cache {
         });
     }
 
-    /// The same for a request.
-    pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<RemovedEntry>) {
+    /// Deletes the file of such an entry for a request.
+    pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
         if gone.is_some()
             && let Some(disk) = self.disk_of(r)
         {
@@ -355,12 +354,12 @@ impl Cache {
         }
     }
 
-    /// The disk by which a request has files removed.
+    /// Disk for the removal of files by a request.
     pub(super) fn disk_of<'r>(&self, r: &'r Request) -> Option<&'r Disk> {
         self.own_disk(&r.generation().disks).or_else(|| r.disk())
     }
 
-    /// The disk has failed a request that goes on without it: one line a minute.
+    /// Counts a failure of the disk after which the request goes on, and logs one a minute.
     pub(super) fn disk_failed(
         &self,
         error: &DiskError,
@@ -397,7 +396,7 @@ impl Zone {
         }
     }
 
-    /// Another size and policy; what is there stays until there is no room.
+    /// Changes size and policy; entries stay until their room is needed.
     fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
         if let Some(held) = self.held.get() {
@@ -406,7 +405,7 @@ impl Zone {
         }
     }
 
-    /// What is known of its entries, if anybody has asked.
+    /// Returns index and purges, if they are loaded.
     pub(super) fn held(&self) -> Option<&Held> {
         self.held.get()
     }
@@ -415,13 +414,13 @@ impl Zone {
         &self.fills[usize::from(key.0[0]) % FILL_SHARDS]
     }
 
-    /// Responses on their way.
+    /// Number of fills in progress.
     pub(super) fn filling(&self) -> usize {
         self.fills.iter().map(|fills| fills.lock().len()).sum()
     }
 }
 
-/// Whether an operation failed for want of something that may be there in a moment.
+/// Returns true if an operation failed for want of a resource that may be free in a moment.
 fn is_want(error: &DiskError) -> bool {
     let wants = [Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::AGAIN];
     error.errno().map_or(matches!(error, DiskError::QueueFull { .. }), |errno| wants.contains(&errno))
@@ -433,7 +432,7 @@ fn unix_ms() -> i64 {
 }
 
 impl Lead {
-    /// The response comes: from now on others find it, unless something was purged after `claim`.
+    /// Begins the response: others find it from now on, unless a purge came after `claim`.
     pub(super) fn begin(&self, begun: Begun, claim: &Claim) {
         self.fill.begin(begun);
         let zone = &self.cache.zone;
@@ -448,7 +447,7 @@ impl Lead {
         }
     }
 
-    /// The response will be for nobody else.
+    /// Gives the fill up: its response is not shared.
     pub(super) fn give_up(self, over: Over) {
         self.fill.give_up(over);
     }
@@ -470,10 +469,10 @@ impl Drop for Lead {
     }
 }
 
-/// The caches of a configuration by name.
+/// Caches of a configuration by name.
 pub type Caches = HashMap<Box<[u8]>, Arc<Cache>>;
 
-/// The caches that `raw` declares.
+/// Declares the caches of `raw`.
 ///
 /// # Errors
 /// Two of one name.

@@ -1,4 +1,4 @@
-//! Source of the body of a fill: the exchange that began it, or a range request that continues where that stalled or broke off.
+//! Source of a fill's body: the exchange that began it, or a range request that continues where that stalled or broke off.
 //!
 //! ```text
 //! the first exchange ─► stalls, or breaks off ─► Wanted ─► Asked: a follower's range request ─► it delivers
@@ -40,33 +40,33 @@ pub(in super::super) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Source of the body of a fill.
+/// Source of a fill's body.
 pub(super) struct Supply {
-    /// Number of the one whose bytes count; 0 is the exchange that began the fill.
+    /// Number of the exchange whose bytes count; 0 is the one that began the fill.
     current: u32,
-    /// True if more may come from it.
+    /// True if that exchange may deliver more.
     is_alive: bool,
     next: Next,
-    /// Continuations that were asked for.
+    /// Number of continuations requested.
     asked: u32,
-    /// Bytes that came from all of them, also those that the fill had already.
+    /// Bytes delivered by all exchanges, including those that the fill had already.
     delivered: u64,
-    /// Time of the last progress, and the number of bytes by then.
+    /// Time of the last progress, and the number of bytes delivered by then.
     mark: (Instant, u64),
     /// Lowest rate that is progress, bytes a second.
     rate: u64,
-    /// Nothing is read because the disk or the clients are behind.
+    /// True while reading is paused because the disk or the clients are behind.
     is_resting: bool,
 }
 
-/// The continuation of a fill.
+/// State of a fill's continuation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// None is needed.
+    /// No continuation is needed.
     None,
-    /// The first follower that has nothing to send asks for it.
+    /// The first follower without bytes to send requests it.
     Wanted,
-    /// The one with this number is asked for.
+    /// The continuation with this number is requested.
     Asked(u32),
 }
 
@@ -94,21 +94,22 @@ impl Supply {
     }
 }
 
-/// The right to continue a fill by a range request. Dropping it leaves the fill to whoever delivers it still, or breaks it off.
+/// Permit to continue a fill by a range request. Dropping it leaves the fill to the exchange that still delivers, or breaks it
+/// off.
 #[must_use = "dropping it gives the continuation up"]
 pub(in super::super) struct Continuation {
     fill: Arc<Fill>,
     number: u32,
-    /// First byte that is asked for.
+    /// First byte of the requested range.
     pub(in super::super) from: u64,
-    /// The value of `If-Range`.
+    /// Value of `If-Range`.
     pub(in super::super) validator: Bytes,
     is_taken: bool,
 }
 
 impl Continuation {
-    /// Takes the response with this head as what delivers the fill from now on. `None` if it is of another representation or
-    /// range, or is not needed any more.
+    /// Accepts the response with this head: it delivers the fill from now on. Returns `None` if it is of another representation
+    /// or range, or is not needed any more.
     pub(in super::super) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
         let mut state = self.fill.state.lock();
         let Stage::Begun(begun) = &state.stage else { return None };
@@ -138,24 +139,24 @@ impl Drop for Continuation {
     }
 }
 
-/// The right to deliver the body of a fill. Dropping it before its end counts as a failure.
+/// Permit to deliver the body of a fill. Dropping it before the end counts as a failure.
 pub(in super::super) struct Delivery {
     fill: Arc<Fill>,
     number: u32,
-    /// Bytes that the fill has already.
+    /// Bytes to skip: the fill has them already.
     skip: u64,
-    /// Bytes of the whole body, if known.
+    /// Length of the whole body, if known.
     length: Option<u64>,
     is_over: bool,
 }
 
 impl Delivery {
-    /// The delivery by the exchange that began `fill`.
+    /// Delivery by the exchange that began `fill`.
     pub(in super::super) fn first(fill: &Arc<Fill>) -> Self {
         Self { fill: fill.clone(), number: 0, skip: 0, length: None, is_over: false }
     }
 
-    /// The fill that it delivers.
+    /// Fill that is delivered.
     pub(in super::super) fn fill(&self) -> &Arc<Fill> {
         &self.fill
     }
@@ -180,7 +181,7 @@ impl Delivery {
         });
     }
 
-    /// Returns true if another exchange delivers now: what comes here is not wanted any more. The task is woken when that changes.
+    /// Returns true if another exchange delivers now. The task is woken when that changes.
     pub(in super::super) fn is_superseded(&self, cx: &mut Context<'_>) -> bool {
         let mut state = self.fill.state.lock();
         if state.supply.current != self.number {
@@ -192,7 +193,7 @@ impl Delivery {
         false
     }
 
-    /// The body has come to its end, or broke off: then a continuation is asked for where that is possible.
+    /// Ends the delivery. If the body broke off, a continuation is requested where that is possible.
     pub(in super::super) fn end(mut self, how: Ended, report: Option<Report>) -> Finish {
         self.is_over = true;
         let (number, length) = (self.number, self.length);
@@ -229,18 +230,18 @@ impl Drop for Delivery {
 /// Outcome of one delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Finish {
-    /// All of the body is there.
+    /// The body is complete.
     Whole,
-    /// The body broke off, and a continuation is asked for.
+    /// The body broke off, and a continuation is requested.
     Continued,
     /// The body broke off for good.
     Broken,
-    /// Another exchange delivers it.
+    /// Another exchange delivers the body.
     Superseded,
 }
 
 impl State {
-    /// Has a continuation asked for, if somebody could do that and use it.
+    /// Requests a continuation, if there is a follower to send it and a validator.
     fn want_next(&mut self) -> bool {
         if self.supply.next != Next::None {
             return true;
@@ -257,7 +258,7 @@ impl State {
         may
     }
 
-    /// Whoever delivered is gone.
+    /// Handles the loss of the delivering exchange.
     fn lose(&mut self) -> Finish {
         self.supply.is_alive = false;
         if self.want_next() {
@@ -267,7 +268,7 @@ impl State {
         Finish::Broken
     }
 
-    /// The continuation with this number will not come.
+    /// Cancels the continuation with this number.
     fn give_next_up(&mut self, number: u32) {
         if self.supply.next == Next::Asked(number) {
             self.no_next();
@@ -281,7 +282,7 @@ impl State {
         }
     }
 
-    /// A follower has left: if it was the last one, nobody asks for a continuation any more.
+    /// Cancels the wanted continuation if the last follower has left.
     pub(super) fn lost_follower(&mut self) {
         if self.supply.next == Next::Wanted && self.followers.iter().all(Option::is_none) {
             self.no_next();
@@ -303,7 +304,7 @@ impl State {
         may_stall.then(|| self.supply.mark.0 + age)
     }
 
-    /// The right to ask for the continuation, for a follower that has nothing left to send.
+    /// Takes the permit for the wanted continuation, for a follower without bytes to send.
     pub(super) fn take_next(&mut self, fill: &Arc<Fill>) -> Option<Continuation> {
         if self.supply.next != Next::Wanted {
             return None;
@@ -320,23 +321,23 @@ impl State {
 }
 
 impl Fill {
-    /// Returns the time at which it stalls, after `age` without progress, if nothing comes until then. `None` if it cannot stall.
+    /// Returns the time at which the fill stalls if there is no progress for `age`. `None` if it cannot stall.
     pub(in super::super) fn stalls_at(&self, age: Duration) -> Option<Instant> {
         self.state.lock().stalls_at(age)
     }
 
-    /// Returns true if it has made no progress for `age`: nobody should begin to wait for it.
+    /// Returns true if the fill has made no progress for `age`: no further request waits for it.
     pub(in super::super) fn is_stalled(&self, now: Instant, age: Duration) -> bool {
         self.stalls_at(age).is_some_and(|at| at <= now)
     }
 
-    /// A rate that the location sets is progress, however low.
+    /// Counts the location's rate limit as progress, however low it is.
     pub(in super::super) fn expect_rate(&self, rate: u64) {
         let mut state = self.state.lock();
         state.supply.rate = PROGRESS_RATE.min(rate / 2);
     }
 
-    /// Notes that it has stalled: a continuation is asked for, if others wait for it, too.
+    /// Notes that the fill has stalled: a continuation is requested if several requests wait for it.
     pub(in super::super) fn stalled(&self) {
         self.change(|state| {
             if state.is_shared {
@@ -355,7 +356,7 @@ impl Fill {
         Poll::Pending
     }
 
-    /// Waits until the response has begun and its first byte is there, or its end. The head is enough with `is_head`.
+    /// Waits for the head and the first byte of the response, or its end. With `is_head` the head is enough.
     pub(super) fn poll_begun(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Arc<Begun>, Over>> {
         let mut state = self.state.lock();
         match &state.stage {

@@ -1,4 +1,4 @@
-//! Who gets what of a response that comes, and when it is told.
+//! Bytes and events that followers of a fill get.
 
 use super::*;
 use crate::http::cache::tests::meta;

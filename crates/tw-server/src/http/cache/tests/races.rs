@@ -1,4 +1,4 @@
-//! The same by several tasks at once, whose operations pools do in any order.
+//! Operations of several tasks at once, which pools execute in any order.
 
 use tokio::task::LocalSet;
 use tw_testkit::wait;
