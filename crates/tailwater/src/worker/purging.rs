@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 
 use tw_log::{Level, Text};
-use tw_server::http::cache::{self, Cache, PURGES_MAX, Purged, Scope};
+use tw_server::http::cache::{self, Cache, PURGES_MAX, PurgeOutcome, PurgeScope};
 use tw_server::http::generation::GenerationRef;
 
 use crate::channel::{How, Named, Purge};
@@ -84,8 +84,8 @@ async fn purge(generation: &GenerationRef, order: &Purge) -> Outcome {
         });
     };
     let scope = match &order.named {
-        Named::Key(text) => Scope::of_text(text),
-        Named::Tag(tag) => Scope::Tags(vec![tag.clone()]),
+        Named::Key(text) => PurgeScope::of_text(text),
+        Named::Tag(tag) => PurgeScope::Tags(vec![tag.clone()]),
     };
     let how = match order.how {
         How::Hard => cache::Purge::Hard,
@@ -93,8 +93,8 @@ async fn purge(generation: &GenerationRef, order: &Purge) -> Outcome {
     };
     let log = |level, message: std::fmt::Arguments<'_>| generation.error_log.write(level, None, message);
     match cache.purge(generation.disks.default_disk(), &scope, how, log).await {
-        Ok(Purged::Done) => Outcome { is_done: true, said: None },
-        Ok(Purged::Nothing) => {
+        Ok(PurgeOutcome::Done) => Outcome { is_done: true, said: None },
+        Ok(PurgeOutcome::Nothing) => {
             Outcome { is_done: true, said: Some(format!("nothing in cache \"{name}\" has this key")) }
         }
         Err(error) => {

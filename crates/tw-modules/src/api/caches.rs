@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tw_log::Level;
-use tw_server::http::cache::{Cache, Look, Purge, Purged, Scope, Status, Sum};
+use tw_server::http::cache::{
+    Cache, CacheSnapshot, Purge, PurgeOutcome, PurgeScope, ResponseTotals, UpstreamCacheStatus,
+};
 use tw_server::http::request::Request;
 
 use super::answer::{Answer, Refusal, Reply, json};
@@ -57,14 +59,14 @@ struct Done {
 pub(super) fn all(r: &Request) -> Vec<u8> {
     let caches = r.generation().shared_objects.of_type::<Cache>();
     let views =
-        caches.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name), View::of(&cache.look())));
+        caches.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name), View::of(&cache.snapshot())));
     json(&views.collect::<BTreeMap<_, _>>())
 }
 
 /// One of them.
 pub(super) fn one(r: &Request, name: &str) -> Result<Vec<u8>, Refusal> {
     let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
-    Ok(json(&View::of(&cache.look())))
+    Ok(json(&View::of(&cache.snapshot())))
 }
 
 /// Purges what the body of `r` names. Waits for the client and for the disk.
@@ -73,8 +75,10 @@ pub(super) async fn purge(r: &mut Request, name: &str) -> Result<Answer, Reply> 
     let (scope, how) = parse(&written::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
     match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
-        Ok(Purged::Done) => Ok(Answer::ok(json(&Done { purged: true }))),
-        Ok(Purged::Nothing) => Err(Refusal::new(404, "CacheKeyNotFound", "nothing has this key").into()),
+        Ok(PurgeOutcome::Done) => Ok(Answer::ok(json(&Done { purged: true }))),
+        Ok(PurgeOutcome::Nothing) => {
+            Err(Refusal::new(404, "CacheKeyNotFound", "nothing has this key").into())
+        }
         Err(error) => {
             r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
             let text = format!("it is purged, but that may not outlive a restart: {error}");
@@ -83,14 +87,14 @@ pub(super) async fn purge(r: &mut Request, name: &str) -> Result<Answer, Reply> 
     }
 }
 
-fn parse(body: &[u8]) -> Result<(Scope, Purge), Refusal> {
+fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), Refusal> {
     let refuse = |text: String| Refusal::new(400, "CachePurgeFormatError", text);
     let written: Written = written::object(body, refuse)?;
     let how = if written.soft { Purge::Soft } else { Purge::Hard };
     match (written.key, written.prefix, written.tag) {
-        (Some(key), None, None) => Ok((Scope::Key(key.into()), how)),
-        (None, Some(prefix), None) => Ok((Scope::Prefix(prefix.into()), how)),
-        (None, None, Some(tag)) if is_tag(&tag) => Ok((Scope::Tags(vec![tag.into()]), how)),
+        (Some(key), None, None) => Ok((PurgeScope::Key(key.into()), how)),
+        (None, Some(prefix), None) => Ok((PurgeScope::Prefix(prefix.into()), how)),
+        (None, None, Some(tag)) if is_tag(&tag) => Ok((PurgeScope::Tags(vec![tag.into()]), how)),
         (None, None, Some(_)) => {
             Err(refuse("a \"tag\" has letters, and neither spaces nor commas".to_owned()))
         }
@@ -104,19 +108,19 @@ fn is_tag(tag: &str) -> bool {
 }
 
 impl View {
-    fn of(look: &Look) -> Self {
-        let of = |status: Status| SumView::of(look.by_status[status as usize]);
+    fn of(look: &CacheSnapshot) -> Self {
+        let of = |status: UpstreamCacheStatus| SumView::of(look.by_status[status as usize]);
         Self {
             size: look.size,
             max_size: look.max_size,
             cold: look.is_cold,
-            hit: of(Status::Hit),
-            stale: of(Status::Stale),
-            updating: of(Status::Updating),
-            revalidated: of(Status::Revalidated),
-            miss: of(Status::Miss),
-            expired: of(Status::Expired),
-            bypass: of(Status::Bypass),
+            hit: of(UpstreamCacheStatus::Hit),
+            stale: of(UpstreamCacheStatus::Stale),
+            updating: of(UpstreamCacheStatus::Updating),
+            revalidated: of(UpstreamCacheStatus::Revalidated),
+            miss: of(UpstreamCacheStatus::Miss),
+            expired: of(UpstreamCacheStatus::Expired),
+            bypass: of(UpstreamCacheStatus::Bypass),
             entries: look.entries,
             filling: look.filling,
             stored: look.stored,
@@ -126,7 +130,7 @@ impl View {
 }
 
 impl SumView {
-    fn of(Sum { responses, bytes }: Sum) -> Self {
+    fn of(ResponseTotals { responses, bytes }: ResponseTotals) -> Self {
         Self { responses, bytes }
     }
 }
@@ -137,12 +141,12 @@ mod tests {
 
     #[test]
     fn purges_are_read_strictly() {
-        let key = |text: &str| Scope::Key(text.into());
+        let key = |text: &str| PurgeScope::Key(text.into());
         for (body, expected) in [
             (r#"{"key":"a*"}"#, Ok((key("a*"), Purge::Hard))),
             (r#"{"key":"","soft":true}"#, Ok((key(""), Purge::Soft))),
-            (r#"{"prefix":"","soft":false}"#, Ok((Scope::Prefix(Vec::new()), Purge::Hard))),
-            (r#"{"tag":"a"}"#, Ok((Scope::Tags(vec![b"a".to_vec()]), Purge::Hard))),
+            (r#"{"prefix":"","soft":false}"#, Ok((PurgeScope::Prefix(Vec::new()), Purge::Hard))),
+            (r#"{"tag":"a"}"#, Ok((PurgeScope::Tags(vec![b"a".to_vec()]), Purge::Hard))),
             (r#"{"tag":"a b"}"#, Err("CachePurgeFormatError")),
             (r#"{"tag":""}"#, Err("CachePurgeFormatError")),
             (r#"{"key":"a","prefix":"b"}"#, Err("CachePurgeFormatError")),

@@ -4,7 +4,7 @@
 use tw_conf::{ConfError, HTTP, LOCATION, Node, SERVER, Word};
 use tw_http::{Framing, Known};
 use tw_server::http::cache::CONDITIONAL;
-use tw_server::http::cache::Conditions;
+use tw_server::http::cache::UpstreamConditions;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -46,7 +46,7 @@ pub(crate) struct Sent<'a> {
     /// Whether the client's fields are passed on.
     pub(crate) is_client_passed: bool,
     /// Conditions of a cache, in the place of the client's.
-    pub(crate) conditions: Option<Conditions>,
+    pub(crate) conditions: Option<UpstreamConditions>,
     /// What is known of the body that is passed on.
     pub(crate) body: Framing,
 }

@@ -4,7 +4,7 @@ use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Known, hop};
 use tw_server::http::cache::CONDITIONAL;
-use tw_server::http::cache::Conditions;
+use tw_server::http::cache::UpstreamConditions;
 use tw_server::http::header_names::HeaderNames;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -32,7 +32,7 @@ pub(crate) struct Passed<'a> {
     /// `Host`, unless it is set.
     pub(crate) host: &'a [u8],
     /// Conditions of a cache, in the place of the client's.
-    pub(crate) conditions: Option<Conditions>,
+    pub(crate) conditions: Option<UpstreamConditions>,
 }
 
 /// What `proxy_set_header` says at one location.

@@ -519,7 +519,7 @@ impl Request {
         self.costs.sent.bytes += bytes as u64;
         self.client().home.tally.sent.add(bytes as u64);
         if self.facts.upstream.cache.awaits_first_byte() && self.costs.sent.body() > 0 {
-            crate::http::cache::first_byte(self);
+            crate::http::cache::record_first_byte(self);
         }
     }
 

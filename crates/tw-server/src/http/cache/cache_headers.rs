@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tw_cache::policy::CacheStatus;
 use tw_http::Known;
 
-use super::miss_reason::Reason;
+use super::miss_reason::MissReason;
 use super::settings::CacheSettings;
 use crate::http::forward_head::ForwardRules;
 use crate::http::request::Request;
@@ -21,20 +21,20 @@ pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules
     {
         r.out.fields.set(Known::Age, Bytes::from(age.to_string()));
     }
-    let Some(told) = &settings.told else { return };
+    let Some(field) = &settings.status_field else { return };
     let facts = &r.facts.upstream.cache;
     let answered = r.facts.upstream.attempts.last().filter(|last| last.failure.is_none() && last.status != 0);
     let now = tw_rt::clock::unix().secs;
     let mut value = Vec::new();
     let status = CacheStatus {
-        cache: &told.name,
+        cache: &field.name,
         forward: facts.forward,
         forward_status: answered.map(|last| last.status),
         ttl_s: facts.valid_until.map(|valid_until| valid_until.saturating_sub(now)),
         is_stored: facts.is_stored,
         is_collapsed: facts.is_collapsed,
-        key: told.has_key.then_some(&*facts.key),
-        detail: facts.why.map(Reason::word),
+        key: field.has_key.then_some(&*facts.key),
+        detail: facts.why.map(MissReason::word),
     };
     status.write(&mut value);
     r.out.fields.append("Cache-Status", Bytes::from(value));

@@ -37,11 +37,11 @@ pub struct CachePath {
     /// Bytes that stay free on the file system; 0 is no limit.
     pub min_free: u64,
     /// Steps in which the manager makes room.
-    pub manager: Steps,
+    pub manager: StepLimits,
     /// Steps in which the loader reads the directory at the start.
-    pub loader: Steps,
+    pub loader: StepLimits,
     /// Treatment of files that nginx has written.
-    pub of_nginx: OfNginx,
+    pub of_nginx: NginxFiles,
     /// Eviction policy.
     pub policy: Policy,
     /// Thread pool of the disk; `None` is `default`.
@@ -50,7 +50,7 @@ pub struct CachePath {
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OfNginx {
+pub enum NginxFiles {
     /// The files are not served. They stay until a response replaces them or their room is needed.
     Left,
     /// The files are entries (`loader=nginx`).
@@ -59,7 +59,7 @@ pub enum OfNginx {
 
 /// Size and rest of the steps that long work is divided into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps {
+pub struct StepLimits {
     /// Maximum number of files in one step.
     pub files: u64,
     /// Rest between two steps.
@@ -68,7 +68,7 @@ pub struct Steps {
     pub threshold: Duration,
 }
 
-impl Steps {
+impl StepLimits {
     /// nginx's defaults.
     const USUAL: Self =
         Self { files: 100, sleep: Duration::from_millis(50), threshold: Duration::from_millis(200) };
@@ -91,110 +91,105 @@ impl RawCachePath {
     /// # Errors
     /// nginx's words.
     pub fn read(node: &Node) -> Result<Self, ConfError> {
-        let mut place = CachePath {
+        let place = CachePath {
             dir: CString::default(),
             levels: [0; LEVELS_MAX],
             keys_size: 0,
             inactive: Duration::from_secs(600),
             max_size: u64::MAX,
             min_free: 0,
-            manager: Steps::USUAL,
-            loader: Steps::USUAL,
-            of_nginx: OfNginx::Left,
-            policy: EvictionPolicy::Lru,
+            manager: StepLimits::USUAL,
+            loader: StepLimits::USUAL,
+            of_nginx: NginxFiles::Left,
+            policy: Policy::Lru,
             pool: None,
         };
-        let (mut name, mut pool_at) = (None, node.span);
+        let path = node.arg(0)?.clone();
+        let mut raw = Self { path, place, name: Box::default(), pool_at: node.span, span: node.span };
         for word in node.args.iter().skip(1) {
-            let text = &*word.bytes;
-            let fail = |message: String| node.fail(message).at(word.span);
-            let equals = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
-            let (parameter, value) = (&text[..equals], text.get(equals + 1..).unwrap_or_default());
-            match parameter {
-                b"levels" => {
-                    place.levels =
-                        levels(value).ok_or_else(|| fail(format!("invalid \"levels\" \"{word}\"")))?;
-                }
-                b"use_temp_path" => {
-                    // DIFF(nginx): what is not complete yet is always beside the place where it belongs.
-                    if units::flag(value).is_none() {
-                        let shown = tw_log::Text(value);
-                        return Err(fail(format!(
-                            "invalid use_temp_path value \"{shown}\", it must be \"on\" or \"off\""
-                        )));
-                    }
-                }
-                b"keys_zone" => {
-                    let invalid = || fail(format!("invalid keys zone size \"{word}\""));
-                    let colon = value.iter().rposition(|byte| *byte == b':').ok_or_else(invalid)?;
-                    place.keys_size = units::size(&value[colon + 1..]).ok_or_else(invalid)?;
-                    if place.keys_size < KEYS_MIN {
-                        return Err(fail(format!("keys zone \"{word}\" is too small")));
-                    }
-                    name = (colon > 0).then(|| Box::from(&value[..colon]));
-                }
-                // DIFF(nginx): files of nginx are read where that is asked for.
-                b"loader" => match value {
-                    b"nginx" => place.of_nginx = OfNginx::TakenOver,
+            raw.read_parameter(word).map_err(|message| node.fail(message).at(word.span))?;
+        }
+        if raw.name.is_empty() {
+            return Err(node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)));
+        }
+        Ok(raw)
+    }
+
+    /// Reads one parameter; the error is a message in nginx's words.
+    fn read_parameter(&mut self, word: &Word) -> Result<(), String> {
+        let text = &*word.bytes;
+        let equals = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
+        let (parameter, value) = (&text[..equals], text.get(equals + 1..).unwrap_or_default());
+        let (shown, place) = (tw_log::Text(value), &mut self.place);
+        match parameter {
+            b"levels" => {
+                place.levels = levels(value).ok_or_else(|| format!("invalid \"levels\" \"{word}\""))?;
+            }
+            // DIFF(nginx): the temporary file of an entry is always beside its final path.
+            b"use_temp_path" => {
+                units::flag(value).ok_or_else(|| {
+                    format!("invalid use_temp_path value \"{shown}\", it must be \"on\" or \"off\"")
+                })?;
+            }
+            b"keys_zone" => self.read_keys_zone(word, value)?,
+            // DIFF(nginx): files of nginx are entries only with this parameter.
+            b"loader" if value == b"nginx" => place.of_nginx = NginxFiles::TakenOver,
+            b"loader" => return Err(format!("invalid loader value \"{shown}\", it must be \"nginx\"")),
+            // DIFF(nginx): responses requested once need not evict those requested again.
+            b"policy" => {
+                place.policy = match value {
+                    b"lru" => Policy::Lru,
+                    b"s3fifo" => Policy::S3Fifo,
                     _ => {
-                        let shown = tw_log::Text(value);
-                        return Err(fail(format!("invalid loader value \"{shown}\", it must be \"nginx\"")));
+                        return Err(format!(
+                            "invalid policy value \"{shown}\", it must be \"lru\" or \"s3fifo\""
+                        ));
                     }
-                },
-                // DIFF(nginx): what is asked for only once need not push out what is asked for again.
-                b"policy" => {
-                    place.policy = match value {
-                        b"lru" => EvictionPolicy::Lru,
-                        b"s3fifo" => EvictionPolicy::S3Fifo,
-                        _ => {
-                            let shown = tw_log::Text(value);
-                            return Err(fail(format!(
-                                "invalid policy value \"{shown}\", it must be \"lru\" or \"s3fifo\""
-                            )));
-                        }
-                    };
-                }
-                // DIFF(nginx): a cache has a thread pool of its own, for all it does.
-                b"thread_pool" => {
-                    if value.is_empty() {
-                        return Err(fail(format!("invalid thread_pool value \"{word}\"")));
-                    }
-                    (place.pool, pool_at) = (Some(value.into()), word.span);
-                }
-                b"inactive" => {
-                    place.inactive = units::sec(value)
-                        .ok_or_else(|| fail(format!("invalid inactive value \"{word}\"")))?;
-                }
-                b"max_size" => {
-                    place.max_size = units::offset(value)
-                        .ok_or_else(|| fail(format!("invalid max_size value \"{word}\"")))?;
-                }
-                b"min_free" => {
-                    place.min_free = units::offset(value)
-                        .ok_or_else(|| fail(format!("invalid min_free value \"{word}\"")))?;
-                }
-                _ => {
-                    let steps = match parameter.iter().position(|byte| *byte == b'_') {
-                        Some(7) if parameter.starts_with(b"manager_") => {
-                            place.manager.read(&parameter[8..], value)
-                        }
-                        Some(6) if parameter.starts_with(b"loader_") => {
-                            place.loader.read(&parameter[7..], value)
-                        }
-                        _ => None,
-                    };
-                    let shown = tw_log::Text(parameter);
-                    match steps {
-                        Some(Ok(())) => {}
-                        Some(Err(())) => return Err(fail(format!("invalid {shown} value \"{word}\""))),
-                        None => return Err(fail(format!("invalid parameter \"{word}\""))),
-                    }
-                }
+                };
+            }
+            // DIFF(nginx): a cache has a thread pool of its own, for all it does.
+            b"thread_pool" if value.is_empty() => {
+                return Err(format!("invalid thread_pool value \"{word}\""));
+            }
+            b"thread_pool" => (place.pool, self.pool_at) = (Some(value.into()), word.span),
+            b"inactive" => {
+                let inactive = units::sec(value);
+                place.inactive = inactive.ok_or_else(|| format!("invalid inactive value \"{word}\""))?;
+            }
+            b"max_size" => {
+                let max_size = units::offset(value);
+                place.max_size = max_size.ok_or_else(|| format!("invalid max_size value \"{word}\""))?;
+            }
+            b"min_free" => {
+                let min_free = units::offset(value);
+                place.min_free = min_free.ok_or_else(|| format!("invalid min_free value \"{word}\""))?;
+            }
+            _ => {
+                let read = if let Some(what) = parameter.strip_prefix(b"manager_") {
+                    place.manager.read(what, value)
+                } else if let Some(what) = parameter.strip_prefix(b"loader_") {
+                    place.loader.read(what, value)
+                } else {
+                    None
+                };
+                let shown = tw_log::Text(parameter);
+                read.ok_or_else(|| format!("invalid parameter \"{word}\""))?
+                    .map_err(|()| format!("invalid {shown} value \"{word}\""))?;
             }
         }
-        let name =
-            name.ok_or_else(|| node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)))?;
-        Ok(Self { path: node.arg(0)?.clone(), place, name, pool_at, span: node.span })
+        Ok(())
+    }
+
+    /// Reads `keys_zone=NAME:SIZE`.
+    fn read_keys_zone(&mut self, word: &Word, value: &[u8]) -> Result<(), String> {
+        let invalid = || format!("invalid keys zone size \"{word}\"");
+        let colon = value.iter().rposition(|byte| *byte == b':').ok_or_else(invalid)?;
+        self.place.keys_size = units::size(&value[colon + 1..]).ok_or_else(invalid)?;
+        if self.place.keys_size < KEYS_MIN {
+            return Err(format!("keys zone \"{word}\" is too small"));
+        }
+        self.name = value[..colon].into();
+        Ok(())
     }
 
     /// Name of the zone.
@@ -276,10 +271,10 @@ mod tests {
             inactive: Duration::ZERO,
             max_size: 0,
             min_free: 0,
-            manager: Steps::USUAL,
-            loader: Steps::USUAL,
-            of_nginx: OfNginx::Left,
-            policy: EvictionPolicy::Lru,
+            manager: StepLimits::USUAL,
+            loader: StepLimits::USUAL,
+            of_nginx: NginxFiles::Left,
+            policy: Policy::Lru,
             pool: None,
         }
     }

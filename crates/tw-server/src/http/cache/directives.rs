@@ -1,12 +1,12 @@
-//! The directives that every proxy has for its caches: written once, for any prefix.
+//! Cache directives of all gateways, for any prefix.
 
-/// The records of the directives of caches, with a prefix, and with the words that `cache_use_stale` has there.
+/// Directive records of caches with a prefix, and with the words that `cache_use_stale` has there.
 #[macro_export]
 macro_rules! cache_directives {
     ($prefix:literal, $stale_syntax:literal, $stale_words:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::cache::cache_path::RawCachePath;
-        use $crate::http::cache::settings::{HasCacheSettings, METHODS, Told, Valid, targeted};
+        use $crate::http::cache::settings::{CacheStatusField, CacheValid, HasCacheSettings, METHODS, targeted};
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(
@@ -37,7 +37,7 @@ macro_rules! cache_directives {
             record::new(concat!($prefix, "cache_valid"), "[code …] time", ALL, Args::at_least(1))
                 .doc("How long responses are valid that do not say so themselves.")
                 .set(|raw, node, _| {
-                    for valid in Valid::read(node)? {
+                    for valid in CacheValid::read(node)? {
                         raw.cache_settings().valid.push(node, valid);
                     }
                     Ok(())
@@ -137,7 +137,7 @@ macro_rules! cache_directives {
                 .since("Tailwater 0.2")
                 .default("off")
                 .doc("Whether responses tell in Cache-Status what the cache of this name did, and on request the key.")
-                .set(|raw, node, _| raw.cache_settings().told.set_with(node, Told::read)),
+                .set(|raw, node, _| raw.cache_settings().status_field.set_with(node, CacheStatusField::read)),
             record::number(concat!($prefix, "cache_max_range_offset"), ALL)
                 .since("1.11.6")
                 .doc("A range that begins behind so many bytes is asked of the upstream server, and its response is not kept.")

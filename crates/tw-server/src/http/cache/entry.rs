@@ -16,10 +16,10 @@ use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, OpenOptions}
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
 
-use super::head::{self, NoEntry};
-use super::open_entries::{BODY_MAX, Due, Entry, Look, OpenEntries};
+use super::file_head::{self, NoEntry};
+use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use super::store::{is_same, on_disk, valid_until};
-use super::zone::{Cache, Held};
+use super::zone::{Cache, ZoneIndex};
 use crate::event_loop::Loop;
 use crate::http::files::{self, OpenFile};
 use crate::http::request::Request;
@@ -29,7 +29,7 @@ const FIRST_READ: usize = BODY_MAX + (4 << 10);
 
 /// Key and text of the entry that is searched for.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct EntryQuery<'a> {
     pub(super) cache: &'a Arc<Cache>,
     /// Key of the entry, which may be a variant.
     pub(super) key: Key,
@@ -43,7 +43,7 @@ pub(super) struct Wanted<'a> {
 
 /// State of an entry in the index.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stood {
+pub(super) struct EntryState {
     /// Sequence number; older variants of the entry do not count.
     pub(super) since: u64,
     /// True if a newer response is being fetched.
@@ -52,9 +52,9 @@ pub(super) struct Stood {
     pub(super) is_stale: bool,
 }
 
-impl Stood {
+impl EntryState {
     /// Decides how `r` may use the entry.
-    pub(super) fn of(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Use {
+    pub(super) fn usage(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Use {
         match policy::may_use(&meta.lifetime, &r.head, now, rules) {
             Reuse::Fresh { age } | Reuse::Accepted { age } if self.is_stale => {
                 Reuse::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
@@ -65,11 +65,11 @@ impl Stood {
 }
 
 /// Finds the entry of `wanted`. Waits for the disk.
-pub(super) async fn find(r: &mut Request, wanted: &Wanted<'_>) -> Option<(Rc<Entry>, Stood)> {
-    let mut found = Found::default();
+pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc<OpenEntry>, EntryState)> {
+    let mut found = FoundEntry::default();
     {
         let (r, home) = (&*r, &r.client().home);
-        let search = Search {
+        let search = EntrySearch {
             disk: &|| r.disk(),
             hot: &home.app.cached,
             home: Some(home),
@@ -77,15 +77,15 @@ pub(super) async fn find(r: &mut Request, wanted: &Wanted<'_>) -> Option<(Rc<Ent
         };
         search.find(wanted, &mut found).await;
     }
-    let Found { entry, gone, by } = found;
+    let FoundEntry { entry, gone, by } = found;
     for gone in gone {
         match wanted.cache.disk_of(r).cloned() {
-            // What is fetched in its place has the same name: it must be gone by then.
+            // Its successor has the same file name: the file has to be gone before that is stored.
             Some(disk) if gone.key == wanted.key => {
                 // Should it stay, the next start finds it.
                 let _ = wanted.cache.remove(&disk, gone).await;
             }
-            _ => wanted.cache.push_out(r, Some(gone)),
+            _ => wanted.cache.remove_evicted(r, Some(gone)),
         }
     }
     if let Some(by) = by {
@@ -95,11 +95,11 @@ pub(super) async fn find(r: &mut Request, wanted: &Wanted<'_>) -> Option<(Rc<Ent
 }
 
 /// Access to open entries and the disk for a search.
-pub(super) struct Search<'a> {
+pub(super) struct EntrySearch<'a> {
     /// Disk, if it turns out to be needed.
     pub(super) disk: &'a dyn Fn() -> Option<&'a Disk>,
     /// Open entries of the loop.
-    pub(super) hot: &'a WholeCell<OpenEntries>,
+    pub(super) hot: &'a FatalCell<OpenEntries>,
     /// Loop that closes another file if no descriptor is left.
     pub(super) home: Option<&'a Rc<Loop>>,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
@@ -107,20 +107,20 @@ pub(super) struct Search<'a> {
 
 /// Result of a search.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) entry: Option<(Rc<Entry>, Stood)>,
+pub(super) struct FoundEntry {
+    pub(super) entry: Option<(Rc<OpenEntry>, EntryState)>,
     /// Entries that have left the index; the caller removes their files.
     pub(super) gone: Vec<Gone>,
     /// Disk operations of the search, if there were any.
     by: Option<Account>,
 }
 
-impl Search<'_> {
+impl EntrySearch<'_> {
     /// Searches for an entry.
-    pub(super) async fn find(&self, wanted: &Wanted<'_>, out: &mut Found) {
-        let Wanted { cache, key, .. } = *wanted;
+    pub(super) async fn find(&self, wanted: &EntryQuery<'_>, out: &mut FoundEntry) {
+        let EntryQuery { cache, key, .. } = *wanted;
         let zone = &cache.zone;
-        let Some(Held { index, purges }) = zone.held() else { return };
+        let Some(ZoneIndex { index, purges }) = zone.loaded() else { return };
         let now = super::seconds(tw_rt::clock::unix().secs);
         let found = index.lookup(key, now).filter(|found| found.holds == EntryState::File);
         let entry = match found {
@@ -129,12 +129,12 @@ impl Search<'_> {
                 match hot {
                     Some(entry) if self.is_in_place(wanted, &entry).await => entry,
                     _ => match self.open(wanted, Some(found.sequence), out).await {
-                        Some(entry) => self.keep(cache, key, entry),
+                        Some(entry) => self.add_open(cache, key, entry),
                         None => return,
                     },
                 }
             }
-            // Until everything on the disk is known, the disk is asked.
+            // Until the index is loaded, the disk is searched.
             None if !zone.is_loaded.load(Relaxed) => {
                 let removals = zone.removals.load(SeqCst);
                 let Some(disk) = (self.disk)() else { return };
@@ -148,9 +148,9 @@ impl Search<'_> {
                 };
                 match cache.admit(disk, index, &known, Some(entry.file.file()), removals).await {
                     Ok(pushed_out) => out.gone.extend(pushed_out),
-                    Err(error) => cache.disk_failed(&error, "reading a response", self.log),
+                    Err(error) => cache.report_disk_failure(&error, "reading a response", self.log),
                 }
-                self.keep(cache, key, entry)
+                self.add_open(cache, key, entry)
             }
             None => return,
         };
@@ -167,10 +167,10 @@ impl Search<'_> {
                 if upto > checked {
                     index.confirm(key, entry.sequence, upto);
                 }
-                out.entry = Some((entry, Stood { since, is_claimed, is_stale: false }));
+                out.entry = Some((entry, EntryState { since, is_claimed, is_stale: false }));
             }
             Verdict::Purged(Purge::Soft) => {
-                out.entry = Some((entry, Stood { since, is_claimed, is_stale: true }));
+                out.entry = Some((entry, EntryState { since, is_claimed, is_stale: true }));
             }
             Verdict::Purged(Purge::Hard) => {
                 let gone = index.remove_if_sequence(key, entry.sequence);
@@ -180,58 +180,62 @@ impl Search<'_> {
         }
     }
 
-    // DIFF(nginx): the disk is asked once a second, not for each hit.
+    // DIFF(nginx): the path is checked once a second, not for each hit.
     /// Returns true if the file of an open entry was at its path a moment ago, as far as the disk answers in time.
-    async fn is_in_place(&self, wanted: &Wanted<'_>, entry: &Rc<Entry>) -> bool {
+    async fn is_in_place(&self, wanted: &EntryQuery<'_>, entry: &Rc<OpenEntry>) -> bool {
         let now = tw_rt::clock::now();
-        let due = entry.look.due(now);
-        if due == Due::Nothing {
+        let due = entry.path_check.due(now);
+        if due == DueCheck::Nothing {
             return true;
         }
         let Some(home) = self.home else { return true };
-        if let Due::Begin | Due::BeginAndWait(_) = due {
+        if let DueCheck::Begin | DueCheck::BeginAndWait(_) = due {
             let Some(disk) = (self.disk)() else { return true };
-            entry.look.begin(now);
-            look(home, wanted, entry.clone(), disk.clone());
+            entry.path_check.begin(now);
+            check_path(home, wanted, entry.clone(), disk.clone());
         }
-        if let Due::BeginAndWait(until) | Due::Wait(until) = due {
-            entry.look.wait(until).await;
+        if let DueCheck::BeginAndWait(until) | DueCheck::Wait(until) = due {
+            entry.path_check.wait(until).await;
         }
         let found = self.hot.borrow_mut().get(wanted.cache.zone.id, wanted.key, entry.sequence);
         found.is_some_and(|found| Rc::ptr_eq(&found, entry))
     }
 
-    fn keep(&self, cache: &Cache, key: Key, entry: Entry) -> Rc<Entry> {
+    fn add_open(&self, cache: &Cache, key: Key, entry: OpenEntry) -> Rc<OpenEntry> {
         let entry = Rc::new(entry);
         self.hot.borrow_mut().put(&cache.zone, key, entry.clone());
         entry
     }
 
     /// Opens an entry. `sequence` is its number in the index, if it is there. Errors are logged and return `None`.
-    async fn open(&self, wanted: &Wanted<'_>, sequence: Option<u64>, out: &mut Found) -> Option<Entry> {
-        let Wanted { cache, key, .. } = *wanted;
-        let (held, disk) = (cache.zone.held()?, (self.disk)()?);
+    async fn open(
+        &self,
+        wanted: &EntryQuery<'_>,
+        sequence: Option<u64>,
+        out: &mut FoundEntry,
+    ) -> Option<OpenEntry> {
+        let EntryQuery { cache, key, .. } = *wanted;
+        let (held, disk) = (cache.zone.loaded()?, (self.disk)()?);
         let path = cache.place.path(key);
         let by = out.by.insert(Account::new(JobClass::Hit, JobSource::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
-        if let Ok(Read::Nothing(NoEntry::Damaged(FormatError::Checksum | FormatError::StateChecksum))) = found
-        {
-            // It may just be written over, because it is still valid.
+        if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(Damage::Checksum | Damage::StateChecksum))) = found {
+            // Its head may just be rewritten after a validation.
             found = self.read(disk, wanted, by, &path).await;
         }
         match found {
-            Ok(Read::Entry(mut entry)) => {
+            Ok(ReadOutcome::Entry(mut entry)) => {
                 entry.written = held.purges.sequence().admit(entry.meta.sequence);
                 entry.sequence = sequence.unwrap_or(entry.written);
                 Some(*entry)
             }
-            Ok(Read::Another | Read::Nothing(NoEntry::OfNginx)) => None,
-            Ok(Read::Nothing(NoEntry::Damaged(why))) => {
+            Ok(ReadOutcome::Another | ReadOutcome::Nothing(NoEntry::OfNginx)) => None,
+            Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))) => {
                 cache.zone.counts.damaged.add(1);
                 let shown = Text(path.to_bytes());
                 (self.log)(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
                 let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
-                // Otherwise somebody else has taken it out, and removes it, or has put another one there.
+                // Otherwise another task has removed the entry or stored another one.
                 if sequence.is_none() || gone.is_some() {
                     let mut by = Account::new(JobClass::Evict, JobSource::NONE);
                     // Should it stay, it is found again.
@@ -246,7 +250,7 @@ impl Search<'_> {
                 None
             }
             Err(error) => {
-                cache.disk_failed(&error, "reading a response", self.log);
+                cache.report_disk_failure(&error, "reading a response", self.log);
                 None
             }
         }
@@ -256,10 +260,10 @@ impl Search<'_> {
     async fn read(
         &self,
         disk: &Disk,
-        wanted: &Wanted<'_>,
+        wanted: &EntryQuery<'_>,
         by: &mut Account,
         path: &CStr,
-    ) -> Result<Read, DiskError> {
+    ) -> Result<ReadOutcome, DiskError> {
         let mut open = async || disk.open_and_read(by, path, &OpenOptions::READ, FIRST_READ).await;
         let (file, mut first) = match self.home {
             Some(home) => files::with_room(home, open).await?,
@@ -267,28 +271,28 @@ impl Search<'_> {
         };
         let size = file.meta().size;
         let of_nginx = wanted.cache.place.of_nginx;
-        let needed = match head::needed(of_nginx, &first) {
+        let needed = match file_head::needed(of_nginx, &first) {
             Ok(needed) => needed,
-            Err(why) => return Ok(Read::Nothing(why)),
+            Err(why) => return Ok(ReadOutcome::Nothing(why)),
         };
         if needed > first.len() {
             first = disk.read(by, &file, 0, vec![0; needed]).await?;
         }
         let first = Bytes::from(first);
-        let meta = match head::decode(of_nginx, &first, size) {
+        let meta = match file_head::decode(of_nginx, &first, size) {
             Ok(meta) => meta,
-            Err(why) => return Ok(Read::Nothing(why)),
+            Err(why) => return Ok(ReadOutcome::Nothing(why)),
         };
-        // Two texts may have one key, though nobody has seen that yet.
+        // Two texts may have the same key, a hash.
         if *meta.key_text != *wanted.text {
-            return Ok(Read::Another);
+            return Ok(ReadOutcome::Another);
         }
         let len = size.saturating_sub(u64::from(meta.header_size));
         let body = (len <= BODY_MAX as u64 && first.len() as u64 == size)
             .then(|| first.slice(meta.header_size as usize..));
         let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ));
         let tags = meta.tags.iter().map(Tag::of).collect();
-        Ok(Read::Entry(Box::new(Entry {
+        Ok(ReadOutcome::Entry(Box::new(OpenEntry {
             meta,
             file,
             tags,
@@ -296,13 +300,13 @@ impl Search<'_> {
             body,
             sequence: 0,
             written: 0,
-            look: Look::new(),
+            path_check: PathCheck::new(),
         })))
     }
 }
 
 /// Checks in the background whether the file of an open entry is still at its path. If not, the entry is closed.
-fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
+fn check_path(home: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntry>, disk: Disk) {
     let (cache, key, at) = (wanted.cache.clone(), wanted.key, home.clone());
     let subject = Task { kind: "cache look", id: home.index as u64 };
     home.connections.spawn_counted(subject, async move {
@@ -315,16 +319,16 @@ fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
         };
         if is_lost {
             at.app.cached.borrow_mut().forget(cache.zone.id, key, &entry);
-            entry.look.lost();
+            entry.path_check.failed();
         } else {
-            entry.look.saw();
+            entry.path_check.passed();
         }
     });
 }
 
 /// Result of reading a file.
-enum Read {
-    Entry(Box<Entry>),
+enum ReadOutcome {
+    Entry(Box<OpenEntry>),
     /// An entry with the same key and another text.
     Another,
     /// Not an entry.

@@ -9,11 +9,11 @@ use crate::http::request::Request;
 
 impl CacheSettings {
     /// Explains the lookup of `r`, in lines as [`Handler::explain`](crate::http::plan::Handler::explain) has them; none without
-    /// a cache. `usual` is the key where none is configured.
+    /// a cache. `default_key` is the key where none is configured.
     pub fn explain(
         &self,
         r: &Request,
-        usual: impl FnOnce(&Request, &mut Vec<u8>),
+        default_key: impl FnOnce(&Request, &mut Vec<u8>),
     ) -> Vec<(&'static str, String)> {
         let cache = match self.cache(r) {
             Ok(Some(cache)) => cache,
@@ -23,9 +23,9 @@ impl CacheSettings {
         let mut text = Vec::new();
         match &self.key {
             Some(key) => key.eval(r, &mut text),
-            None => usual(r, &mut text),
+            None => default_key(r, &mut text),
         }
-        let purge = match self.purge.asks(r) {
+        let purge = match self.purge.purge_target(r) {
             PurgeTarget::Purge(asked) => Some(asked.how),
             PurgeTarget::Forbidden => {
                 return vec![("cache", "a purge that is not allowed from this address: 403".to_owned())];
@@ -35,7 +35,7 @@ impl CacheSettings {
         let how = match purge {
             Some(Purge::Hard) => "purged, ",
             Some(Purge::Soft) => "made stale, ",
-            None if !self.keeps(r.method()) => "not asked for this method, ",
+            None if !self.stores_method(r.method()) => "not asked for this method, ",
             None if self.is_bypassed(r) => "bypassed, ",
             None => "",
         };

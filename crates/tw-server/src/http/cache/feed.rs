@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::Sleep;
 use tw_rt::watch::Subject;
 
-use super::fill::{Delivery, Ended, Fill, Finish, Report};
-use super::writer::{Arrival, Origin, ProgressReport, room};
+use super::fill::{BodyEnd, Delivery, DeliveryEnd, ExchangeReport, Fill};
+use super::writer::{BodyOrigin, BodyReport, FillLog, room};
 use super::zone::Cache;
 use crate::event_loop::Loop;
 
@@ -19,18 +19,18 @@ use crate::event_loop::Loop;
 pub(super) struct Feed {
     fill: Arc<Fill>,
     delivery: Delivery,
-    origin: Box<dyn Origin>,
-    stall: Option<Stall>,
+    origin: Box<dyn BodyOrigin>,
+    stall: Option<StallTimer>,
 }
 
 /// Time at which a fill counts as stalled (`cache_lock_age`).
-struct Stall {
+struct StallTimer {
     age: Duration,
     look: Pin<Box<Sleep>>,
 }
 
 /// Progress of a feed.
-pub(super) enum Fed {
+pub(super) enum FeedEvent {
     /// Number of bytes that were received.
     Piece(usize),
     /// The exchange has ended.
@@ -45,37 +45,37 @@ impl Feed {
     pub(super) fn new(
         fill: Arc<Fill>,
         delivery: Delivery,
-        origin: Box<dyn Origin>,
+        origin: Box<dyn BodyOrigin>,
         stall_age: Option<Duration>,
     ) -> Self {
-        let stall = stall_age.map(|age| Stall { age, look: Box::pin(tokio::time::sleep(age)) });
+        let stall = stall_age.map(|age| StallTimer { age, look: Box::pin(tokio::time::sleep(age)) });
         Self { fill, delivery, origin, stall }
     }
 
     /// Adds the next piece to the fill, if `room` bytes in memory leave room for it.
-    pub(super) fn poll(&mut self, room: u64, cx: &mut Context<'_>) -> Poll<Fed> {
+    pub(super) fn poll(&mut self, room: u64, cx: &mut Context<'_>) -> Poll<FeedEvent> {
         if self.delivery.is_superseded(cx) {
-            return Poll::Ready(Fed::Superseded);
+            return Poll::Ready(FeedEvent::Superseded);
         }
         match self.fill.poll_room(room, cx) {
             Poll::Ready(true) => {}
-            Poll::Ready(false) => return Poll::Ready(Fed::Unwanted),
+            Poll::Ready(false) => return Poll::Ready(FeedEvent::Unwanted),
             Poll::Pending => return Poll::Pending,
         }
         match self.origin.poll_piece(cx) {
             Poll::Ready(Some(piece)) => {
                 let len = piece.len();
                 self.delivery.push(piece);
-                Poll::Ready(Fed::Piece(len))
+                Poll::Ready(FeedEvent::Piece(len))
             }
-            Poll::Ready(None) => Poll::Ready(Fed::Ended),
+            Poll::Ready(None) => Poll::Ready(FeedEvent::Ended),
             Poll::Pending => self.poll_stall(cx),
         }
     }
 
     /// Checks the progress of the fill when that is due.
-    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Fed> {
-        let Some(Stall { age, look }) = &mut self.stall else { return Poll::Pending };
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<FeedEvent> {
+        let Some(StallTimer { age, look }) = &mut self.stall else { return Poll::Pending };
         while look.as_mut().poll(cx).is_ready() {
             let now = tw_rt::clock::now();
             let next = match self.fill.stalls_at(*age).filter(|at| *at > now) {
@@ -84,7 +84,7 @@ impl Feed {
                     if self.fill.is_stalled(now, *age) {
                         self.fill.stalled();
                         if self.delivery.is_superseded(cx) {
-                            return Poll::Ready(Fed::Superseded);
+                            return Poll::Ready(FeedEvent::Superseded);
                         }
                     }
                     now + *age
@@ -95,26 +95,26 @@ impl Feed {
         Poll::Pending
     }
 
-    /// Ends the feed after [`Fed::Ended`] and logs its errors.
-    pub(super) fn end(self, telling: &ProgressReport) -> Finish {
+    /// Ends the feed after [`FeedEvent::Ended`] and logs its errors.
+    pub(super) fn end(self, fill_log: &FillLog) -> DeliveryEnd {
         let Self { delivery, mut origin, fill, .. } = self;
-        let Arrival { how, warnings, sent, received, took } = origin.end();
+        let BodyReport { how, warnings, sent, received, took } = origin.end();
         for (level, text) in warnings {
-            telling.log(level, format_args!("{text}"));
+            fill_log.log(level, format_args!("{text}"));
         }
-        let report = Some(Report { sent, received, took, length: fill.received() });
+        let report = Some(ExchangeReport { sent, received, took, length: fill.received() });
         match how {
-            Ok(()) => delivery.end(Ended::Whole, report),
+            Ok(()) => delivery.end(BodyEnd::Whole, report),
             Err((level, why)) => {
-                telling.log(level, format_args!("{why}"));
-                delivery.end(Ended::Broken, report)
+                fill_log.log(level, format_args!("{why}"));
+                delivery.end(BodyEnd::Broken, report)
             }
         }
     }
 }
 
 /// Delivers the rest of a fill from `feed`, as a task of its own.
-pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, telling: ProgressReport) {
+pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, fill_log: FillLog) {
     let subject = Subject { kind: "cache continuation", id: home.index as u64 };
     let (tasks, home) = (home.clone(), home.clone());
     tasks.connections.spawn_counted(subject, async move {
@@ -122,16 +122,16 @@ pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, tellin
             let writers = &cache.zone.writers;
             let room = room(writers.load(std::sync::atomic::Ordering::Relaxed));
             match poll_fn(|cx| feed.poll(room, cx)).await {
-                Fed::Piece(len) => {
+                FeedEvent::Piece(len) => {
                     if !home.budget.may_copy(len) {
                         tw_rt::yield_now().await;
                     }
                 }
-                Fed::Ended => {
-                    feed.end(&telling);
+                FeedEvent::Ended => {
+                    feed.end(&fill_log);
                     return;
                 }
-                Fed::Unwanted | Fed::Superseded => return,
+                FeedEvent::Unwanted | FeedEvent::Superseded => return,
             }
         }
     });

@@ -3,11 +3,11 @@
 //! ```text
 //! upstream server ─► Writer ─► pieces in memory ─► file
 //!                                   │                │
-//!                                   └─► Follower ◄───┘   the client whose request began it, and all who came later
+//!                                   └─► Follower ◄───┘   client of the request that began it, and all later ones
 //! ```
-//! The writer is a task of its own: it waits for no client, and goes on without any. Who reads as fast as it writes gets the bytes
-//! as they come, from memory; who falls behind reads what was written. When the file takes no more, what is under way goes on
-//! in memory, as fast as the slowest client, and is not kept. What the disk has not taken nobody reads then.
+//! The writer is a task of its own: it waits for no client, and continues without any. Clients that are as fast as the upstream
+//! server get the bytes from memory; slower ones read the file. If the file takes no more, the fill continues in memory, at the
+//! speed of the slowest client, and is not stored. Bytes that the disk has not taken are not read then.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ use crate::http::request::Request;
 
 mod supply;
 
-pub(super) use supply::{Continuation, Delivery, Finish};
+pub(super) use supply::{Continuation, Delivery, DeliveryEnd};
 
 /// Bytes of a body that stay in memory behind what came last, for who is a little slower.
 const WINDOW: u64 = 256 << 10;
@@ -56,11 +56,11 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Fetch of one response for a cache, shared by all its clients.
 pub(super) struct Fill {
-    state: FatalMutex<State>,
+    state: FatalMutex<FillState>,
 }
 
-struct State {
-    stage: Stage,
+struct FillState {
+    stage: FillStage,
     /// Body bytes in memory, from `base` on.
     pieces: VecDeque<Bytes>,
     base: u64,
@@ -68,7 +68,7 @@ struct State {
     received: u64,
     /// Body bytes that the file has.
     written: u64,
-    file: Option<Written>,
+    file: Option<PartialFile>,
     /// Body bytes that the disk has taken.
     settled: u64,
     /// Body bytes that may be read from the file.
@@ -77,15 +77,15 @@ struct State {
     is_given_up: bool,
     /// Source of the body.
     supply: supply::Supply,
-    end: Option<Ended>,
+    end: Option<BodyEnd>,
     /// Byte counts of the exchange with the upstream server, for the request that began it.
-    report: Option<Report>,
+    report: Option<ExchangeReport>,
     /// True if the response is stored, or will not be.
     is_placed: bool,
     /// Fill that this one has replaced, until that is stored.
     earlier: Option<Arc<Fill>>,
     /// Followers; `None` is a free slot.
-    followers: Vec<Option<Place>>,
+    followers: Vec<Option<FollowerSlot>>,
     /// True if more than one request wants the response.
     is_shared: bool,
     /// Other tasks that wait for a change.
@@ -93,7 +93,7 @@ struct State {
 }
 
 /// Position of a follower.
-struct Place {
+struct FollowerSlot {
     /// Offset in the body.
     at: u64,
     /// Waker of a follower that waits for more. It is kept here because in one list of all wakers a duplicate is expensive to
@@ -103,17 +103,17 @@ struct Place {
 
 /// Stage of a fill.
 #[derive(Clone)]
-enum Stage {
+enum FillStage {
     /// The upstream server has not responded.
     Asked,
     /// The response has begun.
-    Begun(Arc<Begun>),
+    Begun(Arc<FillHead>),
     /// The response is not shared.
-    Over(Over),
+    Over(FillRefusal),
 }
 
 /// Head of a response that is being received.
-pub(super) struct Begun {
+pub(super) struct FillHead {
     pub(super) meta: Meta,
     /// Length of the body, if known.
     pub(super) len: Option<u64>,
@@ -121,7 +121,7 @@ pub(super) struct Begun {
 
 /// Reason why a fill has no response to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum FillRefusal {
     /// The response may not be stored: each request goes to the upstream server.
     Private,
     /// The fetch has failed or was cancelled: the next request fetches.
@@ -130,7 +130,7 @@ pub(super) enum Over {
 
 /// File that is being written.
 #[derive(Clone)]
-struct Written {
+struct PartialFile {
     file: File,
     /// Length of the file's header: offset of the body.
     head: u64,
@@ -138,7 +138,7 @@ struct Written {
 
 /// End of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum BodyEnd {
     /// The response is complete.
     Whole,
     /// The response broke off.
@@ -147,7 +147,7 @@ pub(super) enum Ended {
 
 /// Byte counts of an exchange with an upstream server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Report {
+pub(super) struct ExchangeReport {
     /// Bytes sent.
     pub(super) sent: u64,
     /// Bytes received.
@@ -159,20 +159,20 @@ pub(super) struct Report {
 }
 
 /// Next event for a follower.
-enum Next {
+enum FollowerEvent {
     Piece(Bytes),
     /// Range of the file: offset and length.
     Read(File, u64, usize),
-    End(Ended),
+    End(BodyEnd),
     /// The body broke off; this continuation may deliver the rest.
     Continue(Continuation),
 }
 
 impl Fill {
     /// Creates a fill whose request is sent now.
-    pub(super) fn asked(now: Instant) -> Self {
-        let state = State {
-            stage: Stage::Asked,
+    pub(super) fn new(now: Instant) -> Self {
+        let state = FillState {
+            stage: FillStage::Asked,
             pieces: VecDeque::new(),
             base: 0,
             received: 0,
@@ -194,60 +194,60 @@ impl Fill {
     }
 
     /// Begins the response.
-    pub(super) fn begin(&self, begun: Begun) {
+    pub(super) fn begin(&self, begun: FillHead) {
         self.change(|state| {
-            state.stage = Stage::Begun(Arc::new(begun));
+            state.stage = FillStage::Begun(Arc::new(begun));
             state.progressed(tw_rt::clock::now());
         });
     }
 
     /// Returns the head of the response, if that has begun.
-    pub(super) fn comes(&self) -> Option<Arc<Begun>> {
+    pub(super) fn head(&self) -> Option<Arc<FillHead>> {
         match &self.state.lock().stage {
-            Stage::Begun(begun) => Some(begun.clone()),
-            Stage::Asked | Stage::Over(_) => None,
+            FillStage::Begun(begun) => Some(begun.clone()),
+            FillStage::Asked | FillStage::Over(_) => None,
         }
     }
 
     /// Returns true if the response has begun.
     pub(super) fn has_begun(&self) -> bool {
-        matches!(self.state.lock().stage, Stage::Begun(_))
+        matches!(self.state.lock().stage, FillStage::Begun(_))
     }
 
     /// Ends the fill without a shared response.
-    pub(super) fn give_up(&self, over: Over) {
+    pub(super) fn give_up(&self, over: FillRefusal) {
         self.change(|state| {
-            if matches!(state.stage, Stage::Asked) {
-                state.stage = Stage::Over(over);
+            if matches!(state.stage, FillStage::Asked) {
+                state.stage = FillStage::Over(over);
             }
         });
     }
 
     /// Waits for the first byte of the body, or for an end without one.
-    pub(super) async fn begun(&self, is_head: bool) -> Result<Arc<Begun>, Over> {
+    pub(super) async fn wait_for_head(&self, is_head: bool) -> Result<Arc<FillHead>, FillRefusal> {
         poll_fn(|cx| self.poll_begun(is_head, cx)).await
     }
 
     /// Makes the content of `file` the response: it was validated.
-    pub(super) fn refresh(&self, begun: Begun, file: &File) {
+    pub(super) fn refresh(&self, begun: FillHead, file: &File) {
         let (len, head) = (begun.len.unwrap_or(0), u64::from(begun.meta.header_size));
         self.change(|state| {
             (state.base, state.received, state.written) = (len, len, len);
             (state.settled, state.readable) = (len, len);
-            state.file = Some(Written { file: file.clone(), head });
-            state.end = Some(Ended::Whole);
-            state.stage = Stage::Begun(Arc::new(begun));
+            state.file = Some(PartialFile { file: file.clone(), head });
+            state.end = Some(BodyEnd::Whole);
+            state.stage = FillStage::Begun(Arc::new(begun));
         });
     }
 
     /// Marks the fill as stored, or as one that will not be.
-    pub(super) fn leave(&self) {
+    pub(super) fn mark_placed(&self) {
         self.change(|state| (state.is_placed, state.earlier) = (true, None));
     }
 
     /// Notes that this fill replaces `earlier`, which may be complete and stored first.
-    pub(super) fn comes_after(self: &Arc<Self>, earlier: Arc<Self>) {
-        // Two that begin at once may each have seen the other first.
+    pub(super) fn set_earlier(self: &Arc<Self>, earlier: Arc<Self>) {
+        // Two fills that begin at once may each have seen the other first.
         let mut next = Some(earlier.clone());
         let mut count = 0;
         while let Some(fill) = next {
@@ -268,7 +268,7 @@ impl Fill {
     /// Returns true if the fill has begun and may still be stored.
     fn is_open(&self) -> bool {
         let state = self.state.lock();
-        !state.is_placed && matches!(state.stage, Stage::Begun(_)) && state.end != Some(Ended::Broken)
+        !state.is_placed && matches!(state.stage, FillStage::Begun(_)) && state.end != Some(BodyEnd::Broken)
     }
 
     /// Returns the fill that this one has replaced, if that may still be stored.
@@ -290,18 +290,18 @@ impl Fill {
     }
 
     /// Forgets the replaced fills, unless `is_meant` is false for their response.
-    pub(super) fn part_with_earlier(&self, is_meant: &impl Fn(&Meta) -> bool) {
+    pub(super) fn forget_earlier(&self, is_meant: &impl Fn(&Meta) -> bool) {
         let mut state = self.state.lock();
         let Some(earlier) = &state.earlier else { return };
-        if earlier.comes().is_some_and(|begun| !is_meant(&begun.meta)) {
-            earlier.part_with_earlier(is_meant);
+        if earlier.head().is_some_and(|begun| !is_meant(&begun.meta)) {
+            earlier.forget_earlier(is_meant);
         } else {
             state.earlier = None;
         }
     }
 
     /// Waits until the fill is stored, or will not be.
-    pub(super) async fn placed(&self) {
+    pub(super) async fn wait_until_placed(&self) {
         poll_fn(|cx| {
             let mut state = self.state.lock();
             if state.is_placed {
@@ -352,17 +352,17 @@ impl Fill {
 
     /// Notes that the file has `len` more bytes of the body, behind a header of `head` bytes; the disk has taken `settled` of
     /// all of them.
-    pub(super) fn wrote(&self, file: &File, head: u64, len: u64, settled: u64) {
+    pub(super) fn note_written(&self, file: &File, head: u64, len: u64, settled: u64) {
         let mut state = self.state.lock();
         state.written += len;
         (state.settled, state.readable) = (settled, state.written);
-        state.file.get_or_insert_with(|| Written { file: file.clone(), head });
+        state.file.get_or_insert_with(|| PartialFile { file: file.clone(), head });
         state.trim();
     }
 
     /// Stops writing the file: followers get the rest from memory. With `is_lost`, the bytes that the disk had not taken are
     /// lost.
-    pub(super) fn give_file_up(&self, is_lost: bool) {
+    pub(super) fn stop_file(&self, is_lost: bool) {
         self.change(|state| {
             state.is_given_up = true;
             if is_lost {
@@ -385,11 +385,11 @@ impl Fill {
     /// Returns true if a new follower can get the whole body.
     pub(super) fn is_followable(&self) -> bool {
         let state = self.state.lock();
-        state.has_from(0) && state.end != Some(Ended::Broken)
+        state.has_from(0) && state.end != Some(BodyEnd::Broken)
     }
 
     /// Notes that another request wants the response.
-    pub(super) fn share(&self) {
+    pub(super) fn mark_shared(&self) {
         self.state.lock().is_shared = true;
     }
 
@@ -410,24 +410,28 @@ impl Fill {
     }
 
     /// Ends the body.
-    pub(super) fn end(&self, ended: Ended, report: Option<Report>) {
+    pub(super) fn end(&self, ended: BodyEnd, report: Option<ExchangeReport>) {
         self.change(|state| (state.end, state.report) = (Some(ended), state.report.or(report)));
     }
 
     /// Returns the head of a complete response, with its length.
-    pub(super) fn whole(&self) -> Option<Arc<Begun>> {
+    pub(super) fn complete_head(&self) -> Option<Arc<FillHead>> {
         let state = self.state.lock();
-        let Stage::Begun(begun) = &state.stage else { return None };
-        if state.end != Some(Ended::Whole) {
+        let FillStage::Begun(begun) = &state.stage else { return None };
+        if state.end != Some(BodyEnd::Whole) {
             return None;
         }
         let len = Some(state.received);
-        Some(if begun.len == len { begun.clone() } else { Arc::new(Begun { meta: begun.meta.clone(), len }) })
+        Some(if begun.len == len {
+            begun.clone()
+        } else {
+            Arc::new(FillHead { meta: begun.meta.clone(), len })
+        })
     }
 
     /// Returns true if the body is complete.
     pub(super) fn is_complete(&self) -> bool {
-        self.state.lock().end == Some(Ended::Whole)
+        self.state.lock().end == Some(BodyEnd::Whole)
     }
 
     /// Returns true if the body has ended, complete or not.
@@ -435,7 +439,7 @@ impl Fill {
         self.state.lock().end.is_some()
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut FillState)) {
         let wakers = {
             let mut state = self.state.lock();
             change(&mut state);
@@ -444,16 +448,22 @@ impl Fill {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn poll_next(self: &Arc<Self>, id: usize, at: u64, want: usize, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_next(
+        self: &Arc<Self>,
+        id: usize,
+        at: u64,
+        want: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<FollowerEvent> {
         let mut state = self.state.lock();
         if at < state.base {
-            // What is no longer in memory was written.
-            let Some(Written { file, head }) = state.file.clone().filter(|_| at < state.readable) else {
-                return Poll::Ready(Next::End(Ended::Broken));
+            // Bytes that are no longer in memory were written.
+            let Some(PartialFile { file, head }) = state.file.clone().filter(|_| at < state.readable) else {
+                return Poll::Ready(FollowerEvent::End(BodyEnd::Broken));
             };
             let len = usize::try_from(state.readable - at).unwrap_or(usize::MAX).min(want);
-            state.came_to(id, at + len as u64);
-            return Poll::Ready(Next::Read(file, head + at, len));
+            state.set_position(id, at + len as u64);
+            return Poll::Ready(FollowerEvent::Read(file, head + at, len));
         }
         let mut skip = at - state.base;
         for piece in &state.pieces {
@@ -461,7 +471,7 @@ impl Fill {
             if skip < len {
                 let from = skip as usize;
                 let piece = piece.slice(from..piece.len().min(from + want));
-                state.came_to(id, at + piece.len() as u64);
+                state.set_position(id, at + piece.len() as u64);
                 let wakers = if state.is_given_up {
                     state.trim();
                     std::mem::take(&mut state.wakers)
@@ -470,15 +480,15 @@ impl Fill {
                 };
                 drop(state);
                 wakers.into_iter().for_each(Waker::wake);
-                return Poll::Ready(Next::Piece(piece));
+                return Poll::Ready(FollowerEvent::Piece(piece));
             }
             skip -= len;
         }
         if let Some(ended) = state.end {
-            return Poll::Ready(Next::End(ended));
+            return Poll::Ready(FollowerEvent::End(ended));
         }
         if let Some(continuation) = state.take_next(self) {
-            return Poll::Ready(Next::Continue(continuation));
+            return Poll::Ready(FollowerEvent::Continue(continuation));
         }
         if let Some(Some(place)) = state.followers.get_mut(id) {
             match &mut place.waker {
@@ -490,12 +500,12 @@ impl Fill {
     }
 
     /// Adds a follower at `at`. Returns its slot, or `None` if those bytes are gone.
-    fn enter(&self, at: u64) -> Option<usize> {
+    fn add_follower(&self, at: u64) -> Option<usize> {
         let mut state = self.state.lock();
         if !state.has_from(at) {
             return None;
         }
-        let place = Some(Place { at, waker: None });
+        let place = Some(FollowerSlot { at, waker: None });
         if let Some(free) = state.followers.iter().position(Option::is_none) {
             state.followers[free] = place;
             return Some(free);
@@ -504,7 +514,7 @@ impl Fill {
         Some(state.followers.len() - 1)
     }
 
-    fn part(&self, id: usize) {
+    fn remove_follower(&self, id: usize) {
         self.change(|state| {
             if let Some(place) = state.followers.get_mut(id) {
                 *place = None;
@@ -515,7 +525,7 @@ impl Fill {
     }
 }
 
-impl State {
+impl FillState {
     fn wait(&mut self, cx: &Context<'_>) {
         if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.wakers.push(cx.waker().clone());
@@ -529,7 +539,7 @@ impl State {
         wakers
     }
 
-    fn came_to(&mut self, id: usize, at: u64) {
+    fn set_position(&mut self, id: usize, at: u64) {
         if let Some(Some(place)) = self.followers.get_mut(id) {
             place.at = at;
         }
@@ -582,11 +592,11 @@ impl Follower {
     /// Creates a follower of the bytes from `from` on, until `end` if that is known. Returns `None` if those bytes are gone:
     /// the file takes no more, and no other follower was so far behind.
     pub(super) fn new(fill: Arc<Fill>, from: u64, end: Option<u64>, disk: Disk) -> Option<Self> {
-        let id = fill.enter(from)?;
+        let id = fill.add_follower(from)?;
         Some(Self { fill, id, at: from, end, disk, reports: false })
     }
 
-    /// Has the byte counts of the exchange written to the request, which began the fill.
+    /// Makes the follower write the byte counts of the exchange to the request, which began the fill.
     #[must_use]
     pub(super) fn reporting(mut self) -> Self {
         self.reports = true;
@@ -614,18 +624,18 @@ impl Follower {
         }
         let next = loop {
             match poll_fn(|cx| self.fill.poll_next(self.id, self.at, want, cx)).await {
-                // DIFF(nginx): one range request continues it for all. Should that fail, the fill says what comes of it.
-                Next::Continue(continuation) => lookup::continue_fill(r, continuation),
+                // DIFF(nginx): one range request continues it for all. If that fails, the fill reports its end.
+                FollowerEvent::Continue(continuation) => lookup::continue_fill(r, continuation),
                 next => break next,
             }
         };
         let piece = match next {
-            Next::Continue(_) => return Err(io::Error::other(AlreadyLogged)),
-            Next::Piece(piece) => piece,
-            Next::Read(file, offset, len) => {
+            FollowerEvent::Continue(_) => return Err(io::Error::other(AlreadyLogged)),
+            FollowerEvent::Piece(piece) => piece,
+            FollowerEvent::Read(file, offset, len) => {
                 let read = self.disk.read(&mut r.costs.account, &file, offset, vec![0; len]).await;
                 match read {
-                    // It was lost while it was read.
+                    // The bytes were lost while they were read.
                     Ok(_) if !self.fill.may_read(self.at + len as u64) => {
                         return Err(io::Error::other(AlreadyLogged));
                     }
@@ -640,12 +650,12 @@ impl Follower {
                     }
                 }
             }
-            Next::End(ended) => {
+            FollowerEvent::End(ended) => {
                 self.report(r);
                 return match ended {
-                    Ended::Whole => Ok(None),
-                    // The writer has told why.
-                    Ended::Broken => Err(io::Error::other(AlreadyLogged)),
+                    BodyEnd::Whole => Ok(None),
+                    // The writer has logged the reason.
+                    BodyEnd::Broken => Err(io::Error::other(AlreadyLogged)),
                 };
             }
         };
@@ -672,14 +682,14 @@ impl Pull for Follower {
     }
 
     fn flushes(&self) -> bool {
-        // Whoever follows gets what comes as it comes.
+        // Followers get each piece as it is received.
         true
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.fill.part(self.id);
+        self.fill.remove_follower(self.id);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Invalidation by unsafe requests: stored responses of the URLs that they name are not used again (RFC 9111 section 4.4).
 //!
-//! An entry is found by its key, and the key of another URL is what `cache_key` makes of a request for that URL. So such a request
-//! is imagined, with GET and the fields of the one at hand, and the key taken of it. What else a key may be made of (values that
-//! `set` has stored, groups of the location's regular expression) is as it is here; a URL that belongs to another location gets
-//! the key that it would have in this one.
+//! An entry is found by its key, and the key of another URL is the value of `cache_key` in a request for that URL. So such a
+//! request is simulated, with GET and the fields of the current one, and its key computed. Other parts of a key (values that
+//! `set` has stored, groups of the location's regular expression) are those of the current request; a URL of another location
+//! gets the key that it would have in this one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,13 +15,13 @@ use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 
 use super::lookup::LookupResult;
 use super::settings::CacheSettings;
-use super::zone::{Cache, CacheUser, Held};
+use super::zone::{Cache, CacheUser, ZoneIndex};
 use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};
 
 /// Prepares a request that no cache serves: the index is loaded before its response arrives. Waits for the disk the first time.
 pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupResult {
-    if settings.told.is_none() && !settings.is_rfc9111() {
+    if settings.status_field.is_none() && !settings.is_rfc9111() {
         return LookupResult::None;
     }
     let Ok(Some(cache)) = settings.cache(r) else { return LookupResult::None };
@@ -30,8 +30,8 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
         && !r.method().is_safe()
         && let Some(disk) = r.disk().cloned()
     {
-        // What a cache of which nothing is known has cannot be forgotten now.
-        let _ = cache.held(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
+        // If the index cannot be loaded, nothing can be invalidated now.
+        let _ = cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
     }
     let facts = &mut r.facts.upstream.cache;
     (facts.cache, facts.forward) = (Some(cache), Some(ForwardReason::Method));
@@ -45,9 +45,9 @@ pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dy
     }
     let Ok(Some(cache)) = settings.cache(r) else { return };
     let cache = cache.clone();
-    let Some(held) = cache.zone.held() else { return };
+    let Some(held) = cache.zone.loaded() else { return };
     for key in keys(r, settings, rewrite) {
-        forget(r, &cache, held, key);
+        invalidate_key(r, &cache, held, key);
     }
 }
 
@@ -55,15 +55,15 @@ pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dy
 /// object. Never waits: the file is removed in the background.
 pub fn discard(r: &Request) {
     let facts = &r.facts.upstream.cache;
-    if let Some((cache, held)) = facts.cache.as_ref().and_then(|cache| Some((cache, cache.zone.held()?))) {
-        forget(r, cache, held, Key::of(&facts.key));
+    if let Some((cache, held)) = facts.cache.as_ref().and_then(|cache| Some((cache, cache.zone.loaded()?))) {
+        invalidate_key(r, cache, held, Key::of(&facts.key));
     }
 }
 
 /// Keys of the stored responses that the response makes invalid.
 fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Vec<Key> {
     let answer = &r.facts.upstream.answer;
-    // As the client gets them: a `Location` may name the upstream server.
+    // Rewritten as for the client: a `Location` may name the upstream server.
     let mut fields = Fields::new();
     for name in ["Location", "Content-Location"] {
         if let Some(value) = answer.fields.get(name.as_bytes()) {
@@ -73,7 +73,7 @@ fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) 
     }
     let target = match r.target_as_sent() {
         Some(target) => target.to_vec(),
-        None => current(r),
+        None => current_target(r),
     };
     let site = UriOrigin {
         is_https: r.client().scheme().is_secure(),
@@ -88,12 +88,12 @@ fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) 
     let method = r.state.method.replace(Method::Get);
     let mut keys = vec![key(r, settings, rewrite)];
     r.state.method = method;
-    keys.extend(urls.filter_map(|url| of(r, &url, |r| key(r, settings, rewrite))));
+    keys.extend(urls.filter_map(|url| with_url(r, &url, |r| key(r, settings, rewrite))));
     keys
 }
 
 /// Path and arguments of the current URI, escaped.
-fn current(r: &Request) -> Vec<u8> {
+fn current_target(r: &Request) -> Vec<u8> {
     let mut target = Vec::new();
     Escape::Uri.push(&r.uri.path, &mut target);
     if !r.uri.args.is_empty() {
@@ -114,7 +114,7 @@ fn key(r: &Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Ke
 
 /// Calls `then` with the request that the client would have sent for `url` (path and arguments). Returns `None` if that is no
 /// valid request.
-fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Option<T> {
+fn with_url<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Option<T> {
     let mut head = RequestHead::new();
     head.push(&[b"GET ", url, b" HTTP/1.1\r\n"].concat());
     for (name, value) in r.head.fields() {
@@ -150,15 +150,15 @@ fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Optio
 }
 
 /// Invalidates the entry with this key, its variants, and a fill in progress.
-fn forget(r: &Request, cache: &Arc<Cache>, held: &Held, key: Key) {
+fn invalidate_key(r: &Request, cache: &Arc<Cache>, held: &ZoneIndex, key: Key) {
     let purged = held.index.purge(key);
-    cache.part_with_fill(key);
+    cache.remove_fill(key);
     let mut gone = purged.gone;
     cache.zone.counts.purged.add(u64::from(gone.is_some()));
     if !cache.zone.is_loaded.load(Relaxed) {
-        // It may be on the disk all the same, and be found there before it is removed.
+        // It may still be on the disk, and be found there before it is removed.
         let sequence = held.purges.purge_key(key, Purge::Hard);
         gone = gone.or_else(|| Some(held.index.remove_unknown(key, sequence)));
     }
-    cache.push_out(r, gone);
+    cache.remove_evicted(r, gone);
 }

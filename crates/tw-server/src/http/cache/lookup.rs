@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_base::Limit;
@@ -14,18 +14,18 @@ use tw_http::range::ByteRange;
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 
-use super::entry::{self, Stood};
-use super::facts::Status;
-use super::fill::{Begun, Continuation, Fill, Follower, Over};
+use super::cache_info::UpstreamCacheStatus;
+use super::entry::{self, EntryState};
+use super::fill::{Continuation, Fill, FillHead, FillRefusal, Follower};
 use super::invalidate;
-use super::miss_reason::Reason;
-use super::open_entries::Entry;
+use super::miss_reason::MissReason;
+use super::open_entries::OpenEntry;
 use super::purge;
 use super::purge_rule::PurgeTarget;
 use super::serve_hit::serve_hit;
 use super::settings::CacheSettings;
-use super::times::Hit;
-use super::zone::{Cache, CacheUser, Joined, Lead};
+use super::stats::PendingHit;
+use super::zone::{Cache, CacheUser, FillLead, JoinOutcome};
 use crate::http::background_subrequest::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
@@ -49,7 +49,7 @@ pub(super) enum LookupResult {
     /// The request has no cache.
     None,
     /// A response from the cache.
-    Ready(Ready),
+    Ready(CachedResponse),
     /// The request goes to the upstream server.
     Ask(Box<Lookup>),
     /// The request ends with this status.
@@ -57,40 +57,40 @@ pub(super) enum LookupResult {
 }
 
 /// Response from a cache.
-pub(crate) struct Ready {
+pub(crate) struct CachedResponse {
     /// Head, as the upstream server sent it.
-    pub(crate) head: Head,
+    pub(crate) head: CachedHead,
     /// Body.
     pub(crate) body: Body,
 }
 
 /// Head of a cached response.
-pub(crate) struct Head(Of);
+pub(crate) struct CachedHead(HeadSource);
 
 /// Owner of the head.
-enum Of {
-    Entry(Rc<Entry>),
-    Begun(Arc<Begun>),
+enum HeadSource {
+    Entry(Rc<OpenEntry>),
+    Begun(Arc<FillHead>),
 }
 
-impl Head {
+impl CachedHead {
     fn meta(&self) -> &Meta {
         match &self.0 {
-            Of::Entry(entry) => &entry.meta,
-            Of::Begun(begun) => &begun.meta,
+            HeadSource::Entry(entry) => &entry.meta,
+            HeadSource::Begun(begun) => &begun.meta,
         }
     }
 
     /// Restores the head into `answer`, as if the upstream server had just sent it.
-    pub(crate) fn tell(&self, answer: &mut UpstreamResponse) {
+    pub(crate) fn restore(&self, answer: &mut UpstreamResponse) {
         let meta = self.meta();
         answer.clear();
         answer.status = meta.status;
         answer.status_line = meta.status_line.clone();
         answer.fields.clone_from(&meta.fields);
         answer.content_length = match &self.0 {
-            Of::Entry(entry) => Some(entry.len),
-            Of::Begun(begun) => begun.len,
+            HeadSource::Entry(entry) => Some(entry.len),
+            HeadSource::Begun(begun) => begun.len,
         };
     }
 }
@@ -102,15 +102,15 @@ pub struct Lookup {
     pub(super) text: Bytes,
     pub(super) key: Key,
     /// Key of the last search: the main key or that of a variant.
-    sought: Key,
+    searched: Key,
     /// `Vary` of the entry with the key, if this request is for another variant.
     pub(super) other: Option<Bytes>,
     /// Stale entry that may be served if the upstream server fails.
-    pub(super) stale: Option<Rc<Entry>>,
+    pub(super) stale: Option<Rc<OpenEntry>>,
     /// Permit to store; `None` if the response is not stored.
-    pub(super) lead: Option<FillLeader>,
+    pub(super) lead: Option<StorePermit>,
     /// Time of the request to the upstream server, in seconds since 1970.
-    pub(super) asked: i64,
+    pub(super) request_time: i64,
     /// Range of the content that the key names.
     pub(super) part: Option<ByteRange>,
     /// Fill that the response is to continue.
@@ -118,8 +118,8 @@ pub struct Lookup {
 }
 
 /// Permit to store, with the fill that other requests can join.
-pub(super) struct FillLeader {
-    pub(super) lead: Lead,
+pub(super) struct StorePermit {
+    pub(super) lead: FillLead,
     pub(super) claim: Claim,
 }
 
@@ -145,19 +145,19 @@ pub async fn look_up(
 }
 
 impl Lookup {
-    /// Starts the lookup in the cache of `settings`, if there is one for this request. `usual` is the key where none is
+    /// Starts the lookup in the cache of `settings`, if there is one for this request. `default_key` is the key where none is
     /// configured. Waits for the disk and for other requests for the same.
     async fn begin(
         r: &mut Request,
         settings: &CacheSettings,
-        usual: impl FnOnce(&Request, &mut Vec<u8>),
+        default_key: impl FnOnce(&Request, &mut Vec<u8>),
     ) -> LookupResult {
-        let purge = match settings.purge.asks(r) {
+        let purge = match settings.purge.purge_target(r) {
             PurgeTarget::Forbidden => return LookupResult::Status(403),
             PurgeTarget::Purge(asked) => Some(asked),
             PurgeTarget::Nothing => None,
         };
-        if purge.is_none() && !settings.keeps(r.method()) {
+        if purge.is_none() && !settings.stores_method(r.method()) {
             return invalidate::begin(r, settings).await;
         }
         let cache = match settings.cache(r) {
@@ -172,7 +172,7 @@ impl Lookup {
         r.facts.upstream.cache.part.set(None);
         match &settings.key {
             Some(key) => key.eval(r, &mut text),
-            None => usual(r, &mut text),
+            None => default_key(r, &mut text),
         }
         let part = r.facts.upstream.cache.part.get();
         let text = Bytes::from(text);
@@ -182,156 +182,191 @@ impl Lookup {
             return LookupResult::Status(purge::purge(r, settings, &cache, &text, asked).await);
         }
         let Some(disk) = r.disk().cloned() else { return LookupResult::Status(500) };
-        if cache.held(CacheUser::Request, &disk, |level, message| r.log(level, message)).await.is_err() {
-            // Nobody knows what was purged: the origin server answers, and nothing is kept.
+        if cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await.is_err()
+        {
+            // The purges are not known: the request goes to the origin server, and nothing is stored.
             return LookupResult::None;
         }
         let key = Key::of(&text);
-        let asked = tw_rt::clock::unix().secs;
+        let request_time = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
         let continuation = r.facts.upstream.cache.continuation.take();
         let mut lookup =
-            Self { cache, text, key, sought: key, other, stale, lead, asked, part, continuation };
+            Self { cache, text, key, searched: key, other, stale, lead, request_time, part, continuation };
         if lookup.continuation.is_some() {
             return LookupResult::Ask(Box::new(lookup));
         }
         if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
-            lookup.asks(r, Status::Bypass, ForwardReason::Bypass);
+            lookup.set_forwarded(r, UpstreamCacheStatus::Bypass, Forward::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
-                return lookup.unsatisfiable(r);
+                return LookupResult::Status(lookup.unsatisfiable(r));
             }
-            if lookup.may_lead(r, settings) {
+            if lookup.permits_storing(r, settings) {
                 lookup.lead();
             }
             return LookupResult::Ask(Box::new(lookup));
         }
-        lookup.look(r, settings).await
+        lookup.find_response(r, settings).await
     }
 
-    /// Looks for a response, and for who asks for it, until there is one, or it is this request's turn to ask.
-    async fn look(mut self, r: &mut Request, settings: &CacheSettings) -> LookupResult {
+    /// Searches until there is a response, or until the request has to go to the upstream server.
+    async fn find_response(mut self, r: &mut Request, settings: &CacheSettings) -> LookupResult {
         let until = tw_rt::clock::now() + settings.lock_timeout;
         let rules = &*settings.rules;
         let is_update = r.facts.upstream.cache.is_update;
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
         let mut missed = None;
         loop {
-            let hit = Hit::begin(r);
-            let found = self.find(r, rules).await;
-            // What is being fetched is younger.
-            if found.as_ref().is_none_or(|(_, stood)| stood.is_claimed) {
-                match self.just_came(r, rules).await {
-                    // Between the two looks it may have got its place.
-                    JustCame::Nothing if found.is_none() => {
+            let hit = PendingHit::begin(r);
+            let found = self.find_entry(r, rules).await;
+            // A fill in progress is younger than the entry.
+            if found.as_ref().is_none_or(|(_, state)| state.is_claimed) {
+                match self.find_recent_fill(r, rules).await {
+                    // It may have been stored between the two searches.
+                    RecentFill::Nothing if found.is_none() => {
                         let stored = self.stored();
                         if stored.is_some() && stored != missed {
                             missed = stored;
                             continue;
                         }
                     }
-                    JustCame::Nothing => {}
-                    JustCame::Ready(ready) => return LookupResult::Ready(ready),
-                    JustCame::Stored => continue,
+                    RecentFill::Nothing => {}
+                    RecentFill::Ready(ready) => return LookupResult::Ready(ready),
+                    RecentFill::Stored => continue,
                 }
             }
-            let now = tw_rt::clock::unix().secs;
-            match found {
-                Some((entry, stood)) => match stood.of(&entry.meta, r, now, rules) {
-                    Reuse::Fresh { age } => {
-                        self.answers(r, Status::Hit);
-                        r.facts.upstream.cache.hit = Some(hit);
-                        return LookupResult::Ready(serve(r, entry, age));
-                    }
-                    Reuse::Accepted { age } => {
-                        self.answers(r, Status::Stale);
-                        return LookupResult::Ready(serve(r, entry, age));
-                    }
-                    Reuse::Stale { age, while_revalidate, .. } => {
-                        if let Some(ready) = self.meanwhile(r, settings, &entry, age, while_revalidate) {
-                            return LookupResult::Ready(ready);
-                        }
-                        self.asks(r, Status::Expired, ForwardReason::Stale);
-                        self.remember(r, entry);
-                    }
-                    Reuse::Validate { because, .. } => {
-                        let forward = match because {
-                            ValidateReason::NoCache => ForwardReason::Stale,
-                            _ if now >= entry.meta.lifetime.valid_until => ForwardReason::Stale,
-                            _ => ForwardReason::Request,
-                        };
-                        self.asks(r, Status::Expired, forward);
-                        self.remember(r, entry);
-                    }
-                    Reuse::Unsatisfiable => {
-                        self.asks(r, Status::Expired, ForwardReason::Stale);
-                        return self.unsatisfiable(r);
-                    }
-                },
-                None => {
-                    let is_variant = self.other.is_some();
-                    let forward = if is_variant { ForwardReason::VaryMiss } else { ForwardReason::UriMiss };
-                    self.asks(r, Status::Miss, forward);
-                    if only_stored {
-                        return self.unsatisfiable(r);
-                    }
-                    let counted =
-                        self.cache.index().map(|index| index.count_use(self.key, super::seconds(now)));
-                    let uses = counted.map_or(1, |counted| {
-                        self.cache.push_out(r, counted.pushed_out);
-                        u64::from(counted.uses)
-                    });
-                    if uses < settings.min_uses {
-                        r.facts.upstream.cache.why = Some(Reason::MinUses);
-                        return LookupResult::Ask(Box::new(self));
-                    }
-                }
+            let mut step = match found {
+                Some((entry, state)) => self.use_entry(r, settings, entry, state, hit),
+                None => self.miss(r, settings, only_stored),
+            };
+            if let LookupStep::Fetch = step {
+                step = self.fetch(r, settings, only_stored, until).await;
             }
-            if only_stored {
-                return self.unsatisfiable(r);
-            }
-            if self.is_beyond(r, settings) {
-                r.facts.upstream.cache.why = Some(Reason::RangeOffset);
-                return LookupResult::Ask(Box::new(self));
-            }
-            if !self.may_lead(r, settings) {
-                return LookupResult::Ask(Box::new(self));
-            }
-            if !settings.lock {
-                self.lead();
-                return LookupResult::Ask(Box::new(self));
-            }
-            let Some(fill) = self.try_lead(settings) else { return LookupResult::Ask(Box::new(self)) };
-            let now = tw_rt::clock::now();
-            // What cannot stall is waited for all the same no longer than until the next look.
-            let stalls_at = fill.stalls_at(settings.lock_age).unwrap_or(now + settings.lock_age);
-            let patience = until.min(stalls_at).saturating_duration_since(now);
-            match self.follow(r, rules, &fill, patience).await {
-                Followed::Ready(ready) => return LookupResult::Ready(ready),
-                // What others were refused for this, it may be, too: they would wait for each other.
-                Followed::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
-                    r.facts.upstream.cache.why = Some(NoStoreReason::Authorization.into());
-                    return LookupResult::Ask(Box::new(self));
-                }
-                Followed::Again => {}
-                Followed::Alone => {
-                    r.facts.upstream.cache.why = Some(NoStoreReason::Private.into());
-                    return LookupResult::Ask(Box::new(self));
-                }
-                Followed::Late if tw_rt::clock::now() < until => {}
-                Followed::Late => {
-                    r.facts.upstream.cache.why = Some(Reason::LockTimeout);
-                    return LookupResult::Ask(Box::new(self));
-                }
-                Followed::Gone => return LookupResult::Status(499),
+            match step {
+                LookupStep::Ready(ready) => return LookupResult::Ready(ready),
+                LookupStep::Forward => return LookupResult::Ask(Box::new(self)),
+                LookupStep::Status(status) => return LookupResult::Status(status),
+                LookupStep::Fetch | LookupStep::Again => {}
             }
         }
     }
 
+    /// Serves an entry, or keeps it for a failure of the upstream server or for validation.
+    fn use_entry(
+        &mut self,
+        r: &mut Request,
+        settings: &CacheSettings,
+        entry: Rc<OpenEntry>,
+        state: EntryState,
+        hit: PendingHit,
+    ) -> LookupStep {
+        let now = tw_rt::clock::unix().secs;
+        match state.usage(&entry.meta, r, now, &settings.rules) {
+            Use::Fresh { age } => {
+                self.set_served(r, UpstreamCacheStatus::Hit);
+                r.facts.upstream.cache.hit = Some(hit);
+                LookupStep::Ready(serve_entry(r, entry, age))
+            }
+            Use::Accepted { age } => {
+                self.set_served(r, UpstreamCacheStatus::Stale);
+                LookupStep::Ready(serve_entry(r, entry, age))
+            }
+            Use::Stale { age, while_revalidate, .. } => {
+                if let Some(ready) = self.serve_stale(r, settings, &entry, age, while_revalidate) {
+                    return LookupStep::Ready(ready);
+                }
+                self.set_forwarded(r, UpstreamCacheStatus::Expired, Forward::Stale);
+                self.keep_stale(r, entry);
+                LookupStep::Fetch
+            }
+            Use::Validate { because, .. } => {
+                let forward = match because {
+                    Because::NoCache => Forward::Stale,
+                    _ if now >= entry.meta.lifetime.valid_until => Forward::Stale,
+                    _ => Forward::Request,
+                };
+                self.set_forwarded(r, UpstreamCacheStatus::Expired, forward);
+                self.keep_stale(r, entry);
+                LookupStep::Fetch
+            }
+            Use::Unsatisfiable => {
+                self.set_forwarded(r, UpstreamCacheStatus::Expired, Forward::Stale);
+                LookupStep::Status(self.unsatisfiable(r))
+            }
+        }
+    }
+
+    /// Counts a request without an entry. The response is fetched for the cache from `cache_min_uses` requests on.
+    fn miss(&self, r: &mut Request, settings: &CacheSettings, only_stored: bool) -> LookupStep {
+        let is_variant = self.other.is_some();
+        let forward = if is_variant { Forward::VaryMiss } else { Forward::UriMiss };
+        self.set_forwarded(r, UpstreamCacheStatus::Miss, forward);
+        if only_stored {
+            return LookupStep::Status(self.unsatisfiable(r));
+        }
+        let now = super::seconds(tw_rt::clock::unix().secs);
+        let counted = self.cache.index().map(|index| index.count_use(self.key, now));
+        let uses = counted.map_or(1, |counted| {
+            self.cache.remove_evicted(r, counted.pushed_out);
+            u64::from(counted.uses)
+        });
+        if uses < settings.min_uses {
+            r.facts.upstream.cache.why = Some(MissReason::MinUses);
+            return LookupStep::Forward;
+        }
+        LookupStep::Fetch
+    }
+
+    /// Takes the permit to store, or waits for the response of the request that has it, until `until` at most.
+    async fn fetch(
+        &mut self,
+        r: &mut Request,
+        settings: &CacheSettings,
+        only_stored: bool,
+        until: Instant,
+    ) -> LookupStep {
+        if only_stored {
+            return LookupStep::Status(self.unsatisfiable(r));
+        }
+        if self.is_range_beyond_max(r, settings) {
+            return forward_because(r, MissReason::RangeOffset);
+        }
+        if !self.permits_storing(r, settings) {
+            return LookupStep::Forward;
+        }
+        if !settings.lock {
+            self.lead();
+            return LookupStep::Forward;
+        }
+        let Some(fill) = self.join_or_lead(settings) else { return LookupStep::Forward };
+        let now = tw_rt::clock::now();
+        // A fill that cannot stall is waited for until the next check at most.
+        let stalls_at = fill.stalls_at(settings.lock_age).unwrap_or(now + settings.lock_age);
+        let patience = until.min(stalls_at).saturating_duration_since(now);
+        match self.follow(r, &settings.rules, &fill, patience).await {
+            FollowOutcome::Ready(ready) => LookupStep::Ready(ready),
+            // Others were refused a stored response for this field, and this request may be, too: they would wait for each other.
+            FollowOutcome::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
+                forward_because(r, Why::Authorization.into())
+            }
+            FollowOutcome::Again => LookupStep::Again,
+            FollowOutcome::Alone => forward_because(r, Why::Private.into()),
+            FollowOutcome::Late if tw_rt::clock::now() < until => LookupStep::Again,
+            FollowOutcome::Late => forward_because(r, MissReason::LockTimeout),
+            FollowOutcome::Gone => LookupStep::Status(499),
+        }
+    }
+
     /// Finds the entry of this request, main or variant.
-    async fn find(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<Entry>, Stood)> {
-        (self.other, self.sought) = (None, self.key);
-        let of =
-            entry::Wanted { cache: &self.cache, key: self.key, main: self.key, text: &self.text, since: 0 };
+    async fn find_entry(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<OpenEntry>, EntryState)> {
+        (self.other, self.searched) = (None, self.key);
+        let of = entry::EntryQuery {
+            cache: &self.cache,
+            key: self.key,
+            main: self.key,
+            text: &self.text,
+            since: 0,
+        };
         let (entry, stood) = entry::find(r, &of).await?;
         if entry.meta.vary.is_empty() {
             return Some((entry, stood));
@@ -340,40 +375,40 @@ impl Lookup {
         if entry.meta.variant == Some(variant) {
             return Some((entry, stood));
         }
-        (self.other, self.sought) = (Some(entry.meta.vary.clone()), variant);
-        let of = entry::Wanted { key: variant, since: stood.since, ..of };
+        (self.other, self.searched) = (Some(entry.meta.vary.clone()), variant);
+        let of = entry::EntryQuery { key: variant, since: stood.since, ..of };
         let (entry, stood) = entry::find(r, &of).await?;
-        // What it varies with has changed since.
+        // The fields that it varies with have changed since.
         (entry.meta.variant == Some(variant)).then_some((entry, stood))
     }
 
     /// Sequence number of the entry with the last searched key, if it is stored.
     fn stored(&self) -> Option<u64> {
-        let found = self.cache.index()?.peek(self.sought)?;
-        (found.holds == EntryState::File).then_some(found.sequence)
+        let found = self.cache.index()?.peek(self.searched)?;
+        (found.holds == Holds::File).then_some(found.sequence)
     }
 
     /// Finds a complete response that is not stored yet. Serves it, or waits a moment until it is stored.
-    async fn just_came(&self, r: &mut Request, rules: &Rules) -> JustCame {
+    async fn find_recent_fill(&self, r: &mut Request, rules: &Rules) -> RecentFill {
         let fill = self.cache.fill(self.key).and_then(|fill| fill.youngest_whole());
-        let Some(fill) = fill else { return JustCame::Nothing };
-        let Some(begun) = fill.whole() else { return JustCame::Nothing };
+        let Some(fill) = fill else { return RecentFill::Nothing };
+        let Some(begun) = fill.complete_head() else { return RecentFill::Nothing };
         let now = tw_rt::clock::unix().secs;
         let used = policy::may_use(&begun.meta.lifetime, &r.head, now, rules);
         if matches!(used, Reuse::Fresh { .. } | Reuse::Accepted { .. })
             && let Some(ready) = self.join(r, rules, &fill, begun)
         {
-            return JustCame::Ready(ready);
+            return RecentFill::Ready(ready);
         }
         let wire = r.wire().clone();
-        match tokio::time::timeout(PLACING, wire.unless_gone(pin!(fill.placed()))).await {
-            Ok(Ok(())) => JustCame::Stored,
-            Ok(Err(_)) | Err(_) => JustCame::Nothing,
+        match tokio::time::timeout(PLACING, wire.unless_gone(pin!(fill.wait_until_placed()))).await {
+            Ok(Ok(())) => RecentFill::Stored,
+            Ok(Err(_)) | Err(_) => RecentFill::Nothing,
         }
     }
 
     /// Returns true if the request permits its response to be stored. If not, other requests do not wait for it.
-    fn may_lead(&self, r: &mut Request, settings: &CacheSettings) -> bool {
+    fn permits_storing(&self, r: &mut Request, settings: &CacheSettings) -> bool {
         if !settings.is_rfc9111() {
             return true;
         }
@@ -389,35 +424,35 @@ impl Lookup {
     /// Takes a permit to store, also if others have one: the youngest response is kept.
     fn lead(&mut self) {
         let lead = self.cache.lead(self.key, tw_rt::clock::now());
-        self.take(lead);
+        self.hold(lead);
     }
 
-    fn take(&mut self, lead: Lead) {
-        self.asked = tw_rt::clock::unix().secs;
-        let claim = self.cache.index().map(|index| index.claim(self.key, super::seconds(self.asked)));
-        self.lead = claim.map(|claim| FillLeader { lead, claim });
+    fn hold(&mut self, lead: FillLead) {
+        self.request_time = tw_rt::clock::unix().secs;
+        let claim = self.cache.index().map(|index| index.claim(self.key, super::seconds(self.request_time)));
+        self.lead = claim.map(|claim| StorePermit { lead, claim });
     }
 
     /// Takes the permit to store, or returns the fill of the request that has it.
-    fn try_lead(&mut self, settings: &CacheSettings) -> Option<Arc<Fill>> {
+    fn join_or_lead(&mut self, settings: &CacheSettings) -> Option<Arc<Fill>> {
         match self.cache.join(self.key, tw_rt::clock::now(), settings.lock_age) {
-            Joined::Lead(lead) => {
-                self.take(lead);
+            JoinOutcome::Lead(lead) => {
+                self.hold(lead);
                 None
             }
-            Joined::Follow(fill) => Some(fill),
+            JoinOutcome::Follow(fill) => Some(fill),
         }
     }
 
     /// Serves a stale entry while another request updates it, if that is allowed.
-    fn meanwhile(
+    fn serve_stale(
         &self,
         r: &mut Request,
         settings: &CacheSettings,
-        entry: &Rc<Entry>,
+        entry: &Rc<OpenEntry>,
         age: u32,
         window: Window,
-    ) -> Option<Ready> {
+    ) -> Option<CachedResponse> {
         let is_allowed = match window {
             Window::Open => true,
             Window::Closed => settings.use_stale.has(RetryOn::UPDATING),
@@ -426,20 +461,20 @@ impl Lookup {
         if !is_allowed || r.facts.upstream.cache.is_update {
             return None;
         }
-        // What the response itself allows needs no other word (RFC 5861 section 3).
+        // A permission of the response itself is enough (RFC 5861 section 3).
         let may_update = settings.background_update || settings.is_rfc9111() && window == Window::Open;
         let status = if self.cache.fill(self.key).is_some() {
-            Status::Updating
-        } else if may_update && update(r) {
-            Status::Stale
+            UpstreamCacheStatus::Updating
+        } else if may_update && update_in_background(r) {
+            UpstreamCacheStatus::Stale
         } else {
             return None;
         };
-        self.answers(r, status);
-        Some(serve(r, entry.clone(), age))
+        self.set_served(r, status);
+        Some(serve_entry(r, entry.clone(), age))
     }
 
-    fn remember(&mut self, r: &mut Request, entry: Rc<Entry>) {
+    fn keep_stale(&mut self, r: &mut Request, entry: Rc<OpenEntry>) {
         let facts = &mut r.facts.upstream.cache;
         let fields = &entry.meta.fields;
         let found = policy::validators(entry.meta.status, fields);
@@ -450,32 +485,45 @@ impl Lookup {
     }
 
     /// Returns true if the requested range begins behind `cache_max_range_offset`: then the whole response is not fetched.
-    fn is_beyond(&self, r: &Request, settings: &CacheSettings) -> bool {
+    fn is_range_beyond_max(&self, r: &Request, settings: &CacheSettings) -> bool {
         let Some(max) = settings.max_range_offset else { return false };
         r.head.field_known(Known::Range).is_some_and(|range| begins_behind(range, max))
     }
 
-    // DIFF(nginx): who waits gets the response as it comes.
+    // DIFF(nginx): waiting requests get the response while it is received.
     /// Waits for the response of another request.
-    async fn follow(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, patience: Duration) -> Followed {
+    async fn follow(
+        &self,
+        r: &mut Request,
+        rules: &Rules,
+        fill: &Arc<Fill>,
+        patience: Duration,
+    ) -> FollowOutcome {
         let wire = r.wire().clone();
         let is_head = r.method() == Method::Head;
-        let waited = tokio::time::timeout(patience, wire.unless_gone(pin!(fill.begun(is_head)))).await;
+        let waited =
+            tokio::time::timeout(patience, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
         let begun = match waited {
-            Err(_) => return Followed::Late,
-            Ok(Err(_)) => return Followed::Gone,
-            Ok(Ok(Err(Over::Private))) => return Followed::Alone,
-            Ok(Ok(Err(Over::Abandoned))) => return Followed::Again,
+            Err(_) => return FollowOutcome::Late,
+            Ok(Err(_)) => return FollowOutcome::Gone,
+            Ok(Ok(Err(FillRefusal::Private))) => return FollowOutcome::Alone,
+            Ok(Ok(Err(FillRefusal::Abandoned))) => return FollowOutcome::Again,
             Ok(Ok(Ok(begun))) => begun,
         };
         match self.join(r, rules, fill, begun) {
-            Some(ready) => Followed::Ready(ready),
-            None => Followed::Alone,
+            Some(ready) => FollowOutcome::Ready(ready),
+            None => FollowOutcome::Alone,
         }
     }
 
     /// Joins a fill, unless its response is of another variant or may not be used.
-    fn join(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, begun: Arc<Begun>) -> Option<Ready> {
+    fn join(
+        &self,
+        r: &mut Request,
+        rules: &Rules,
+        fill: &Arc<Fill>,
+        begun: Arc<FillHead>,
+    ) -> Option<CachedResponse> {
         let meta = &begun.meta;
         let of_this = || policy::variant(self.key, &meta.vary, &r.head, rules);
         if meta.variant.is_some_and(|variant| variant != of_this()) {
@@ -487,40 +535,40 @@ impl Lookup {
             return None;
         }
         let disk = r.disk()?.clone();
-        fill.share();
+        fill.mark_shared();
         let body = match begun.len {
             Some(0) => Body::Empty,
             len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk)?)),
         };
         self.cache.zone.counts.collapsed.add(1);
         let facts = &mut r.facts.upstream.cache;
-        (facts.status, facts.is_collapsed) = (Some(Status::Hit), facts.forward.is_some());
+        (facts.status, facts.is_collapsed) = (Some(UpstreamCacheStatus::Hit), facts.forward.is_some());
         facts.follows = true;
         facts.age = Some(policy::current_age(&meta.lifetime, now));
         facts.valid_until = Some(meta.lifetime.valid_until);
-        Some(Ready { head: Head(Of::Begun(begun)), body })
+        Some(CachedResponse { head: CachedHead(HeadSource::Begun(begun)), body })
     }
 
-    pub(super) fn say(&self, r: &mut Request, status: Status) {
+    pub(super) fn set_status(&self, r: &mut Request, status: UpstreamCacheStatus) {
         r.facts.upstream.cache.status = Some(status);
     }
 
     /// Notes that the request is forwarded, or would be.
-    pub(super) fn asks(&self, r: &mut Request, status: Status, forward: Forward) {
-        self.say(r, status);
+    pub(super) fn set_forwarded(&self, r: &mut Request, status: UpstreamCacheStatus, forward: Forward) {
+        self.set_status(r, status);
         r.facts.upstream.cache.forward = Some(forward);
     }
 
     /// Notes that a stored response is served without forwarding the request.
-    pub(super) fn answers(&self, r: &mut Request, status: Status) {
-        self.say(r, status);
+    pub(super) fn set_served(&self, r: &mut Request, status: UpstreamCacheStatus) {
+        self.set_status(r, status);
         r.facts.upstream.cache.forward = None;
     }
 
-    /// Fails a request with `only-if-cached` (RFC 9111 section 5.2.1.7).
-    fn unsatisfiable(&self, r: &mut Request) -> LookupResult {
-        r.facts.upstream.cache.why = Some(Reason::OnlyIfCached);
-        LookupResult::Status(504)
+    /// Fails a request with `only-if-cached` (RFC 9111 section 5.2.1.7). Returns the status.
+    fn unsatisfiable(&self, r: &mut Request) -> u16 {
+        r.facts.upstream.cache.why = Some(MissReason::OnlyIfCached);
+        504
     }
 
     /// Returns true if the response is stored, should it be storable.
@@ -540,22 +588,26 @@ impl Lookup {
 
     /// Conditions that replace the client's in the forwarded request. `None` if the client's own conditions and ranges are
     /// forwarded.
-    pub fn conditions(&self, r: &Request, settings: &CacheSettings) -> Option<Conditions> {
+    pub fn conditions(&self, r: &Request, settings: &CacheSettings) -> Option<UpstreamConditions> {
         if !self.leads() {
             return None;
         }
         if let Some(Continuation { from, validator, .. }) = &self.continuation {
             let range = Bytes::from(format!("bytes={from}-"));
-            return Some(Conditions { range, if_range: validator.clone(), ..Conditions::default() });
+            return Some(UpstreamConditions {
+                range,
+                if_range: validator.clone(),
+                ..UpstreamConditions::default()
+            });
         }
         let facts = &r.facts.upstream.cache;
         Some(match settings.validates() {
-            true => Conditions {
+            true => UpstreamConditions {
                 since: facts.last_modified.clone(),
                 none_match: facts.etag.clone(),
-                ..Conditions::default()
+                ..UpstreamConditions::default()
             },
-            false => Conditions::default(),
+            false => UpstreamConditions::default(),
         })
     }
 }
@@ -574,14 +626,14 @@ pub const CONDITIONAL: [Known; 6] = [
 /// Conditions of a cache's own request: validation of a stored response, or a range request for the rest of one. Empty values
 /// are not sent.
 #[derive(Default)]
-pub struct Conditions {
+pub struct UpstreamConditions {
     since: Bytes,
     none_match: Bytes,
     range: Bytes,
     if_range: Bytes,
 }
 
-impl Conditions {
+impl UpstreamConditions {
     /// Returns the fields with their values; empty ones are not sent.
     pub fn fields(&self) -> [(&'static [u8], &[u8]); 4] {
         [
@@ -605,12 +657,12 @@ pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
         r.state.origin = origin;
         r.facts.upstream.cache.continuation = Some(continuation);
     };
-    // Too many beside others: the fill is left to what it has.
+    // With too many background requests the fill ends with what it has.
     let _ = background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare);
 }
 
 /// Updates an entry in the background. Returns false if that is not possible.
-fn update(r: &mut Request) -> bool {
+fn update_in_background(r: &mut Request) -> bool {
     let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
     // With the target as the client sent it: that is the key.
     let origin = r.state.origin;
@@ -621,7 +673,7 @@ fn update(r: &mut Request) -> bool {
     background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare).is_ok()
 }
 
-pub(super) fn serve(r: &mut Request, entry: Rc<Entry>, age: u32) -> Ready {
+pub(super) fn serve_entry(r: &mut Request, entry: Rc<OpenEntry>, age: u32) -> CachedResponse {
     let facts = &mut r.facts.upstream.cache;
     (facts.age, facts.valid_until) = (Some(age), Some(entry.meta.lifetime.valid_until));
     let body = match &entry.body {
@@ -633,20 +685,34 @@ pub(super) fn serve(r: &mut Request, entry: Rc<Entry>, age: u32) -> Ready {
             len: entry.len,
         }),
     };
-    Ready { head: Head(Of::Entry(entry)), body }
+    CachedResponse { head: CachedHead(HeadSource::Entry(entry)), body }
+}
+
+/// Next step of a lookup.
+enum LookupStep {
+    /// The cache has a response.
+    Ready(CachedResponse),
+    /// The request goes to the upstream server.
+    Forward,
+    /// The request ends with this status.
+    Status(u16),
+    /// The response is to be fetched for the cache.
+    Fetch,
+    /// Search again.
+    Again,
 }
 
 /// Result of the search for a response that is complete and not stored yet.
-enum JustCame {
+enum RecentFill {
     /// There is none, or storing it takes too long.
     Nothing,
-    Ready(Ready),
+    Ready(CachedResponse),
     /// The response is stored now: search again.
     Stored,
 }
 
-enum Followed {
-    Ready(Ready),
+enum FollowOutcome {
+    Ready(CachedResponse),
     /// The other request has failed: search again.
     Again,
     /// The response may not be shared.
@@ -654,6 +720,11 @@ enum Followed {
     Late,
     /// The client has closed the connection.
     Gone,
+}
+
+fn forward_because(r: &mut Request, why: MissReason) -> LookupStep {
+    r.facts.upstream.cache.why = Some(why);
+    LookupStep::Forward
 }
 
 /// Returns true if a range begins behind `max`, or counts from the end (nginx: ngx_http_upstream_cache_check_range).

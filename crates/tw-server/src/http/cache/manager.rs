@@ -1,8 +1,8 @@
 //! Background work of a cache: loads the index from the disk at the start, then makes room (nginx: the loader and the manager
 //! processes).
 //!
-//! Each cache has one loop, which only says what is to be done: pools do it, behind everything that somebody waits for. The work
-//! is cut into steps with a rest between two.
+//! Each cache is managed by one event loop, which only schedules the work: thread pools do it, with a lower priority than
+//! requests. The work is divided into steps with a rest between two.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -21,10 +21,10 @@ use tw_log::{Level, Text};
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject as Task;
 
-use super::cache_path::Steps;
-use super::head;
+use super::cache_path::StepLimits;
+use super::file_head;
 use super::store::on_disk;
-use super::zone::{Cache, CacheUser, Held};
+use super::zone::{Cache, CacheUser, ZoneIndex};
 use crate::event_loop::Loop;
 
 /// Interval of the checks of a cache's size.
@@ -59,7 +59,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
             cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();
         let log = generation.error_log.clone();
         let log = Box::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
-        managers.spawn((), subject, manage(Manager { cache, disk, log }));
+        managers.spawn((), subject, manage(CacheManager { cache, disk, log }));
     }
     while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
 }
@@ -68,17 +68,17 @@ pub(crate) async fn run(home: Rc<Loop>) {
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Loader and manager of one cache.
-pub(super) struct Manager {
+pub(super) struct CacheManager {
     pub(super) cache: Arc<Cache>,
     pub(super) disk: Disk,
     pub(super) log: Box<dyn Fn(Level, fmt::Arguments<'_>)>,
 }
 
-async fn manage(manager: Manager) {
+async fn manage(manager: CacheManager) {
     let cache = manager.cache.clone();
     let held = loop {
         let log = |level: Level, message: fmt::Arguments<'_>| (manager.log)(level, message);
-        match cache.held(CacheUser::Manager, &manager.disk, log).await {
+        match cache.load_index(CacheUser::Manager, &manager.disk, log).await {
             Ok(held) => break held,
             Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
         }
@@ -89,7 +89,7 @@ async fn manage(manager: Manager) {
     }
     let (mut asked, mut swept) = (None, 0);
     loop {
-        manager.clear(held, &mut unfinished).await;
+        manager.remove_unfinished(held, &mut unfinished).await;
         manager.make_room(held, &mut asked).await;
         if held.purges.latest() > swept && manager.cache.zone.is_loaded.load(Acquire) {
             swept = manager.sweep(held).await;
@@ -99,14 +99,14 @@ async fn manage(manager: Manager) {
 }
 
 /// Pace of work in steps: a number of files, then a rest.
-struct Pace {
-    steps: Steps,
+struct StepPacer {
+    steps: StepLimits,
     done: u64,
     began: Instant,
 }
 
-impl Pace {
-    fn new(steps: Steps) -> Self {
+impl StepPacer {
+    fn new(steps: StepLimits) -> Self {
         Self { steps, done: 0, began: tw_rt::clock::now() }
     }
 
@@ -121,12 +121,12 @@ impl Pace {
     }
 }
 
-impl Manager {
+impl CacheManager {
     /// Loads the index from the disk. If that fails, misses go on to search the disk. Files that another process did not finish
     /// are added to `unfinished`.
-    pub(super) async fn load(&self, held: &Held, unfinished: &mut Vec<Unfinished>) {
+    pub(super) async fn load(&self, held: &ZoneIndex, unfinished: &mut Vec<UnfinishedFile>) {
         let place = &self.cache.place;
-        let mut pace = Pace::new(place.loader);
+        let mut pace = StepPacer::new(place.loader);
         let mut directories = vec![(place.dir.clone(), 0)];
         let mut is_complete = true;
         let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
@@ -135,11 +135,11 @@ impl Manager {
             let removals = self.cache.zone.removals.load(SeqCst);
             let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
                 Ok(listing) => listing,
-                // It was removed meanwhile.
+                // The directory was removed meanwhile.
                 Err(error) if depth > 0 && error.errno() == Some(Errno::NOENT) => continue,
                 Err(error) => {
                     is_complete = false;
-                    self.tell(&error);
+                    self.log_failure(&error);
                     continue;
                 }
             };
@@ -155,18 +155,18 @@ impl Manager {
                 }
                 let is_old =
                     entry.meta.mtime_sec * 1000 + i64::from(entry.meta.mtime_nsec / 1_000_000) < since_ms;
-                match named(&entry.name) {
+                match file_kind(&entry.name) {
                     _ if entry.meta.kind != FileKind::File => {}
-                    Some(Named::Entry(key)) if digits == 0 && place.path(key) == path => {
+                    Some(CacheFileKind::Entry(key)) if digits == 0 && place.path(key) == path => {
                         self.add(held, key, entry.meta.size, removals).await;
                         files += 1;
                     }
-                    // Of a process that has ended in the middle of it.
-                    Some(Named::Unfinished(key)) if digits == 0 && is_old => {
-                        unfinished.push(Unfinished { path, key: Some(key) });
+                    // Left by a process that ended while writing it.
+                    Some(CacheFileKind::Unfinished(key)) if digits == 0 && is_old => {
+                        unfinished.push(UnfinishedFile { path, key: Some(key) });
                     }
-                    Some(Named::Purges) if depth == 0 && is_old => {
-                        unfinished.push(Unfinished { path, key: None });
+                    Some(CacheFileKind::Purges) if depth == 0 && is_old => {
+                        unfinished.push(UnfinishedFile { path, key: None });
                     }
                     _ => {}
                 }
@@ -181,38 +181,38 @@ impl Manager {
     }
 
     /// Adds an entry by its file name; the head is read when the entry is requested.
-    async fn add(&self, held: &Held, key: Key, size: u64, removals: u64) {
-        let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+    async fn add(&self, held: &ZoneIndex, key: Key, size: u64, removals: u64) {
+        let known = Known { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
         match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
                 self.cache.zone.counts.evicted.add(1);
                 self.remove(gone).await;
             }
             Ok(None) => {}
-            Err(error) => self.tell(&error),
+            Err(error) => self.log_failure(&error),
         }
     }
 
     /// Removes unfinished files, unless this process is writing them: such files have the name of their key.
-    pub(super) async fn clear(&self, held: &Held, unfinished: &mut Vec<Unfinished>) {
+    pub(super) async fn remove_unfinished(&self, held: &ZoneIndex, unfinished: &mut Vec<UnfinishedFile>) {
         let is_written =
             |key: Option<Key>| key.and_then(|key| held.index.peek(key)).is_some_and(|found| found.claims > 0);
         let (left, over) = unfinished.drain(..).partition(|file| is_written(file.key));
         *unfinished = left;
-        for Unfinished { path, .. } in over {
+        for UnfinishedFile { path, .. } in over {
             let mut by = Account::new(JobClass::Evict, JobSource::NONE);
             match self.disk.unlink(&mut by, &path).await {
-                Err(error) if error.errno() != Some(Errno::NOENT) => self.tell(&error),
+                Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
                 _ => {}
             }
         }
     }
 
     /// Removes inactive entries, and evicts entries above the limits.
-    pub(super) async fn make_room(&self, held: &Held, asked: &mut Option<Instant>) {
+    pub(super) async fn make_room(&self, held: &ZoneIndex, asked: &mut Option<Instant>) {
         let (place, index) = (&self.cache.place, &held.index);
         let counts = &self.cache.zone.counts;
-        let mut pace = Pace::new(place.manager);
+        let mut pace = StepPacer::new(place.manager);
         let inactive = u32::try_from(place.inactive.as_secs()).unwrap_or(u32::MAX);
         let now = || super::seconds(tw_rt::clock::unix().secs);
         let mut gone = Vec::new();
@@ -229,7 +229,7 @@ impl Manager {
         let mut lacking = 0;
         if place.min_free > 0 && !has_asked {
             *asked = Some(tw_rt::clock::now());
-            lacking = self.lacking().await;
+            lacking = self.missing_space().await;
         }
         let entries = index.counts();
         loop {
@@ -254,10 +254,10 @@ impl Manager {
 
     /// Removes purged entries, and forgets purges that concern no other entry. Returns the number of the last purge that was
     /// handled.
-    pub(super) async fn sweep(&self, held: &Held) -> u64 {
+    pub(super) async fn sweep(&self, held: &ZoneIndex) -> u64 {
         let latest = held.purges.latest();
         let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
-        let mut pace = Pace::new(self.cache.place.manager);
+        let mut pace = StepPacer::new(self.cache.place.manager);
         let mut oldest = latest;
         loop {
             let progress = held.index.scan(&mut cursor, &mut seen);
@@ -265,7 +265,7 @@ impl Manager {
                 let alive = match seen.found.holds {
                     EntryState::File if seen.found.checked < latest => {
                         pace.count().await;
-                        self.judge(held, &seen, latest).await
+                        self.check_purged(held, &seen, latest).await
                     }
                     _ => seen.alive_since(),
                 };
@@ -275,9 +275,9 @@ impl Manager {
                 break;
             }
         }
-        // What has left the index was not seen, and a server that ends now would find its file again.
-        let departures = held.index.removals();
-        while held.index.removal_state(departures) == RemovalState::Files {
+        // Entries that have left the index were not scanned, and a restart now would find their files again.
+        let departures = held.index.departures();
+        while held.index.remains(departures) == Remains::Files {
             tokio::time::sleep(REMAINS_LOOK).await;
         }
         if held.index.removal_state(departures) == RemovalState::Strays {
@@ -288,13 +288,13 @@ impl Manager {
         if held.purges.counts() != before
             && let Err(error) = self.cache.save_purges(held, &self.disk).await
         {
-            self.tell(&error);
+            self.log_failure(&error);
         }
         latest
     }
 
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
-    async fn judge(&self, held: &Held, seen: &Seen, latest: u64) -> Option<u64> {
+    async fn check_purged(&self, held: &ZoneIndex, seen: &Seen, latest: u64) -> Option<u64> {
         let path = self.cache.place.path(seen.key);
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await;
@@ -305,12 +305,12 @@ impl Manager {
                 return seen.claimed_since;
             }
             Err(error) => {
-                self.tell(&error);
+                self.log_failure(&error);
                 return seen.alive_since();
             }
         };
-        // Who asks for it finds out what is wrong with it.
-        let meta = match head::decode(self.cache.place.of_nginx, &first.into(), file.meta().size) {
+        // The next request for it handles the damage.
+        let meta = match file_head::decode(self.cache.place.of_nginx, &first.into(), file.meta().size) {
             Ok(meta) => meta,
             Err(_) => return seen.alive_since(),
         };
@@ -326,7 +326,7 @@ impl Manager {
             Verdict::Purged(Purge::Hard) => {
                 let gone = held.index.remove_if_sequence(seen.key, seen.found.sequence);
                 self.cache.zone.counts.purged.add(u64::from(gone.is_some()));
-                let mut pace = Pace::new(self.cache.place.manager);
+                let mut pace = StepPacer::new(self.cache.place.manager);
                 self.delete(&mut gone.into_iter().collect(), &mut pace).await;
                 seen.claimed_since
             }
@@ -334,18 +334,18 @@ impl Manager {
     }
 
     /// Number of bytes that have to be freed on the file system (`min_free`).
-    async fn lacking(&self) -> u64 {
+    async fn missing_space(&self) -> u64 {
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         match self.disk.space(&mut by, &self.cache.place.dir).await {
             Ok(space) => self.cache.place.min_free.saturating_sub(space.available),
             Err(error) => {
-                self.tell(&error);
+                self.log_failure(&error);
                 0
             }
         }
     }
 
-    async fn delete(&self, gone: &mut Vec<RemovedEntry>, pace: &mut Pace) {
+    async fn delete(&self, gone: &mut Vec<Gone>, pace: &mut StepPacer) {
         for gone in gone.drain(..) {
             self.remove(gone).await;
             pace.count().await;
@@ -354,17 +354,17 @@ impl Manager {
 
     async fn remove(&self, gone: RemovedEntry) {
         if let Err(error) = self.cache.remove(&self.disk, gone).await {
-            self.tell(&error);
+            self.log_failure(&error);
         }
     }
 
-    fn tell(&self, error: &DiskError) {
-        self.cache.disk_failed(error, "managing it", |level, message| (self.log)(level, message));
+    fn log_failure(&self, error: &DiskError) {
+        self.cache.report_disk_failure(error, "managing it", |level, message| (self.log)(level, message));
     }
 }
 
 /// File that another process did not finish.
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedFile {
     path: CString,
     /// Key of the unfinished entry; `None` for the file of the purges.
     key: Option<Key>,
@@ -372,7 +372,7 @@ pub(super) struct Unfinished {
 
 /// Kind of a file in the directory of a cache, by its name.
 #[derive(Debug, PartialEq, Eq)]
-enum Named {
+enum CacheFileKind {
     Entry(Key),
     /// Temporary file of an entry.
     Unfinished(Key),
@@ -380,18 +380,18 @@ enum Named {
     Purges,
 }
 
-fn named(name: &CStr) -> Option<Named> {
+fn file_kind(name: &CStr) -> Option<CacheFileKind> {
     let name = name.to_bytes();
     if let Some(key) = Key::from_hex(name) {
-        return Some(Named::Entry(key));
+        return Some(CacheFileKind::Entry(key));
     }
     let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     if name.strip_prefix(b"purges.").is_some_and(is_number) {
-        return Some(Named::Purges);
+        return Some(CacheFileKind::Purges);
     }
     let (key, number) = name.split_at_checked(32)?;
     let number = number.strip_prefix(b".").filter(|number| number.len() == 10 && is_number(number));
-    number.and_then(|_| Key::from_hex(key)).map(Named::Unfinished)
+    number.and_then(|_| Key::from_hex(key)).map(CacheFileKind::Unfinished)
 }
 
 fn below(dir: &CStr, name: &CStr) -> CString {
@@ -405,10 +405,10 @@ mod tests {
     #[test]
     fn only_what_is_written_here_is_touched() {
         let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c");
-        assert_eq!(named(c"b7f54b2df7773722d382f4809d65029c"), key.map(Named::Entry));
+        assert_eq!(file_kind(c"b7f54b2df7773722d382f4809d65029c"), key.map(CacheFileKind::Entry));
         let unfinished = c"b7f54b2df7773722d382f4809d65029c.0000000001";
-        assert_eq!(named(unfinished), key.map(Named::Unfinished));
-        assert_eq!(named(c"purges.123"), Some(Named::Purges));
+        assert_eq!(file_kind(unfinished), key.map(CacheFileKind::Unfinished));
+        assert_eq!(file_kind(c"purges.123"), Some(CacheFileKind::Purges));
         for other in [
             c"B7F54B2DF7773722D382F4809D65029C",
             c"b7f54b2df7773722d382f4809d65029",
@@ -420,7 +420,7 @@ mod tests {
             c"purges.old",
             c"",
         ] {
-            assert_eq!(named(other), None, "{other:?}");
+            assert_eq!(file_kind(other), None, "{other:?}");
         }
     }
 }

@@ -6,9 +6,9 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_cache::IndexCounts;
 
-use super::facts::Status;
-use super::times::HitFrom;
-use super::zone::{Cache, Zone};
+use super::cache_info::UpstreamCacheStatus;
+use super::stats::HitFrom;
+use super::zone::{Cache, CacheZone};
 
 const CACHE: &[&str] = &["cache"];
 
@@ -20,7 +20,7 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Requests by what a cache had for them ($upstream_cache_status).",
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
-                for (status, count) in Status::ALL.iter().zip(&cache.zone.counts.by_status) {
+                for (status, count) in UpstreamCacheStatus::ALL.iter().zip(&cache.zone.counts.by_status) {
                     out.value(&[&name, status.word()], count.value());
                 }
             }
@@ -40,8 +40,8 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Bytes of bodies that were sent to clients, by what a cache had for their requests.",
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
-                for status in Status::ALL {
-                    out.value(&[&name, status.word()], cache.zone.noted.bytes(status));
+                for status in UpstreamCacheStatus::ALL {
+                    out.value(&[&name, status.word()], cache.zone.stats.bytes(status));
                 }
             }
         },
@@ -51,7 +51,7 @@ pub(crate) const METRICS: &[Metric] = &[
         kind: MetricKind::Counter,
         labels: CACHE,
         doc: "Bytes that were sent of responses that another request had asked for, as they came.",
-        read: |scrape, out| each(scrape, out, |zone| zone.noted.collapsed_bytes()),
+        read: |scrape, out| each(scrape, out, |zone| zone.stats.collapsed_bytes()),
     },
     Metric {
         name: "cache_hit_seconds",
@@ -62,7 +62,7 @@ pub(crate) const METRICS: &[Metric] = &[
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
                 for from in HitFrom::ALL {
-                    out.histogram(&[&name, from.word()], || cache.zone.noted.times(from));
+                    out.histogram(&[&name, from.word()], || cache.zone.stats.times(from));
                 }
             }
         },
@@ -145,7 +145,7 @@ pub(crate) const METRICS: &[Metric] = &[
 
 /// Snapshot of a cache's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct CacheSnapshot {
     /// Number of stored responses.
     pub entries: u64,
     /// Size of the stored responses on the disk, in bytes.
@@ -158,15 +158,15 @@ pub struct Look {
     pub filling: u64,
     /// Number of responses stored since the start.
     pub stored: u64,
-    /// Responses by cache status, in the order of [`Status::ALL`].
-    pub by_status: [Sum; Status::ALL.len()],
+    /// Responses by cache status, in the order of [`UpstreamCacheStatus::ALL`].
+    pub by_status: [ResponseTotals; UpstreamCacheStatus::ALL.len()],
     /// Responses of collapsed requests.
-    pub collapsed: Sum,
+    pub collapsed: ResponseTotals,
 }
 
 /// Number of responses and of their body bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sum {
+pub struct ResponseTotals {
     /// Number of responses.
     pub responses: u64,
     /// Body bytes sent.
@@ -175,27 +175,30 @@ pub struct Sum {
 
 impl Cache {
     /// Returns a snapshot of the cache's numbers.
-    pub fn look(&self) -> Look {
+    pub fn snapshot(&self) -> CacheSnapshot {
         let (zone, found) = (&self.zone, known(&self.zone));
-        Look {
+        CacheSnapshot {
             entries: found.files,
             size: found.bytes,
             max_size: Some(self.place.max_size).filter(|max| *max < u64::MAX),
             is_cold: !zone.is_loaded.load(Relaxed),
             filling: zone.filling() as u64,
             stored: zone.counts.stored.value(),
-            by_status: Status::ALL.map(|status| Sum {
+            by_status: UpstreamCacheStatus::ALL.map(|status| ResponseTotals {
                 responses: zone.counts.by_status[status as usize].value(),
-                bytes: zone.noted.bytes(status),
+                bytes: zone.stats.bytes(status),
             }),
-            collapsed: Sum { responses: zone.counts.collapsed.value(), bytes: zone.noted.collapsed_bytes() },
+            collapsed: ResponseTotals {
+                responses: zone.counts.collapsed.value(),
+                bytes: zone.stats.collapsed_bytes(),
+            },
         }
     }
 }
 
-fn known(zone: &Zone) -> IndexCounts {
+fn known(zone: &CacheZone) -> IndexCounts {
     let nothing = IndexCounts { entries: 0, files: 0, bytes: 0, memory: 0, entries_max: 0 };
-    zone.held().map_or(nothing, |held| held.index.counts())
+    zone.loaded().map_or(nothing, |held| held.index.counts())
 }
 
 fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> {
@@ -203,7 +206,7 @@ fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> 
     all.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name).into_owned(), cache))
 }
 
-fn each(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Zone) -> u64) {
+fn each(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&CacheZone) -> u64) {
     for (name, cache) in caches(scrape) {
         out.value(&[&name], of(&cache.zone));
     }

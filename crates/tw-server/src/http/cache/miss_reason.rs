@@ -5,7 +5,7 @@ use tw_cache::policy::NoStoreReason;
 
 /// Reason why a response was not stored, or not taken from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum MissReason {
     /// Fields of the response or the request forbid it.
     Policy(Why),
     /// The response does not fit the file format.
@@ -32,7 +32,7 @@ pub enum Reason {
     NoThreadPool,
 }
 
-impl Reason {
+impl MissReason {
     /// Returns all words.
     pub fn words() -> impl Iterator<Item = &'static str> {
         let own = [
@@ -72,14 +72,14 @@ impl Reason {
     }
 }
 
-impl From<NoStoreReason> for Reason {
-    fn from(why: NoStoreReason) -> Self {
+impl From<Why> for MissReason {
+    fn from(why: Why) -> Self {
         Self::Policy(why)
     }
 }
 
-impl From<EncodeError> for Reason {
-    fn from(why: EncodeError) -> Self {
+impl From<Unfit> for MissReason {
+    fn from(why: Unfit) -> Self {
         Self::Unfit(why)
     }
 }

@@ -1,24 +1,24 @@
-//! Caches: responses of upstream servers that are kept on a disk, and answer for them (nginx: ngx_http_file_cache).
+//! Caches: responses of upstream servers are stored on a disk and served from there (nginx: ngx_http_file_cache).
 //!
 //! ```text
-//! visit: key ─► index ─► entry: hot, or opened ─► fresh? ─► the response
-//!                 │                                 │ no
-//!                 └─ nothing ─► lead or follow ◄────┘
-//!                                 │       └─► fill: as it comes
-//!                                 └─► the upstream server ─► fill ◄─ writer ─► a file, and a place in the index
+//! lookup: key ─► index ─► entry: open, or opened now ─► fresh? ─► serve_hit: the response
+//!                  │                                      │ no        ▲
+//!                  └─ miss ─► a fill to join? ◄───────────┘           │
+//!                               │ no    └─ yes ─► fill ───────────────┘
+//!                               └─► upstream server ─► fill ─► writer ─► file and entry in the index
 //! ```
-//! No operation on a file is done by a loop. What may be kept and used is decided in `tw_cache::policy`, which knows neither
-//! requests nor files; what a gateway does with it stands in `settings`.
+//! The proxy calls the cache, never the other way round. Event loops do no file operations that can wait. The rules for storing
+//! and using responses are in `tw_cache::policy`, which has neither requests nor files; `settings` has those of a location.
 
 mod cache_headers;
+mod cache_info;
 pub mod cache_path;
 pub mod directives;
 mod entry;
 mod explain;
-mod facts;
 mod feed;
+mod file_head;
 mod fill;
-mod head;
 mod invalidate;
 mod lookup;
 mod manager;
@@ -29,31 +29,31 @@ mod purge;
 mod purge_rule;
 mod serve_hit;
 pub mod settings;
+mod stats;
 mod store;
 mod store_response;
 mod temp_file;
 #[cfg(test)]
 mod tests;
-mod times;
 mod writer;
 mod zone;
 
 pub(crate) use cache_headers::set_cache_headers;
-pub use facts::{CacheInfo, Status};
+pub use cache_info::{CacheInfo, UpstreamCacheStatus};
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
-pub use lookup::{CONDITIONAL, Conditions, Lookup, look_up};
+pub use lookup::{CONDITIONAL, Lookup, UpstreamConditions, look_up};
 pub(crate) use manager::run as manage;
 pub(crate) use metrics::METRICS;
-pub use metrics::{Look, Sum};
-pub use miss_reason::Reason;
-pub use purge::{PURGES_MAX, Purged, Scope};
+pub use metrics::{CacheSnapshot, ResponseTotals};
+pub use miss_reason::MissReason;
+pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
 pub(crate) use serve_hit::{evaluate_conditions, head_body, serve_hit};
 pub use settings::CacheSettings;
+pub(crate) use stats::{count_request, record_first_byte};
 pub(crate) use store_response::StoreDecision;
-pub(crate) use times::{first_byte, over};
 pub use tw_cache::Purge;
-pub(crate) use writer::{Arrival, Origin};
+pub(crate) use writer::{BodyOrigin, BodyReport};
 pub use zone::{Cache, Caches};
 
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
@@ -67,7 +67,7 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     purge::LIMITS,
 ];
 
-/// Seconds of the clock on the wall, as the index has them.
+/// Converts Unix time in seconds to the numbers of the index.
 fn seconds(unix: i64) -> u32 {
     u32::try_from(unix.max(0)).unwrap_or(u32::MAX)
 }

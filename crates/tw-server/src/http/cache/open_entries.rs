@@ -1,9 +1,8 @@
 //! Open cache entries of one loop: their heads, files, and the bodies of small responses.
 //!
-//! An entry is as good as the index says: it has the number under which it was stored, and whoever stored it anew has another.
-//! So a hit needs no look at the disk, but one a second, beside the requests, whether the file is still in its place: somebody
-//! else may have removed it. A clock over the entries: when there are too many, those go first that were not used since
-//! the hand last passed.
+//! An entry is current if the index has its sequence number: a newer response has another one. So a hit needs no disk access,
+//! except that one check a second, in the background, finds files that others have removed. Eviction is a clock: when there are
+//! too many entries, those that were not used since the hand last passed are closed first.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,7 +17,7 @@ use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{Key, Tag};
 
-use super::zone::{Zone, ZoneId};
+use super::zone::{CacheZone, ZoneId};
 use crate::http::files::OpenFile;
 
 /// Maximum number of entries that one loop keeps open.
@@ -61,7 +60,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 
 /// Open entry.
-pub(super) struct Entry {
+pub(super) struct OpenEntry {
     pub(super) meta: Meta,
     pub(super) file: Rc<OpenFile>,
     /// Tags by which the entry can be purged.
@@ -75,11 +74,11 @@ pub(super) struct Entry {
     /// Sequence number of its fetch, from its file.
     pub(super) written: u64,
     /// Checks of the path of its file.
-    pub(super) look: Look,
+    pub(super) path_check: PathCheck,
 }
 
 /// Checks by one loop that a file is at its path, one at a time.
-pub(super) struct Look {
+pub(super) struct PathCheck {
     /// Time at which the file was last found at its path.
     seen: Cell<Instant>,
     /// Start of the check in progress.
@@ -89,7 +88,7 @@ pub(super) struct Look {
 
 /// Check that a request has to start or wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum DueCheck {
     /// None: the file was seen a moment ago, or the disk does not answer.
     Nothing,
     /// Start a check, and go on.
@@ -100,21 +99,23 @@ pub(super) enum Due {
     Wait(Instant),
 }
 
-impl Look {
+impl PathCheck {
     /// Creates the state of a file that has just been opened.
     pub(super) fn new() -> Self {
         Self { seen: Cell::new(tw_rt::clock::now()), begun: Cell::new(None), over: Notify::new() }
     }
 
     /// Returns the check that is due at `now`.
-    pub(super) fn due(&self, now: Instant) -> Due {
+    pub(super) fn due(&self, now: Instant) -> DueCheck {
         let age = now.saturating_duration_since(self.seen.get());
         match self.begun.get() {
-            _ if age < SEEN_AHEAD => Due::Nothing,
-            None if age < SEEN => Due::Begin,
-            None => Due::BeginAndWait(now + LOOK_PATIENCE),
-            Some(begun) if age >= SEEN && now < begun + LOOK_PATIENCE => Due::Wait(begun + LOOK_PATIENCE),
-            Some(_) => Due::Nothing,
+            _ if age < SEEN_AHEAD => DueCheck::Nothing,
+            None if age < SEEN => DueCheck::Begin,
+            None => DueCheck::BeginAndWait(now + LOOK_PATIENCE),
+            Some(begun) if age >= SEEN && now < begun + LOOK_PATIENCE => {
+                DueCheck::Wait(begun + LOOK_PATIENCE)
+            }
+            Some(_) => DueCheck::Nothing,
         }
     }
 
@@ -124,13 +125,13 @@ impl Look {
     }
 
     /// Notes the end of a check that has not found the file gone.
-    pub(super) fn saw(&self) {
+    pub(super) fn passed(&self) {
         self.seen.set(self.begun.take().unwrap_or_else(tw_rt::clock::now));
         self.over.notify_waiters();
     }
 
     /// Notes that the file is gone.
-    pub(super) fn lost(&self) {
+    pub(super) fn failed(&self) {
         self.over.notify_waiters();
     }
 
@@ -143,17 +144,17 @@ impl Look {
 /// Open entries of a loop.
 pub(crate) struct OpenEntries {
     places: HashMap<(ZoneId, Key), usize, RandomState>,
-    slots: Vec<Slot>,
+    slots: Vec<EntrySlot>,
     bytes: usize,
     hand: usize,
     entries_max: usize,
     bytes_max: usize,
 }
 
-struct Slot {
-    zone: Arc<Zone>,
+struct EntrySlot {
+    zone: Arc<CacheZone>,
     key: Key,
-    entry: Rc<Entry>,
+    entry: Rc<OpenEntry>,
     is_recent: Cell<bool>,
     used: Cell<Instant>,
 }
@@ -166,7 +167,7 @@ impl OpenEntries {
     }
 
     /// Returns the entry, if it has this sequence number.
-    pub(super) fn get(&self, zone: ZoneId, key: Key, sequence: u64) -> Option<Rc<Entry>> {
+    pub(super) fn get(&self, zone: ZoneId, key: Key, sequence: u64) -> Option<Rc<OpenEntry>> {
         let slot = self.slots.get(*self.places.get(&(zone, key))?)?;
         if slot.entry.sequence != sequence {
             return None;
@@ -177,7 +178,7 @@ impl OpenEntries {
     }
 
     /// Removes an entry whose file is gone.
-    pub(super) fn forget(&mut self, zone: ZoneId, key: Key, entry: &Rc<Entry>) {
+    pub(super) fn forget(&mut self, zone: ZoneId, key: Key, entry: &Rc<OpenEntry>) {
         if let Some(at) = self.places.get(&(zone, key)).copied()
             && self.slots.get(at).is_some_and(|slot| Rc::ptr_eq(&slot.entry, entry))
         {
@@ -186,7 +187,7 @@ impl OpenEntries {
     }
 
     /// Adds an entry; it replaces one of the same key.
-    pub(super) fn put(&mut self, zone: &Arc<Zone>, key: Key, entry: Rc<Entry>) {
+    pub(super) fn put(&mut self, zone: &Arc<CacheZone>, key: Key, entry: Rc<OpenEntry>) {
         if let Some(at) = self.places.get(&(zone.id, key)) {
             self.take(*at);
         }
@@ -202,7 +203,7 @@ impl OpenEntries {
         self.bytes += size;
         self.places.insert((zone.id, key), self.slots.len());
         let (is_recent, used) = (Cell::new(false), Cell::new(tw_rt::clock::now()));
-        self.slots.push(Slot { zone: zone.clone(), key, entry, is_recent, used });
+        self.slots.push(EntrySlot { zone: zone.clone(), key, entry, is_recent, used });
     }
 
     /// Closes entries that are not current any more or were not used for `inactive`, so that the blocks of removed files are
@@ -213,7 +214,7 @@ impl OpenEntries {
         while at > 0 {
             at -= 1;
             let slot = &self.slots[at];
-            let is_current = slot.zone.held().is_some_and(|held| {
+            let is_current = slot.zone.loaded().is_some_and(|held| {
                 held.index.peek(slot.key).is_some_and(|found| found.sequence == slot.entry.sequence)
             });
             if !is_current || now.saturating_duration_since(slot.used.get()) >= inactive {
@@ -258,13 +259,13 @@ impl OpenEntries {
     }
 }
 
-impl Entry {
+impl OpenEntry {
     /// Copies the entry with another head.
     pub(super) fn with(&self, meta: Meta) -> Self {
         let Self { file, tags, len, body, sequence, written, .. } = self;
         let (file, tags, body) = (file.clone(), tags.clone(), body.clone());
-        let look = Look::new();
-        Self { meta, file, tags, len: *len, body, sequence: *sequence, written: *written, look }
+        let path_check = PathCheck::new();
+        Self { meta, file, tags, len: *len, body, sequence: *sequence, written: *written, path_check }
     }
 
     fn size(&self) -> usize {

@@ -26,7 +26,7 @@ pub(super) const LIMITS: &[Limit] = &[Limit::count(
 
 /// Responses to be purged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
+pub enum PurgeScope {
     /// The response with this key, and its variants.
     Key(Vec<u8>),
     /// All responses whose keys have this prefix.
@@ -35,7 +35,7 @@ pub enum Scope {
     Tags(Vec<Vec<u8>>),
 }
 
-impl Scope {
+impl PurgeScope {
     /// Reads the text of a key; a `*` at its end makes it a prefix.
     pub fn of_text(text: &[u8]) -> Self {
         match text.strip_suffix(b"*") {
@@ -47,7 +47,7 @@ impl Scope {
 
 /// Result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purged {
+pub enum PurgeOutcome {
     /// The named responses are purged.
     Done,
     /// No response had this key.
@@ -62,20 +62,20 @@ impl Cache {
     pub async fn purge(
         self: &Arc<Self>,
         disk: &Disk,
-        scope: &Scope,
+        scope: &PurgeScope,
         how: Purge,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
-    ) -> Result<Purged, DiskError> {
-        let held = self.held(CacheUser::Request, disk, log).await?;
+    ) -> Result<PurgeOutcome, DiskError> {
+        let held = self.load_index(CacheUser::Request, disk, log).await?;
         match scope {
-            Scope::Key(text) => {
+            PurgeScope::Key(text) => {
                 let was_there = self.purge_key(held, disk, Key::of(text), how).await?;
-                return Ok(if was_there { Purged::Done } else { Purged::Nothing });
+                return Ok(if was_there { PurgeOutcome::Done } else { PurgeOutcome::Nothing });
             }
-            Scope::Prefix(prefix) => self.purge_prefix(held, disk, prefix, how).await?,
-            Scope::Tags(tags) => self.purge_tags(held, disk, tags, how).await?,
+            PurgeScope::Prefix(prefix) => self.purge_prefix(held, disk, prefix, how).await?,
+            PurgeScope::Tags(tags) => self.purge_tags(held, disk, tags, how).await?,
         }
-        Ok(Purged::Done)
+        Ok(PurgeOutcome::Done)
     }
 }
 
@@ -90,13 +90,13 @@ pub(super) async fn purge(
 ) -> u16 {
     let tags = settings.purged_tags(r);
     let scope = match tags.is_empty() {
-        _ if asked.whole => Scope::Prefix(Vec::new()),
-        true => Scope::of_text(text),
-        false => Scope::Tags(tags),
+        _ if asked.whole => PurgeScope::Prefix(Vec::new()),
+        true => PurgeScope::of_text(text),
+        false => PurgeScope::Tags(tags),
     };
     match run(r, cache, &scope, asked.how).await {
-        Ok(Purged::Done) => asked.status,
-        Ok(Purged::Nothing) => 404,
+        Ok(PurgeOutcome::Done) => asked.status,
+        Ok(PurgeOutcome::Nothing) => 404,
         Err(status) => status,
     }
 }
@@ -105,9 +105,9 @@ pub(super) async fn purge(
 pub(super) async fn run(
     r: &mut Request,
     cache: &Arc<Cache>,
-    scope: &Scope,
+    scope: &PurgeScope,
     how: Purge,
-) -> Result<Purged, u16> {
+) -> Result<PurgeOutcome, u16> {
     let Some(disk) = cache.disk_of(r).cloned() else { return Err(500) };
     cache.purge(&disk, scope, how, |level, message| r.log(level, message)).await.map_err(|error| {
         let name = tw_log::Text(cache.name());

@@ -1,4 +1,4 @@
-//! `cache_purge`: which requests purge, in the words of nginx's commercial version and in those of the free purge module
+//! `cache_purge`: which requests purge, in the syntax of nginx's commercial version and in that of the free purge module
 //! (ngx_cache_purge).
 //!
 //! ```text
@@ -14,7 +14,7 @@ use tw_cache::Purge;
 use tw_conf::network::Network;
 use tw_conf::{ConfError, Word};
 
-use super::purge::{self, Scope};
+use super::purge::{self, PurgeScope};
 use super::zone::{Cache, Caches};
 use crate::http::body::Body;
 use crate::http::plan::{Handler, Outcome, Step};
@@ -25,7 +25,7 @@ use crate::vars::Template;
 /// The method of `on`.
 const PURGE: &[u8] = b"PURGE";
 
-/// Answer to a purge in the words of the free module, whose clients expect 200.
+/// Response to a purge in the form of the free module, whose clients expect 200.
 const PURGED: &[u8] = b"Successful purge\n";
 
 /// `cache_purge` of one location.
@@ -111,7 +111,7 @@ impl PurgeRule {
     }
 
     /// Decides what `r` purges.
-    pub(super) fn asks(&self, r: &Request) -> PurgeTarget {
+    pub(super) fn purge_target(&self, r: &Request) -> PurgeTarget {
         match self {
             Self::Conditions(conditions) => {
                 let how = conditions.iter().find_map(|condition| match &*condition.value(r) {
@@ -201,14 +201,14 @@ pub(crate) struct PurgeLocation {
 impl Handler for PurgeLocation {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(async {
-            let scope = Scope::of_text(&self.key.value(r));
+            let scope = PurgeScope::of_text(&self.key.value(r));
             match purge::run(r, &self.cache, &scope, Purge::Hard).await {
-                Ok(purge::Purged::Done) => {
+                Ok(purge::PurgeOutcome::Done) => {
                     r.out.status = 200;
                     r.out.content_type = Bytes::from_static(b"text/plain");
                     Outcome::Respond(Body::Bytes(Bytes::from_static(PURGED)))
                 }
-                Ok(purge::Purged::Nothing) => Outcome::Status(404),
+                Ok(purge::PurgeOutcome::Nothing) => Outcome::Status(404),
                 Err(status) => Outcome::Status(status),
             }
         }))

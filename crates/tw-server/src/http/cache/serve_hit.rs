@@ -3,7 +3,7 @@
 use tw_http::{Known, Method};
 
 use super::cache_headers::set_cache_headers;
-use super::lookup::Ready;
+use super::lookup::CachedResponse;
 use super::settings::CacheSettings;
 use crate::http::body::{Body, HeadBody};
 use crate::http::forward_head::{self, ForwardRules, RewriteFields};
@@ -16,16 +16,16 @@ pub(crate) fn serve_hit(
     settings: &CacheSettings,
     rules: &ForwardRules,
     rewrite: &dyn RewriteFields,
-    ready: Ready,
+    ready: CachedResponse,
 ) -> Outcome {
-    ready.head.tell(&mut r.facts.upstream.answer);
+    ready.head.restore(&mut r.facts.upstream.answer);
     if let Some(outcome) = forward_head::accel_redirect(r, rules) {
-        r.facts.upstream.cache.forget_hit();
+        r.facts.upstream.cache.cancel_hit();
         return outcome;
     }
     let status = r.facts.upstream.answer.status;
     if forward_head::is_intercepted(r, rules, status) {
-        r.facts.upstream.cache.forget_hit();
+        r.facts.upstream.cache.cancel_hit();
         return forward_head::intercepted(r, status);
     }
     forward_head::forward_head(r, rules, rewrite);
@@ -45,7 +45,7 @@ pub(crate) fn head_body(r: &Request) -> Body {
     Body::Pull(Box::new(HeadBody(answer.content_length.max(field))))
 }
 
-/// Has conditions and ranges evaluated by this server, as for a file: the upstream server was not sent them.
+/// Leaves conditions and ranges to this server, as for a file: the upstream server was not sent them.
 pub(crate) fn evaluate_conditions(r: &mut Request, settings: &CacheSettings, ranges: Ranges) {
     r.state.conditions = if settings.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
     r.state.ranges = ranges;

@@ -32,7 +32,7 @@ pub struct Raw {
     /// `cache_key`
     pub key: Setting<Word>,
     /// `cache_valid`
-    pub valid: Setting<Vec<Valid>>,
+    pub valid: Setting<Vec<CacheValid>>,
     /// `cache_methods`
     pub methods: Setting<u32>,
     /// `cache_min_uses`
@@ -68,7 +68,7 @@ pub struct Raw {
     /// `cache_targeted`
     pub targeted: Setting<Vec<Bytes>>,
     /// `cache_status`
-    pub told: Setting<Option<Told>>,
+    pub status_field: Setting<Option<CacheStatusField>>,
 }
 
 /// Settings as written that include those of a cache.
@@ -79,12 +79,12 @@ pub trait HasCacheSettings {
 
 /// One `cache_valid`.
 #[derive(Debug, Clone, Copy)]
-pub struct Valid {
+pub struct CacheValid {
     status: u16,
     span: Duration,
 }
 
-impl Valid {
+impl CacheValid {
     /// Reads the directive: one value for each status.
     ///
     /// # Errors
@@ -109,14 +109,14 @@ impl Valid {
 
 /// `cache_status`: contents of the field `Cache-Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct CacheStatusField {
     /// Name of the cache in the field.
     pub(super) name: Box<str>,
     /// True if the field includes the key.
     pub(super) has_key: bool,
 }
 
-impl Told {
+impl CacheStatusField {
     /// Reads `cache_status`; `None` for `off`.
     ///
     /// # Errors
@@ -161,10 +161,10 @@ pub const METHODS: &[(&str, u32)] = &[("GET", 1), ("HEAD", 2), ("POST", 4)];
 /// Cache settings of a location.
 #[derive(Clone)]
 pub struct CacheSettings {
-    which: Which,
+    which: CacheChoice,
     caches: Arc<Caches>,
     pub(super) key: Option<Template>,
-    valid: Arc<[Valid]>,
+    valid: Arc<[CacheValid]>,
     posts: bool,
     pub(super) min_uses: u64,
     pub(super) use_stale: RetryOn,
@@ -182,12 +182,12 @@ pub struct CacheSettings {
     tag: Arc<[Template]>,
     /// Rules for storing and using responses, nginx's or those of RFC 9111.
     pub(super) rules: Arc<Rules>,
-    pub(super) told: Option<Arc<Told>>,
+    pub(super) status_field: Option<Arc<CacheStatusField>>,
 }
 
 /// Cache of a location.
 #[derive(Clone)]
-enum Which {
+enum CacheChoice {
     Off,
     One(Arc<Cache>),
     /// The cache with this name.
@@ -209,17 +209,17 @@ impl CacheSettings {
             None => Arc::new(zone::declare(raw.paths, cx)?),
         };
         let which = match raw.zone.take() {
-            Some(word) if &*word.bytes == b"off" => Which::Off,
-            Some(word) if word.bytes.contains(&b'$') => Which::Named(cx.template(&word)?),
+            Some(word) if &*word.bytes == b"off" => CacheChoice::Off,
+            Some(word) if word.bytes.contains(&b'$') => CacheChoice::Named(cx.template(&word)?),
             Some(word) => match caches.get(&word.bytes) {
-                Some(cache) => Which::One(cache.clone()),
+                Some(cache) => CacheChoice::One(cache.clone()),
                 None => {
                     return Err(
                         ConfError::new(format!("\"{prefix}cache\" zone \"{word}\" is unknown")).at(word.span)
                     );
                 }
             },
-            None => outer.map_or(Which::Off, |o| o.which.clone()),
+            None => outer.map_or(CacheChoice::Off, |o| o.which.clone()),
         };
         let key = match raw.key.take() {
             Some(word) => Some(cx.template(&word)?),
@@ -246,9 +246,9 @@ impl CacheSettings {
             Some(bits) => RetryOn::of_bits(bits),
             None => outer.map_or(RetryOn::NONE, |o| o.use_stale),
         };
-        let told = match raw.told.take() {
-            Some(told) => told.map(Arc::new),
-            None => outer.and_then(|o| o.told.clone()),
+        let status_field = match raw.status_field.take() {
+            Some(status_field) => status_field.map(Arc::new),
+            None => outer.and_then(|o| o.status_field.clone()),
         };
         Ok(Self {
             which,
@@ -271,13 +271,13 @@ impl CacheSettings {
             purge_tag,
             tag,
             rules: rules(raw.rfc9111, raw.targeted, outer.map(|o| &o.rules)),
-            told,
+            status_field,
         })
     }
 
     /// Returns true if some requests have a cache.
     pub fn is_on(&self) -> bool {
-        !matches!(self.which, Which::Off)
+        !matches!(self.which, CacheChoice::Off)
     }
 
     /// Returns the cache for `r`; `None` if there is none.
@@ -286,9 +286,9 @@ impl CacheSettings {
     /// A name that no cache has.
     pub(super) fn cache(&self, r: &Request) -> Result<Option<&Arc<Cache>>, Vec<u8>> {
         match &self.which {
-            Which::Off => Ok(None),
-            Which::One(cache) => Ok(Some(cache)),
-            Which::Named(name) => {
+            CacheChoice::Off => Ok(None),
+            CacheChoice::One(cache) => Ok(Some(cache)),
+            CacheChoice::Named(name) => {
                 let name = name.value(r);
                 match &*name {
                     b"" | b"off" => Ok(None),
@@ -309,7 +309,7 @@ impl CacheSettings {
     }
 
     /// Returns true if responses to this method are stored.
-    pub(super) fn keeps(&self, method: Method) -> bool {
+    pub(super) fn stores_method(&self, method: Method) -> bool {
         let may_post = self.posts && !self.is_rfc9111();
         matches!(method, Method::Get | Method::Head) || method == Method::Post && may_post
     }
@@ -332,7 +332,7 @@ impl CacheSettings {
     }
 
     /// Returns true if the response to `r` is not stored (`no_cache`).
-    pub(super) fn is_not_kept(&self, r: &Request) -> bool {
+    pub(super) fn skips_storing(&self, r: &Request) -> bool {
         any(&self.no_cache, r)
     }
 
@@ -355,9 +355,9 @@ impl CacheSettings {
     pub(crate) fn reach(&self, reach: &mut Reach) {
         let mut changes = |cache: &Cache| reach.changes(&Template::text(cache.place.dir.to_bytes()), None);
         match &self.which {
-            Which::Off => {}
-            Which::One(cache) => changes(cache),
-            Which::Named(_) => self.caches.values().for_each(|cache| changes(cache)),
+            CacheChoice::Off => {}
+            CacheChoice::One(cache) => changes(cache),
+            CacheChoice::Named(_) => self.caches.values().for_each(|cache| changes(cache)),
         }
     }
 }

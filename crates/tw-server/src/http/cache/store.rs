@@ -1,7 +1,7 @@
 //! Disk operations of a cache: writing, updating and removing the files of entries.
 //!
-//! The order of the steps is what makes that a crash at any of them loses an entry at most: a file has its place before the
-//! index has an entry, an entry goes before its file does, and a purge is said to be done when no crash can undo it.
+//! Because of the order of the steps, a crash at any of them loses one entry at most: a file is at its path before the index has
+//! its entry, an entry is removed before its file is, and a purge is confirmed when no crash can undo it.
 
 use std::ffi::{CStr, CString};
 use std::pin::pin;
@@ -17,13 +17,13 @@ use tw_disk::{Account, Disk, DiskError, Errno, File, FileMeta, JobClass, JobSour
 
 use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
-use super::zone::{Cache, Held};
+use super::zone::{Cache, ZoneIndex};
 
 /// Files take whole blocks of their disk.
 const BLOCK: u64 = 4096;
 
 /// Part of a body that the file does not have yet.
-pub(super) struct Tail {
+pub(super) struct BodyTail {
     /// File written so far, if there is one.
     pub(super) temp_file: Option<FillFile>,
     /// Offset in the body of the bytes that are not in the file.
@@ -36,7 +36,7 @@ pub(super) struct Tail {
 }
 
 /// File of an entry that was validated.
-pub(super) struct Was<'a> {
+pub(super) struct ValidatedFile<'a> {
     pub(super) file: &'a File,
     /// Sequence number in the index.
     pub(super) sequence: u64,
@@ -60,7 +60,7 @@ impl Cache {
         disk: &Disk,
         meta: &Meta,
         claim: &Claim,
-        tail: Tail,
+        tail: BodyTail,
     ) -> Result<FillFile, DiskError> {
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
@@ -84,9 +84,9 @@ impl Cache {
         disk: &Disk,
         mut meta: Meta,
         claim: Claim,
-        tail: Tail,
-    ) -> Result<Option<RemovedEntry>, DiskError> {
-        let Tail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
+        tail: BodyTail,
+    ) -> Result<Option<Gone>, DiskError> {
+        let BodyTail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
@@ -94,12 +94,12 @@ impl Cache {
         if let Some(temp_file) = &mut temp_file {
             let file = temp_file.temp.file();
             disk.write_parts(&mut by, file, head_len + at, std::mem::take(&mut pieces)).await?;
-            // Now it is known how long it is.
+            // The length is known now.
             let patch = format::patch(meta.key, claim.sequence(), len);
             disk.write(&mut by, file, patch.at, patch.bytes).await?;
             temp_file.finish(disk, &mut by, head_len + len, needless(head_len, needless_len)).await?;
         }
-        // It was purged, or a younger one is there.
+        // `None`: it was purged, or a younger one is stored.
         let placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_in_turn(claim).await else { return Ok(None) };
         match temp_file {
@@ -123,15 +123,15 @@ impl Cache {
         &self,
         disk: &Disk,
         mut meta: Meta,
-        was: Was<'_>,
+        was: ValidatedFile<'_>,
         claim: Claim,
     ) -> Result<Option<RemovedEntry>, DiskError> {
         meta.sequence = claim.sequence();
         let mut head = Vec::new();
         match format::encode(&meta, &mut head) {
             Ok(()) => {}
-            Err(EncodeError::NoRoom) => return self.copy(disk, meta, was, claim).await,
-            // No file has room for it: the next request asks once more.
+            Err(Unfit::NoRoom) => return self.copy(disk, meta, was, claim).await,
+            // No file has room for it: the next request validates again.
             Err(_) => return Ok(None),
         }
         let key = claim.key();
@@ -141,11 +141,11 @@ impl Cache {
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         let file = disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await?;
         if !is_same(file.meta(), was.file.meta()) {
-            // Somebody else has put another one there.
+            // Another file has been put there.
             return Ok(None);
         }
         if let Err(error) = disk.write(&mut by, &file, 0, head).await {
-            // Nobody knows what its head is now; who has the old one in memory must not go on with that until a restart.
+            // Its head is undefined now; loops with the old one in memory must not use that until a restart.
             drop(commit);
             if let Some(gone) = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence)) {
                 let _ = self.remove(disk, gone).await;
@@ -171,7 +171,7 @@ impl Cache {
     }
 
     /// Returns the permit to change the file of an entry, if that is still the same: another head belongs to another body.
-    fn commit_to(&self, claim: Claim, was: &Was<'_>) -> Option<Commit> {
+    fn commit_to(&self, claim: Claim, was: &ValidatedFile<'_>) -> Option<Commit> {
         let key = claim.key();
         let commit = claim.commit().ok()?;
         let found = self.index()?.peek(key)?;
@@ -183,7 +183,7 @@ impl Cache {
         &self,
         disk: &Disk,
         mut meta: Meta,
-        was: Was<'_>,
+        was: ValidatedFile<'_>,
         claim: Claim,
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let Ok(header_size) = format::place(&meta) else { return Ok(None) };
@@ -200,7 +200,7 @@ impl Cache {
             let room = vec![0; (was.len - at).min(WRITE_SIZE) as usize];
             let piece = disk.read(&mut by, was.file, before + at, room).await?;
             if piece.is_empty() {
-                // Somebody has cut it off.
+                // The file was truncated.
                 return Ok(None);
             }
             let len = piece.len() as u64;
@@ -249,15 +249,15 @@ impl Cache {
         mut gone: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
         loop {
-            // Before it is gone: who finds it until then looks whether it still is there.
+            // Before the removal: a search that finds the file until then checks whether it is still there.
             self.zone.removals.fetch_add(1, SeqCst);
             let was_there = match disk.unlink(by, &self.place.path(key)).await {
                 Ok(()) => true,
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
-                // It stays, for all that is known, and so does `gone`.
+                // The file may still be there, and so does `gone` stay.
                 Err(error) => return Err(error),
             };
-            // And behind it: who has found it meanwhile looks, too, unless what comes from that is taken out here.
+            // And after it: a search that has found it meanwhile checks, too, unless its entry is removed here.
             self.zone.removals.fetch_add(1, SeqCst);
             if let Some(gone) = gone {
                 gone.deleted();
@@ -305,20 +305,20 @@ impl Cache {
     /// Purges the entry with this key, so that no crash restores it. Returns true if there was one.
     pub(super) async fn purge_key(
         &self,
-        held: &Held,
+        held: &ZoneIndex,
         disk: &Disk,
         key: Key,
         purge: Purge,
     ) -> Result<bool, DiskError> {
         if purge == Purge::Soft {
             held.purges.purge_key(key, purge);
-            self.part_with_fill(key);
+            self.remove_fill(key);
             return self.save_purges(held, disk).await.map(|()| true);
         }
         let purged = held.index.purge(key);
-        let was_coming = self.part_with_fill(key);
+        let was_coming = self.remove_fill(key);
         if purged.is_placing {
-            // An older file may come after this, and go only after that.
+            // An older file may be put at its path after this, and be removed only then.
             held.purges.purge_key(key, purge);
             self.save_purges(held, disk).await?;
         }
@@ -326,9 +326,9 @@ impl Cache {
         let was_known = purged.gone.is_some();
         self.zone.counts.purged.add(u64::from(was_known));
         let was_there = self.remove_file(disk, &mut by, key, purged.gone).await? || was_known || was_coming;
-        // A power cut could bring back what is gone, whoever removed it.
+        // A power cut could restore the removed file, also if another task removed it.
         match disk.sync_dir(&mut by, &above(&self.place.path(key))).await {
-            // A directory that is not there has nothing in it, and some file systems have nothing to wait for.
+            // A missing directory has no files, and some file systems cannot sync directories.
             Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
             _ => Ok(was_there),
         }
@@ -337,20 +337,20 @@ impl Cache {
     /// Purges all entries whose keys have this prefix.
     pub(super) async fn purge_prefix(
         &self,
-        held: &Held,
+        held: &ZoneIndex,
         disk: &Disk,
         prefix: &[u8],
         purge: Purge,
     ) -> Result<(), DiskError> {
         held.purges.purge_prefix(prefix, purge);
-        self.part_with_fills(|meta| meta.key_text.starts_with(prefix));
+        self.remove_fills(|meta| meta.key_text.starts_with(prefix));
         self.save_purges(held, disk).await
     }
 
     /// Purges all entries with one of these tags.
     pub(super) async fn purge_tags(
         &self,
-        held: &Held,
+        held: &ZoneIndex,
         disk: &Disk,
         tags: &[Vec<u8>],
         purge: Purge,
@@ -358,7 +358,7 @@ impl Cache {
         for tag in tags {
             held.purges.purge_tag(tw_cache::Tag::of(tag), purge);
         }
-        self.part_with_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
+        self.remove_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
         self.save_purges(held, disk).await
     }
 }

@@ -13,14 +13,14 @@ use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
 use tw_log::Level;
 
-use super::facts::Status;
+use super::cache_info::UpstreamCacheStatus;
 use super::feed::{self, Feed};
-use super::fill::{Begun, Delivery, Ended, Fill, Follower, Over};
-use super::lookup::{FillLeader, Lookup, Ready, serve};
-use super::miss_reason::Reason;
-use super::open_entries::Entry;
+use super::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
+use super::lookup::{CachedResponse, Lookup, StorePermit, serve_entry};
+use super::miss_reason::MissReason;
+use super::open_entries::OpenEntry;
 use super::settings::CacheSettings;
-use super::writer::{Origin, ProgressReport, Refresh, Writer};
+use super::writer::{BodyOrigin, FillLog, FillWriter, HeadRefresh};
 use super::zone::Cache;
 use crate::http::body::Body;
 use crate::http::header_names::IgnoredHeaders;
@@ -30,22 +30,22 @@ use crate::http::retry_conditions::RetryOn;
 /// Response that is stored while it is received.
 pub(crate) enum StoreDecision {
     /// The response becomes an entry.
-    Entry(Box<Entering>),
+    Entry(Box<EntryResponse>),
     /// The response is the rest of a fill.
-    Rest(Continuing),
+    Rest(RestResponse),
 }
 
 /// Response that is the rest of a fill.
-pub(crate) struct Continuing {
+pub(crate) struct RestResponse {
     cache: Arc<Cache>,
     delivery: Delivery,
     stall_age: Option<Duration>,
 }
 
 /// Response that becomes an entry.
-pub(crate) struct Entering {
+pub(crate) struct EntryResponse {
     cache: Arc<Cache>,
-    leading: FillLeader,
+    leading: StorePermit,
     meta: Meta,
     disk: Disk,
     /// Time without progress after which the rest of the body is requested anew.
@@ -57,39 +57,39 @@ impl Lookup {
     ///
     /// # Errors
     /// Nothing does: the visit goes on.
-    pub(crate) fn instead_of(
+    pub(crate) fn replace_response(
         mut self: Box<Self>,
         r: &mut Request,
         settings: &CacheSettings,
         ignored: IgnoredHeaders,
-    ) -> Result<Ready, Box<Self>> {
+    ) -> Result<CachedResponse, Box<Self>> {
         let status = r.facts.upstream.answer.status;
         if status == 304
             && settings.validates()
             && let Some(stale) = self.stale.clone()
             && let Some(leading) = self.lead.take()
         {
-            self.say(r, Status::Revalidated);
+            self.set_status(r, UpstreamCacheStatus::Revalidated);
             return Ok(self.revalidated(r, settings, ignored_fields(ignored), stale, leading));
         }
         let failure = RetryOn::of_status(status);
-        // By nginx's rules a response may say that it is used in the place of a server that fails, not of one that answers.
+        // By nginx's rules a response may replace that of a server that fails (stale-if-error), not one of a server that responds.
         if !settings.is_rfc9111() && !settings.use_stale.has(failure) {
             return Err(self);
         }
-        match self.instead(r, settings, failure) {
+        match self.replace_failure(r, settings, failure) {
             Some(ready) => Ok(ready),
             None => Err(self),
         }
     }
 
     /// Returns the stale response that may be served after this failure of the upstream server.
-    pub(crate) fn instead(
+    pub(crate) fn replace_failure(
         &self,
         r: &mut Request,
         settings: &CacheSettings,
         failure: RetryOn,
-    ) -> Option<Ready> {
+    ) -> Option<CachedResponse> {
         let entry = self.stale.clone().filter(|_| failure != RetryOn::NONE)?;
         let now = tw_rt::clock::unix().secs;
         let rules = &*settings.rules;
@@ -108,8 +108,8 @@ impl Lookup {
         if !may {
             return None;
         }
-        self.say(r, Status::Stale);
-        Some(serve(r, entry, age))
+        self.set_status(r, UpstreamCacheStatus::Stale);
+        Some(serve_entry(r, entry, age))
     }
 
     /// Updates an entry that the upstream server has validated (304).
@@ -117,15 +117,15 @@ impl Lookup {
         &self,
         r: &mut Request,
         settings: &CacheSettings,
-        ignored: IgnoredFields,
-        stale: Rc<Entry>,
-        leading: FillLeader,
-    ) -> Ready {
+        ignored: Ignored,
+        stale: Rc<OpenEntry>,
+        leading: StorePermit,
+    ) -> CachedResponse {
         let now = tw_rt::clock::unix().secs;
         let rules = &*settings.rules;
         let mut meta = stale.meta.clone();
-        let FillLeader { lead, claim } = leading;
-        // What was found beside the entry of the key is stored there again.
+        let StorePermit { lead, claim } = leading;
+        // A variant is stored as a variant again.
         let claim = match meta.variant.filter(|_| self.other.is_some()) {
             Some(variant) => claim.variant(variant, super::seconds(now)).ok(),
             None => Some(claim),
@@ -133,30 +133,30 @@ impl Lookup {
         let update = &r.facts.upstream.answer.fields;
         let freshened = if policy::is_about(&meta.etag, update, rules) {
             policy::merge(&mut meta.fields, update, rules);
-            date_it(&mut meta.fields, now, rules);
+            add_date(&mut meta.fields, now, rules);
             let (status, fields) = (meta.status, &meta.fields);
             let is_slice = self.part.is_some();
-            let response = Response { status, fields, request_time: self.asked, is_slice };
+            let response = Response { status, fields, request_time: self.request_time, is_slice };
             let terms = settings.terms(status, ignored);
             let is_same = policy::vary(fields, rules, ignored).is_ok_and(|vary| vary == *meta.vary);
             match policy::freshen(&r.head, &response, update, now, rules, &terms) {
-                Ok(_) if settings.is_rfc9111() && !is_same => Err(Reason::AnotherVary),
-                freshened => freshened.map_err(Reason::from),
+                Ok(_) if settings.is_rfc9111() && !is_same => Err(MissReason::AnotherVary),
+                freshened => freshened.map_err(MissReason::from),
             }
         } else {
-            Err(Reason::AnotherEtag)
+            Err(MissReason::AnotherEtag)
         };
         let lifetime = match freshened {
             Ok(lifetime) => lifetime,
             Err(why) => {
                 r.facts.upstream.cache.why = Some(why);
-                // What may not be kept any more goes; what may only not be kept because of this client stays.
-                if settings.is_rfc9111() && why != NoStoreReason::Authorization.into() {
+                // An entry that may not be stored any more is removed, unless that is because of this client only.
+                if settings.is_rfc9111() && why != Why::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
                     let gone = self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
-                    self.cache.push_out(r, gone);
+                    self.cache.remove_evicted(r, gone);
                 }
-                return serve(r, Rc::new(stale.with(meta)), 0);
+                return serve_entry(r, Rc::new(stale.with(meta)), 0);
             }
         };
         meta.lifetime = lifetime;
@@ -167,16 +167,16 @@ impl Lookup {
         }
         if let (Some(claim), Some(disk)) = (claim, r.disk().cloned()) {
             let cache = self.cache.clone();
-            lead.fill.refresh(Begun { meta: meta.clone(), len: Some(stale.len) }, stale.file.file());
-            Refresh { cache, meta: meta.clone(), was: stale.clone(), lead, claim, disk }.start(r);
+            lead.fill.refresh(FillHead { meta: meta.clone(), len: Some(stale.len) }, stale.file.file());
+            HeadRefresh { cache, meta: meta.clone(), was: stale.clone(), lead, claim, disk }.start(r);
         }
         let age = policy::current_age(&lifetime, now);
-        serve(r, Rc::new(stale.with(meta)), age)
+        serve_entry(r, Rc::new(stale.with(meta)), age)
     }
 
-    // DIFF(nginx): what is kept is not buffered for its client, so that need not be on.
+    // DIFF(nginx): a response that is stored is not buffered for its client, so buffering need not be on.
     /// Decides whether the response of the upstream server is stored.
-    pub(crate) fn keep(
+    pub(crate) fn decide_store(
         mut self,
         r: &mut Request,
         settings: &CacheSettings,
@@ -193,49 +193,53 @@ impl Lookup {
                 );
             }
             return delivery.map(|delivery| {
-                StoreDecision::Rest(Continuing { cache: self.cache.clone(), delivery, stall_age })
+                StoreDecision::Rest(RestResponse { cache: self.cache.clone(), delivery, stall_age })
             });
         }
         let leading = self.lead.take()?;
-        match self.judge(r, settings, ignored_fields(ignored), leading) {
+        match self.prepare_entry(r, settings, ignored_fields(ignored), leading) {
             Ok((leading, meta, disk)) => {
                 let cache = self.cache.clone();
-                Some(StoreDecision::Entry(Box::new(Entering { cache, leading, meta, disk, stall_age })))
+                Some(StoreDecision::Entry(Box::new(EntryResponse { cache, leading, meta, disk, stall_age })))
             }
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
-                // Another request may be answered with what can be stored.
-                let is_of_request = why == NoStoreReason::Authorization.into();
-                leading.lead.give_up(if is_of_request { Over::Abandoned } else { Over::Private });
+                // The response to another request may be storable.
+                let is_of_request = why == Why::Authorization.into();
+                leading.lead.give_up(if is_of_request {
+                    FillRefusal::Abandoned
+                } else {
+                    FillRefusal::Private
+                });
                 None
             }
         }
     }
 
-    fn judge(
+    fn prepare_entry(
         &self,
         r: &mut Request,
         settings: &CacheSettings,
         ignored: Ignored,
-        leading: FillLeader,
-    ) -> Result<(FillLeader, Meta, Disk), (FillLeader, Reason)> {
+        leading: StorePermit,
+    ) -> Result<(StorePermit, Meta, Disk), (StorePermit, MissReason)> {
         let answer = &r.facts.upstream.answer;
-        if settings.is_not_kept(r) {
-            return Err((leading, Reason::NoCacheSet));
+        if settings.skips_storing(r) {
+            return Err((leading, MissReason::NoCacheSet));
         }
         let now = tw_rt::clock::unix().secs;
         let response = Response {
             status: answer.status,
             fields: &answer.fields,
-            request_time: self.asked,
+            request_time: self.request_time,
             is_slice: self.part.is_some(),
         };
-        if answer.status == 206 && self.part.is_some_and(|part| !is_of(&answer.fields, part)) {
-            return Err((leading, NoStoreReason::Partial.into()));
+        if answer.status == 206 && self.part.is_some_and(|part| !has_range(&answer.fields, part)) {
+            return Err((leading, Why::Partial.into()));
         }
         let terms = settings.terms(answer.status, ignored);
         let rules = &*settings.rules;
-        let asked = Asked { method: self.method(r, settings), head: &r.head };
+        let asked = ForwardedRequest { method: self.method(r, settings), head: &r.head };
         let lifetime = match policy::may_store(&asked, &response, now, rules, &terms) {
             Ok(lifetime) => lifetime,
             Err(why) => return Err((leading, why.into())),
@@ -246,24 +250,24 @@ impl Lookup {
         };
         let tags = settings.tags(r);
         let Some(tags) = Tags::of(tags.iter().map(Vec::as_slice)) else {
-            return Err((leading, Reason::TooManyTags));
+            return Err((leading, MissReason::TooManyTags));
         };
         let variant = policy::variant(self.key, &vary, &r.head, rules);
-        let FillLeader { lead, claim } = leading;
-        // Beside what differs in the same fields; in its place, if it differs in others.
+        let StorePermit { lead, claim } = leading;
+        // As another variant if it varies with the same fields; in the place of the entry if it varies with others.
         let claim = match &self.other {
             Some(other) if *other == vary => match claim.variant(variant, super::seconds(now)) {
                 Ok(variant) => variant,
-                Err(_) => return Err((FillLeader { lead, claim }, Reason::Purged)),
+                Err(_) => return Err((StorePermit { lead, claim }, MissReason::Purged)),
             },
             _ => claim,
         };
-        let leading = FillLeader { lead, claim };
-        let Some(disk) = r.disk().cloned() else { return Err((leading, Reason::NoThreadPool)) };
+        let leading = StorePermit { lead, claim };
+        let Some(disk) = r.disk().cloned() else { return Err((leading, MissReason::NoThreadPool)) };
         let answer = &r.facts.upstream.answer;
         let mut fields = answer.fields.clone();
         policy::exclude(&mut fields, rules, ignored);
-        date_it(&mut fields, now, rules);
+        add_date(&mut fields, now, rules);
         let mut meta = Meta {
             key: self.key,
             variant: (!vary.is_empty()).then_some(variant),
@@ -294,25 +298,25 @@ impl Lookup {
 
 impl StoreDecision {
     /// Stores a response whose body is complete.
-    pub(crate) fn whole(self, r: &Request, body: Bytes) {
+    pub(crate) fn store_whole(self, r: &Request, body: Bytes) {
         match self {
             Self::Entry(entering) => {
                 let len = body.len() as u64;
                 let fill = entering.begin(Some(len));
                 fill.push(body);
-                fill.end(Ended::Whole, None);
+                fill.end(BodyEnd::Whole, None);
                 entering.writer(r).start(None);
             }
-            Self::Rest(Continuing { mut delivery, .. }) => {
+            Self::Rest(RestResponse { mut delivery, .. }) => {
                 delivery.push(body);
-                delivery.end(Ended::Whole, None);
+                delivery.end(BodyEnd::Whole, None);
             }
         }
     }
 
     /// Stores a response while its body is received from `origin`, at `rate` bytes a second at most. Returns the body for the
     /// client.
-    pub(crate) fn while_it_comes(self, r: &Request, origin: Box<dyn Origin>, rate: Option<u64>) -> Body {
+    pub(crate) fn store_stream(self, r: &Request, origin: Box<dyn BodyOrigin>, rate: Option<u64>) -> Body {
         match self {
             Self::Entry(entering) => {
                 let len = r.facts.upstream.answer.content_length;
@@ -322,29 +326,29 @@ impl StoreDecision {
                 }
                 let body = Follower::new(fill, 0, len, entering.disk.clone());
                 entering.writer(r).start(Some(origin));
-                // Nothing has come yet, so it begins where the response does.
+                // No byte has been received yet, so it begins at offset 0.
                 body.map_or(Body::Empty, |body| Body::Pull(Box::new(body.reporting())))
             }
-            Self::Rest(Continuing { cache, delivery, stall_age }) => {
+            Self::Rest(RestResponse { cache, delivery, stall_age }) => {
                 let feed = Feed::new(delivery.fill().clone(), delivery, origin, stall_age);
-                let telling = ProgressReport(r.generation().clone(), r.route.plan);
-                feed::deliver(cache, feed, &r.client().home, telling);
+                let fill_log = FillLog(r.generation().clone(), r.route.plan);
+                feed::deliver(cache, feed, &r.client().home, fill_log);
                 Body::Empty
             }
         }
     }
 }
 
-impl Entering {
+impl EntryResponse {
     fn begin(&self, len: Option<u64>) -> Arc<Fill> {
-        let FillLeader { lead, claim } = &self.leading;
-        lead.begin(Begun { meta: self.meta.clone(), len }, claim);
+        let StorePermit { lead, claim } = &self.leading;
+        lead.begin(FillHead { meta: self.meta.clone(), len }, claim);
         lead.fill.clone()
     }
 
-    fn writer(self, r: &Request) -> Writer {
-        let Self { cache, leading: FillLeader { lead, claim }, meta, disk, stall_age } = self;
-        Writer {
+    fn writer(self, r: &Request) -> FillWriter {
+        let Self { cache, leading: StorePermit { lead, claim }, meta, disk, stall_age } = self;
+        FillWriter {
             cache,
             meta,
             lead,
@@ -359,12 +363,12 @@ impl Entering {
 }
 
 /// Request as it was forwarded.
-struct Asked<'a> {
+struct ForwardedRequest<'a> {
     method: Method,
     head: &'a RequestHead,
 }
 
-impl policy::Request for Asked<'_> {
+impl policy::Request for ForwardedRequest<'_> {
     fn method(&self) -> Method {
         self.method
     }
@@ -375,8 +379,8 @@ impl policy::Request for Asked<'_> {
 }
 
 /// Adds the missing `Date` of a response (RFC 9110 section 6.6.1).
-fn date_it(fields: &mut Fields, now: i64, rules: &Rules) {
-    if rules.reading == Ruleset::Rfc9111 && !fields.has(Known::Date) {
+fn add_date(fields: &mut Fields, now: i64, rules: &Rules) {
+    if rules.reading == Reading::Rfc9111 && !fields.has(Known::Date) {
         fields.append_copy(Known::Date, &date::format(now));
     }
 }
@@ -396,7 +400,7 @@ fn ignored_fields(these: IgnoredHeaders) -> Ignored {
 }
 
 /// Returns true if the fields say that the response is this range of the content.
-fn is_of(fields: &Fields, part: ByteRange) -> bool {
+fn has_range(fields: &Fields, part: ByteRange) -> bool {
     fields
         .get_known(Known::ContentRange)
         .and_then(ContentRange::parse)

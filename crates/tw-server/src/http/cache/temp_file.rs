@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! 0 ── needless ──── settled ───────── begun ───────── written
-//!   dropped │ the disk has it │ it is taking it │ it will, with the next window
+//!   dropped │ on the disk │ being written back │ written back with the next window
 //! ```
-//! A window is waited for when the next one has begun. What nobody needs any more leaves memory, because what is written once
-//! and never asked for again would take the place of what is.
+//! A window is waited for when the next one has begun. Bytes that no client needs any more leave memory: otherwise responses
+//! that are written once and never requested again would displace those that are.
 
 use tw_base::Limit;
 use tw_disk::{Account, Disk, DiskError, TempFile, WriteBack};

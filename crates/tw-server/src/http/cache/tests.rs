@@ -1,9 +1,9 @@
 //! A cache on the simulated disk: fills, updates, purges, evictions and restarts, with crashes, torn and short writes and every
 //! error, over the code that a server runs.
 //!
-//! Each response tells its page, its version and its checksum. What is found is byte for byte what was stored under its key, and
-//! nothing that was purged by a purge that was answered. After each restart there is no entry without a file and no file without
-//! an entry, and the sums are those of the disk.
+//! Each response has its page, version and checksum in it. Entries that are found are byte for byte those stored under their keys,
+//! and none was purged by a purge that was confirmed. After each restart there is no entry without a file and no file without an
+//! entry, and the index has the sizes of the disk.
 
 mod races;
 
@@ -24,13 +24,13 @@ use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
 use tw_testkit::Random;
 
-use super::cache_path::{CachePath, OfNginx, Steps};
-use super::entry::{Found, Search, Stood, Wanted};
-use super::manager::Manager;
-use super::open_entries::{Entry, OpenEntries};
-use super::store::{Tail, Was, on_disk};
+use super::cache_path::{CachePath, NginxFiles, StepLimits};
+use super::entry::{EntryQuery, EntrySearch, EntryState, FoundEntry};
+use super::manager::CacheManager;
+use super::open_entries::{OpenEntries, OpenEntry};
+use super::store::{BodyTail, ValidatedFile, on_disk};
 use super::temp_file::FillFile;
-use super::zone::{Cache, CacheUser, Held, Zone};
+use super::zone::{Cache, CacheUser, CacheZone, ZoneIndex};
 
 const PAGES: usize = 12;
 /// Bytes that a cache may hold before room is made: about the half of all pages.
@@ -112,7 +112,7 @@ impl Truth {
 struct Process {
     disk: Disk,
     cache: Arc<Cache>,
-    manager: Manager,
+    manager: CacheManager,
     hot: FatalCell<OpenEntries>,
     now: u32,
 }
@@ -132,8 +132,8 @@ impl Process {
     async fn start(disk: Disk, now_ms: u64) -> Self {
         let now = (now_ms / 1000) as u32;
         // Every other second by another one.
-        let policy = if now.is_multiple_of(2) { EvictionPolicy::Lru } else { EvictionPolicy::S3Fifo };
-        let steps = Steps { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
+        let policy = if now.is_multiple_of(2) { Policy::Lru } else { Policy::S3Fifo };
+        let steps = StepLimits { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
         let place = CachePath {
             dir: c"/cache".to_owned(),
             levels: [1, 0, 0],
@@ -143,30 +143,30 @@ impl Process {
             min_free: 0,
             manager: steps,
             loader: steps,
-            of_nginx: OfNginx::Left,
+            of_nginx: NginxFiles::Left,
             policy,
             pool: None,
         };
-        let zone = Arc::new(Zone::new(&place));
+        let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;
         let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
-        cache.held_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
-        let manager = Manager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
+        cache.load_index_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
+        let manager = CacheManager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }
     }
 
-    fn held(&self) -> &Held {
-        self.cache.zone.held().unwrap()
+    fn held(&self) -> &ZoneIndex {
+        self.cache.zone.loaded().unwrap()
     }
 
     async fn load(&self) {
         let mut unfinished = Vec::new();
         self.manager.load(self.held(), &mut unfinished).await;
-        self.manager.clear(self.held(), &mut unfinished).await;
+        self.manager.remove_unfinished(self.held(), &mut unfinished).await;
         assert!(self.cache.zone.is_loaded.load(Relaxed));
     }
 
-    async fn find(&self, page: usize) -> Option<(Rc<Entry>, Stood)> {
+    async fn find(&self, page: usize) -> Option<(Rc<OpenEntry>, EntryState)> {
         let found = self.search(page).await;
         for gone in found.gone {
             let _ = self.cache.remove(&self.disk, gone).await;
@@ -175,11 +175,11 @@ impl Process {
     }
 
     /// Searches for a page. Returns the entry, and the entries to be deleted.
-    async fn search(&self, page: usize) -> Found {
+    async fn search(&self, page: usize) -> FoundEntry {
         let (key, text) = (key(page), text(page));
-        let wanted = Wanted { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
-        let search = Search { disk: &|| Some(&self.disk), hot: &self.hot, home: None, log: &silent };
-        let mut found = Found::default();
+        let wanted = EntryQuery { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
+        let search = EntrySearch { disk: &|| Some(&self.disk), hot: &self.hot, home: None, log: &silent };
+        let mut found = FoundEntry::default();
         search.find(&wanted, &mut found).await;
         found
     }
@@ -200,7 +200,7 @@ impl Process {
         Some(version)
     }
 
-    async fn read(&self, entry: &Entry) -> Option<Vec<u8>> {
+    async fn read(&self, entry: &OpenEntry) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         while (content.len() as u64) < entry.len {
@@ -228,8 +228,13 @@ impl Process {
         let pieces = vec![filling.body.slice(filling.at as usize..end)];
         // Every other page is one that is asked for once.
         let needless = if filling.body.len().is_multiple_of(2) { filling.at } else { 0 };
-        let tail =
-            Tail { temp_file: filling.temp_file.take(), at: filling.at, pieces, len: end as u64, needless };
+        let tail = BodyTail {
+            temp_file: filling.temp_file.take(),
+            at: filling.at,
+            pieces,
+            len: end as u64,
+            needless,
+        };
         filling.temp_file =
             Some(self.cache.write(&self.disk, &filling.meta, &filling.claim, tail).await.ok()?);
         filling.at = end as u64;
@@ -239,7 +244,7 @@ impl Process {
     async fn store(&self, filling: Filling) {
         let Filling { claim, meta, body, temp_file, at } = filling;
         let pieces = vec![body.slice(at as usize..)];
-        let tail = Tail { temp_file, at, pieces, len: body.len() as u64, needless: at };
+        let tail = BodyTail { temp_file, at, pieces, len: body.len() as u64, needless: at };
         if let Ok(Some(gone)) = self.cache.store(&self.disk, meta, claim, tail).await {
             let _ = self.cache.remove(&self.disk, gone).await;
         }
@@ -252,7 +257,7 @@ impl Process {
         let mut meta = entry.meta.clone();
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
-        let was = Was { file: entry.file.file(), sequence: entry.sequence, len: entry.len };
+        let was = ValidatedFile { file: entry.file.file(), sequence: entry.sequence, len: entry.len };
         if let Ok(Some(gone)) = self.cache.refresh(&self.disk, meta, was, claim).await {
             let _ = self.cache.remove(&self.disk, gone).await;
         }

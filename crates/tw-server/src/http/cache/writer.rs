@@ -15,12 +15,12 @@ use tw_disk::{Disk, DiskError, Op};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::feed::{Fed, Feed};
-use super::fill::{Delivery, Ended, Fill};
-use super::open_entries::Entry;
-use super::store::{Tail, Was};
+use super::feed::{Feed, FeedEvent};
+use super::fill::{BodyEnd, Delivery, Fill};
+use super::open_entries::OpenEntry;
+use super::store::{BodyTail, ValidatedFile};
 use super::temp_file::FillFile;
-use super::zone::{Cache, Lead};
+use super::zone::{Cache, FillLead};
 use crate::event_loop::Loop;
 use crate::http::generation::{LoopGeneration, PlanId};
 use crate::http::plan::LocalFuture;
@@ -69,32 +69,32 @@ pub(super) fn room(writers: usize) -> u64 {
 }
 
 /// Counts a body that is being stored, until it is dropped.
-struct OnItsWay<'a>(&'a AtomicUsize);
+struct WriterCount<'a>(&'a AtomicUsize);
 
-impl<'a> OnItsWay<'a> {
+impl<'a> WriterCount<'a> {
     fn new(writers: &'a AtomicUsize) -> Self {
         writers.fetch_add(1, Relaxed);
         Self(writers)
     }
 }
 
-impl Drop for OnItsWay<'_> {
+impl Drop for WriterCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
 }
 
 /// Source of the body of a response.
-pub(crate) trait Origin {
+pub(crate) trait BodyOrigin {
     /// Polls the next piece; `None` at the end, complete or not.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
 
     /// Reports the end of the body. After `None`.
-    fn end(&mut self) -> Arrival;
+    fn end(&mut self) -> BodyReport;
 }
 
 /// End of a received body.
-pub(crate) struct Arrival {
+pub(crate) struct BodyReport {
     /// Result; the error is for the log.
     pub(crate) how: Result<(), (Level, String)>,
     /// Other lines for the log.
@@ -108,11 +108,11 @@ pub(crate) struct Arrival {
 }
 
 /// Writer of one response.
-pub(super) struct Writer {
+pub(super) struct FillWriter {
     pub(super) cache: Arc<Cache>,
     pub(super) meta: Meta,
     /// Fill that other requests can join.
-    pub(super) lead: Lead,
+    pub(super) lead: FillLead,
     /// Permit to store.
     pub(super) claim: Claim,
     pub(super) disk: Disk,
@@ -124,51 +124,57 @@ pub(super) struct Writer {
 }
 
 /// Write in progress. It returns the file, and the number of body bytes that were added.
-type Writing<'a> = LocalFuture<'a, Result<(FillFile, u64), DiskError>>;
+type PendingWrite<'a> = LocalFuture<'a, Result<(FillFile, u64), DiskError>>;
 
 /// Event that the writer waits for.
-enum Step {
-    Fed(Fed),
+enum WriterEvent {
+    Fed(FeedEvent),
     /// Another exchange has delivered enough for a write, or the fill has ended.
     Pending,
     Wrote(Result<(FillFile, u64), DiskError>),
 }
 
-impl Writer {
+impl FillWriter {
     /// Starts the task; `origin` delivers the body behind the bytes that the fill has.
-    pub(super) fn start(self, origin: Option<Box<dyn Origin>>) {
+    pub(super) fn start(self, origin: Option<Box<dyn BodyOrigin>>) {
         let home = self.home.clone();
         let subject = Subject { kind: "cache fill", id: home.index as u64 };
         home.connections.spawn_counted(subject, self.run(origin));
     }
 
-    async fn run(self, origin: Option<Box<dyn Origin>>) {
+    async fn run(self, origin: Option<Box<dyn BodyOrigin>>) {
         let fill = self.lead.fill.clone();
         let written = match origin {
-            // All of it is there.
+            // The body is complete.
             None => Ok(None),
-            Some(origin) => self.take(&fill, origin).await,
+            Some(origin) => self.receive(&fill, origin).await,
         };
-        let (cache, telling) = (self.cache.clone(), ProgressReport(self.generation.clone(), self.plan));
+        let (cache, fill_log) = (self.cache.clone(), FillLog(self.generation.clone(), self.plan));
         let stored = match written {
             Ok(temp_file) if fill.is_complete() => self.store(&fill, temp_file).await,
-            // It was told why.
+            // The reason was logged.
             Ok(_) => return,
             Err(error) => Err(error),
         };
         if let Err(error) = stored {
-            cache.disk_failed(&error, "storing a response", |level, message| telling.log(level, message));
+            cache.report_disk_failure(&error, "storing a response", |level, message| {
+                fill_log.log(level, message)
+            });
         }
     }
 
     /// Reads the body and writes it, until the fill has ended.
-    async fn take(&self, fill: &Arc<Fill>, origin: Box<dyn Origin>) -> Result<Option<FillFile>, DiskError> {
+    async fn receive(
+        &self,
+        fill: &Arc<Fill>,
+        origin: Box<dyn BodyOrigin>,
+    ) -> Result<Option<FillFile>, DiskError> {
         let mut temp_file = None;
-        let mut writing: Option<Writing<'_>> = None;
+        let mut writing: Option<PendingWrite<'_>> = None;
         let mut failed = None;
         let mut feed = Some(Feed::new(fill.clone(), Delivery::first(fill), origin, self.stall_age));
-        let telling = ProgressReport(self.generation.clone(), self.plan);
-        let writers = OnItsWay::new(&self.cache.zone.writers);
+        let fill_log = FillLog(self.generation.clone(), self.plan);
+        let writers = WriterCount::new(&self.cache.zone.writers);
         loop {
             let has_ended = fill.has_ended();
             if writing.is_none() && failed.is_none() {
@@ -185,48 +191,48 @@ impl Writer {
                 if let Some(writing) = &mut writing
                     && let Poll::Ready(wrote) = writing.as_mut().poll(cx)
                 {
-                    return Poll::Ready(Step::Wrote(wrote));
+                    return Poll::Ready(WriterEvent::Wrote(wrote));
                 }
                 if has_ended {
                     return Poll::Pending;
                 }
                 match &mut feed {
-                    Some(feed) => feed.poll(room(writers.0.load(Relaxed)), cx).map(Step::Fed),
+                    Some(feed) => feed.poll(room(writers.0.load(Relaxed)), cx).map(WriterEvent::Fed),
                     None => {
                         let may_write = writing.is_none() && failed.is_none();
                         let pending = if may_write { WRITE_SIZE } else { u64::MAX };
-                        fill.poll_pending(pending, cx).map(|()| Step::Pending)
+                        fill.poll_pending(pending, cx).map(|()| WriterEvent::Pending)
                     }
                 }
             })
             .await;
             match step {
-                Step::Fed(Fed::Piece(len)) => {
+                WriterEvent::Fed(FeedEvent::Piece(len)) => {
                     if !self.home.budget.may_copy(len) {
                         tw_rt::yield_now().await;
                     }
                 }
-                Step::Fed(Fed::Ended) => {
+                WriterEvent::Fed(FeedEvent::Ended) => {
                     if let Some(feed) = feed.take() {
-                        feed.end(&telling);
+                        feed.end(&fill_log);
                     }
                 }
-                Step::Fed(Fed::Superseded) => feed = None,
-                Step::Pending => {}
-                Step::Wrote(Ok((wrote, len))) => {
+                WriterEvent::Fed(FeedEvent::Superseded) => feed = None,
+                WriterEvent::Pending => {}
+                WriterEvent::Wrote(Ok((wrote, len))) => {
                     writing = None;
                     let head = u64::from(self.meta.header_size);
-                    fill.wrote(wrote.temp.file(), head, len, wrote.settled().saturating_sub(head));
+                    fill.note_written(wrote.temp.file(), head, len, wrote.settled().saturating_sub(head));
                     temp_file = Some(wrote);
                 }
-                Step::Wrote(Err(error)) => {
+                WriterEvent::Wrote(Err(error)) => {
                     // Clients get the rest from memory.
                     writing = None;
-                    fill.give_file_up(error.op() == Some(Op::WriteBack));
+                    fill.stop_file(error.op() == Some(Op::WriteBack));
                     failed = Some(error);
                 }
-                Step::Fed(Fed::Unwanted) => {
-                    fill.end(Ended::Broken, None);
+                WriterEvent::Fed(FeedEvent::Unwanted) => {
+                    fill.end(BodyEnd::Broken, None);
                     return failed.map_or(Ok(None), Err);
                 }
             }
@@ -234,10 +240,10 @@ impl Writer {
     }
 
     /// Writes the bytes that the file does not have yet; creates the file if there is none.
-    fn write<'a>(&'a self, fill: &Fill, temp_file: Option<FillFile>) -> Writing<'a> {
+    fn write<'a>(&'a self, fill: &Fill, temp_file: Option<FillFile>) -> PendingWrite<'a> {
         let (at, pieces) = fill.unwritten();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let tail = Tail { temp_file, at, pieces, len: at + len, needless: fill.needless() };
+        let tail = BodyTail { temp_file, at, pieces, len: at + len, needless: fill.needless() };
         Box::pin(async move {
             let temp_file = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
             Ok((temp_file, len))
@@ -248,59 +254,60 @@ impl Writer {
     async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
         let Self { cache, meta, lead, claim, disk, home, generation, .. } = self;
         let (at, pieces) = fill.unwritten();
-        let tail = Tail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
+        let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
         let pushed_out = cache.store(&disk, meta, claim, tail).await?;
         cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
-        // Until here others find it on its way.
+        // Until here other requests can join the fill.
         drop(lead);
         Ok(())
     }
 }
 
 /// Error log of a fill, whose request may be gone.
-pub(super) struct ProgressReport(pub(super) Rc<LoopGeneration>, pub(super) PlanId);
+pub(super) struct FillLog(pub(super) Rc<LoopGeneration>, pub(super) PlanId);
 
-impl ProgressReport {
+impl FillLog {
     pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
         self.0.plan(self.1).core.error_log.write(level, None, message);
     }
 }
 
 /// Update of an entry's head after the upstream server has validated it.
-pub(super) struct Refresh {
+pub(super) struct HeadRefresh {
     pub(super) cache: Arc<Cache>,
     /// New head.
     pub(super) meta: Meta,
     /// Old entry.
-    pub(super) was: Rc<Entry>,
+    pub(super) was: Rc<OpenEntry>,
     /// Fill that other requests can join meanwhile.
-    pub(super) lead: Lead,
+    pub(super) lead: FillLead,
     pub(super) claim: Claim,
     pub(super) disk: Disk,
 }
 
-impl Refresh {
+impl HeadRefresh {
     /// Starts in the background of the request.
     pub(super) fn start(self, r: &Request) {
         let home = r.client().home.clone();
         let subject = Subject { kind: "cache update", id: home.index as u64 };
-        let telling = ProgressReport(r.generation().clone(), r.route.plan);
+        let fill_log = FillLog(r.generation().clone(), r.route.plan);
         let generation = r.generation().clone();
         home.clone().connections.spawn_counted(subject, async move {
             let cache = self.cache.clone();
             if let Err(error) = self.run(&home, &generation).await {
-                cache
-                    .disk_failed(&error, "updating a response", |level, message| telling.log(level, message));
+                cache.report_disk_failure(&error, "updating a response", |level, message| {
+                    fill_log.log(level, message)
+                });
             }
         });
     }
 
     async fn run(self, home: &Rc<Loop>, generation: &LoopGeneration) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
-        let file = Was { file: was.file.file(), sequence: was.sequence, len: was.len };
+        let file = ValidatedFile { file: was.file.file(), sequence: was.sequence, len: was.len };
         let pushed_out = cache.refresh(&disk, meta, file, claim).await?;
         cache.delete(home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
-        // Until here others find it on its way.
+        // Until here other requests can join the fill.
         drop(lead);
         Ok(())
     }
@@ -318,7 +325,7 @@ mod tests {
             assert_eq!(room(writers), expected, "{writers}");
         }
         let writers = AtomicUsize::new(0);
-        let (first, second) = (OnItsWay::new(&writers), OnItsWay::new(&writers));
+        let (first, second) = (WriterCount::new(&writers), WriterCount::new(&writers));
         drop(first);
         assert_eq!(second.0.load(Relaxed), 1);
     }

@@ -21,9 +21,9 @@ use tw_log::Level;
 use tw_rt::watch::Subject;
 
 use super::cache_path::{CachePath, RawCachePath};
-use super::fill::{Begun, Fill, Over};
+use super::fill::{Fill, FillHead, FillRefusal};
+use super::stats::ResponseStats;
 use super::temp_file::WRITE_BACK_SIZE;
-use super::times::Noted;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -65,29 +65,29 @@ pub struct Cache {
     /// Directory and limits.
     pub(super) place: CachePath,
     /// Contents, shared by all configurations.
-    pub(super) zone: Arc<Zone>,
+    pub(super) zone: Arc<CacheZone>,
     /// Bytes of a growing file that are written back together.
     pub(super) write_back_size: u64,
 }
 
 /// Contents of a cache.
-pub(super) struct Zone {
+pub(super) struct CacheZone {
     pub(super) id: ZoneId,
     /// Index and purges; loaded at the first access.
-    held: OnceCell<Held>,
+    held: OnceCell<ZoneIndex>,
     keys_size: AtomicU64,
     /// Lock for writing the file of the purges.
     saving: tokio::sync::Mutex<()>,
     /// Time of the last log line about a failing disk, in seconds.
-    told: AtomicI64,
+    last_reported: AtomicI64,
     /// Error of the disk that keeps the contents from being loaded.
-    unknown: Whole<Option<DiskError>>,
-    fills: Vec<Whole<Fills>>,
+    unknown: FatalMutex<Option<DiskError>>,
+    fills: Vec<FatalMutex<Fills>>,
     /// Number of bodies that are being written.
     pub(super) writers: AtomicUsize,
-    pub(super) counts: Counts,
+    pub(super) counts: ZoneCounters,
     /// Statistics by event loop.
-    pub(super) noted: Noted,
+    pub(super) stats: ResponseStats,
     /// True if the index has all entries of the disk.
     pub(super) is_loaded: AtomicBool,
     /// Time of the first use by this process, in milliseconds since 1970.
@@ -99,15 +99,15 @@ pub(super) struct Zone {
 }
 
 /// Index and purges of a cache.
-pub(super) struct Held {
+pub(super) struct ZoneIndex {
     pub(super) index: Arc<Index>,
     pub(super) purges: Purges,
 }
 
 /// Counters of a cache.
 #[derive(Default)]
-pub(super) struct Counts {
-    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](super::Status::ALL).
+pub(super) struct ZoneCounters {
+    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](super::UpstreamCacheStatus::ALL).
     pub(super) by_status: [Counter; 7],
     /// Requests that were served from the fill of another request.
     pub(super) collapsed: Counter,
@@ -126,15 +126,15 @@ pub(super) struct Counts {
 }
 
 /// Role of a request without a usable entry.
-pub(super) enum Joined {
+pub(super) enum JoinOutcome {
     /// The request goes to the upstream server and fills the entry.
-    Lead(Lead),
+    Lead(FillLead),
     /// Another request fetches the response already.
     Follow(Arc<Fill>),
 }
 
 /// Permit to fill an entry. Dropping it before the response has begun leaves that to the next request.
-pub(super) struct Lead {
+pub(super) struct FillLead {
     cache: Arc<Cache>,
     key: Key,
     pub(super) fill: Arc<Fill>,
@@ -162,7 +162,7 @@ impl Cache {
                     before.zone.resize(&place);
                     before.zone.clone()
                 }
-                None => Arc::new(Zone::new(&place)),
+                None => Arc::new(CacheZone::new(&place)),
             };
             Self { name: name.clone(), place: place.clone(), zone, write_back_size: WRITE_BACK_SIZE }
         }))
@@ -174,30 +174,30 @@ impl Cache {
     }
 
     /// Joins a fill or starts one: one request at a time fills an entry. A fill without progress for `age` is not joined.
-    pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> Joined {
+    pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> JoinOutcome {
         let mut fills = self.zone.fills(key).lock();
         if let Some(fill) = fills.get(&key)
             && fill.is_followable()
             && !fill.is_stalled(now, age)
         {
-            return Joined::Follow(fill.clone());
+            return JoinOutcome::Follow(fill.clone());
         }
-        Joined::Lead(self.insert(&mut fills, key, now))
+        JoinOutcome::Lead(self.insert(&mut fills, key, now))
     }
 
-    /// Starts a fill in any case. Others find a fill in progress until this one has [begun](Lead::begin).
-    pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> Lead {
+    /// Starts a fill in any case. Others find a fill in progress until this one has [begun](FillLead::begin).
+    pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> FillLead {
         let mut fills = self.zone.fills(key).lock();
         if fills.get(&key).is_some_and(|fill| fill.has_begun()) {
-            return Lead { cache: self.clone(), key, fill: Arc::new(Fill::asked(now)) };
+            return FillLead { cache: self.clone(), key, fill: Arc::new(Fill::new(now)) };
         }
         self.insert(&mut fills, key, now)
     }
 
-    fn insert(self: &Arc<Self>, fills: &mut Fills, key: Key, now: Instant) -> Lead {
-        let fill = Arc::new(Fill::asked(now));
+    fn insert(self: &Arc<Self>, fills: &mut Fills, key: Key, now: Instant) -> FillLead {
+        let fill = Arc::new(Fill::new(now));
         fills.insert(key, fill.clone());
-        Lead { cache: self.clone(), key, fill }
+        FillLead { cache: self.clone(), key, fill }
     }
 
     /// Returns the fill with this key.
@@ -208,28 +208,28 @@ impl Cache {
     /// Returns index and purges. Waits for the disk the first time: purges of before a restart are read.
     ///
     /// # Errors
-    /// The disk hangs. Requests are told at once until the [manager](CacheUser::Manager) has found that it answers again.
-    pub(super) async fn held(
+    /// The disk hangs. Requests are last_reported at once until the [manager](CacheUser::Manager) has found that it answers again.
+    pub(super) async fn load_index(
         &self,
-        asker: CacheUser,
+        user: CacheUser,
         disk: &Disk,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
-    ) -> Result<&Held, DiskError> {
-        self.held_since(u64::try_from(unix_ms()).unwrap_or(0), asker, disk, log).await
+    ) -> Result<&ZoneIndex, DiskError> {
+        self.load_index_since(u64::try_from(unix_ms()).unwrap_or(0), user, disk, log).await
     }
 
     /// Returns index and purges in a process that began at `now_ms`.
-    pub(super) async fn held_since(
+    pub(super) async fn load_index_since(
         &self,
         now_ms: u64,
-        asker: CacheUser,
+        user: CacheUser,
         disk: &Disk,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
-    ) -> Result<&Held, DiskError> {
+    ) -> Result<&ZoneIndex, DiskError> {
         if let Some(held) = self.zone.held.get() {
             return Ok(held);
         }
-        let unknown = || match asker {
+        let unknown = || match user {
             CacheUser::Request => self.zone.unknown.lock().clone(),
             CacheUser::Manager => None,
         };
@@ -237,7 +237,7 @@ impl Cache {
             return Err(error);
         }
         let make = async {
-            // Whoever waited for another to find out does not find out once more.
+            // A task that waited for another one to load it does not try again.
             if let Some(error) = unknown() {
                 return Err(error);
             }
@@ -245,7 +245,7 @@ impl Cache {
                 Ok(purges) => purges,
                 Err(Some(error)) if error.is_passing() => {
                     *self.zone.unknown.lock() = Some(error.clone());
-                    self.disk_failed(&error, "reading what was purged", log);
+                    self.report_disk_failure(&error, "reading what was purged", log);
                     return Err(error);
                 }
                 Err(why) => {
@@ -260,7 +260,7 @@ impl Cache {
                         }
                         None => log(Level::Crit, format_args!("{what} are damaged: all in it is purged")),
                     }
-                    // Nobody knows what was. A soft purge would not do: what a server finds valid is used again.
+                    // All earlier entries are purged. A soft purge is not enough: validated entries are used again.
                     let purges = Purges::new(now_ms);
                     purges.purge_prefix(b"", Purge::Hard);
                     purges
@@ -270,7 +270,7 @@ impl Cache {
             let seed = [random.hash_one(0_u64), random.hash_one(1_u64)];
             let index = Index::new(self.zone.keys_size.load(Relaxed), seed, purges.sequence().clone());
             index.set_policy(self.place.policy);
-            Ok(Held { index: Arc::new(index), purges })
+            Ok(ZoneIndex { index: Arc::new(index), purges })
         };
         self.zone.held.get_or_try_init(|| make).await
     }
@@ -295,7 +295,7 @@ impl Cache {
 
     /// Returns the index, if it is loaded.
     pub(super) fn index(&self) -> Option<&Arc<Index>> {
-        self.zone.held().map(|held| &held.index)
+        self.zone.loaded().map(|held| &held.index)
     }
 
     /// Path of the file of the purges.
@@ -304,25 +304,25 @@ impl Cache {
     }
 
     /// Writes the file of the purges.
-    pub(super) async fn save_purges(&self, held: &Held, disk: &Disk) -> Result<(), DiskError> {
+    pub(super) async fn save_purges(&self, held: &ZoneIndex, disk: &Disk) -> Result<(), DiskError> {
         let _one_at_a_time = self.zone.saving.lock().await;
         let mut by = Account::new(JobClass::Fill, JobSource::NONE);
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
     }
 
     /// Removes the fill with this key, so that no request joins it. Returns true if it had begun.
-    pub(super) fn part_with_fill(&self, key: Key) -> bool {
+    pub(super) fn remove_fill(&self, key: Key) -> bool {
         let fill = self.zone.fills(key).lock().remove(&key);
         fill.is_some_and(|fill| fill.has_begun())
     }
 
     /// Removes all fills, so that no request joins them, unless `is_meant` is false for their response.
-    pub(super) fn part_with_fills(&self, is_meant: impl Fn(&Meta) -> bool) {
+    pub(super) fn remove_fills(&self, is_meant: impl Fn(&Meta) -> bool) {
         for fills in &self.zone.fills {
             fills.lock().retain(|_, fill| {
-                let is_kept = fill.comes().is_some_and(|begun| !is_meant(&begun.meta));
+                let is_kept = fill.head().is_some_and(|begun| !is_meant(&begun.meta));
                 if is_kept {
-                    fill.part_with_earlier(&is_meant);
+                    fill.forget_earlier(&is_meant);
                 }
                 is_kept
             });
@@ -340,13 +340,13 @@ impl Cache {
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
         home.connections.spawn_counted(subject, async move {
-            // Should it stay, the next start finds it.
+            // If it stays, the next start finds it.
             let _ = cache.remove(&disk, gone).await;
         });
     }
 
     /// Deletes the file of such an entry for a request.
-    pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
+    pub(super) fn remove_evicted(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
         if gone.is_some()
             && let Some(disk) = self.disk_of(r)
         {
@@ -360,7 +360,7 @@ impl Cache {
     }
 
     /// Counts a failure of the disk after which the request goes on, and logs one a minute.
-    pub(super) fn disk_failed(
+    pub(super) fn report_disk_failure(
         &self,
         error: &DiskError,
         doing: &str,
@@ -368,27 +368,29 @@ impl Cache {
     ) {
         self.zone.counts.failed.add(1);
         let now = tw_rt::clock::unix().secs;
-        let last = self.zone.told.load(Relaxed);
-        if now - last >= TELL_EVERY && self.zone.told.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
+        let last = self.zone.last_reported.load(Relaxed);
+        if now - last >= TELL_EVERY
+            && self.zone.last_reported.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
+        {
             let name = tw_log::Text(&self.name);
             log(Level::Crit, format_args!("{error} while {doing}, cache \"{name}\""));
         }
     }
 }
 
-impl Zone {
+impl CacheZone {
     pub(super) fn new(place: &CachePath) -> Self {
         Self {
             id: ZoneId(NEXT_ZONE.fetch_add(1, Relaxed)),
             held: OnceCell::new(),
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
-            told: AtomicI64::new(0),
+            last_reported: AtomicI64::new(0),
             unknown: FatalMutex::default(),
             fills: (0..FILL_SHARDS).map(|_| FatalMutex::default()).collect(),
             writers: AtomicUsize::new(0),
-            counts: Counts::default(),
-            noted: Noted::default(),
+            counts: ZoneCounters::default(),
+            stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
             since_ms: unix_ms(),
             removals: AtomicU64::new(0),
@@ -406,7 +408,7 @@ impl Zone {
     }
 
     /// Returns index and purges, if they are loaded.
-    pub(super) fn held(&self) -> Option<&Held> {
+    pub(super) fn loaded(&self) -> Option<&ZoneIndex> {
         self.held.get()
     }
 
@@ -431,29 +433,29 @@ fn unix_ms() -> i64 {
     now.secs * 1000 + i64::from(now.msec)
 }
 
-impl Lead {
+impl FillLead {
     /// Begins the response: others find it from now on, unless a purge came after `claim`.
-    pub(super) fn begin(&self, begun: Begun, claim: &Claim) {
+    pub(super) fn begin(&self, begun: FillHead, claim: &Claim) {
         self.fill.begin(begun);
         let zone = &self.cache.zone;
-        // In the lock: who purges parts with fills afterwards.
+        // Within the lock: a purge removes fills afterwards.
         let mut fills = zone.fills(self.key).lock();
-        let is_current = zone.held().is_some_and(|Held { index, purges }| {
+        let is_current = zone.loaded().is_some_and(|ZoneIndex { index, purges }| {
             let is_key_purged = index.peek(self.key).is_some_and(|found| claim.sequence() < found.since);
             !is_key_purged && purges.latest() <= claim.sequence()
         });
         if is_current && let Some(earlier) = fills.insert(self.key, self.fill.clone()) {
-            self.fill.comes_after(earlier);
+            self.fill.set_earlier(earlier);
         }
     }
 
     /// Gives the fill up: its response is not shared.
-    pub(super) fn give_up(self, over: Over) {
+    pub(super) fn give_up(self, over: FillRefusal) {
         self.fill.give_up(over);
     }
 }
 
-impl Drop for Lead {
+impl Drop for FillLead {
     fn drop(&mut self) {
         let mut fills = self.cache.zone.fills(self.key).lock();
         if fills.get(&self.key).is_some_and(|fill| Arc::ptr_eq(fill, &self.fill)) {
@@ -462,10 +464,10 @@ impl Drop for Lead {
                 None => fills.remove(&self.key),
             };
         }
-        // In the lock: nobody puts it back after this.
-        self.fill.leave();
+        // Within the lock: it is not put back after this.
+        self.fill.mark_placed();
         drop(fills);
-        self.fill.give_up(Over::Abandoned);
+        self.fill.give_up(FillRefusal::Abandoned);
     }
 }
 

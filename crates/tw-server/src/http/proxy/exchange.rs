@@ -238,7 +238,7 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, mut order: UpstreamRequest<
     match sought {
         Ok(Ok(exchange)) => response::respond(r, order.settings, order.rewrite, exchange, lookup),
         Ok(Err(Unanswered { status, failure })) => {
-            match lookup.and_then(|lookup| lookup.instead(r, &order.settings.cache, failure)) {
+            match lookup.and_then(|lookup| lookup.replace_failure(r, &order.settings.cache, failure)) {
                 Some(ready) => {
                     cache::serve_hit(r, &order.settings.cache, &order.settings.forward, order.rewrite, ready)
                 }

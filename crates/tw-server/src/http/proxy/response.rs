@@ -40,7 +40,7 @@ pub(super) fn respond<C: Codec>(
     cache::invalidate(r, &settings.cache, rewrite);
     let lookup = match lookup {
         None => None,
-        Some(lookup) => match lookup.instead_of(r, &settings.cache, settings.forward.ignored) {
+        Some(lookup) => match lookup.replace_response(r, &settings.cache, settings.forward.ignored) {
             Err(lookup) => Some(lookup),
             Ok(stored) => {
                 response_body::abandon(exchange, r);
@@ -50,7 +50,7 @@ pub(super) fn respond<C: Codec>(
     };
     if forward_head::is_intercepted(r, &settings.forward, status) {
         if let Some(keeping) =
-            lookup.and_then(|lookup| lookup.keep(r, &settings.cache, settings.forward.ignored))
+            lookup.and_then(|lookup| lookup.decide_store(r, &settings.cache, settings.forward.ignored))
         {
             // The client does not get it, but the next request finds it.
             drop(kept(r, settings, exchange, keeping));
@@ -71,7 +71,7 @@ pub(super) fn respond<C: Codec>(
         response_body::abandon(exchange, r);
         return Outcome::Status(502);
     }
-    let keeping = lookup.and_then(|lookup| lookup.keep(r, &settings.cache, settings.forward.ignored));
+    let keeping = lookup.and_then(|lookup| lookup.decide_store(r, &settings.cache, settings.forward.ignored));
     let buffering = forward_head::forward_head(r, &settings.forward, rewrite).unwrap_or(settings.buffering);
     cache::set_cache_headers(r, &settings.cache, &settings.forward);
     if exchange.codec.is_tunnel() {
@@ -134,7 +134,7 @@ fn kept<C: Codec>(
     if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
         let body = cache::head_body(r);
         response_body::finish(exchange, r);
-        keeping.whole(r, Bytes::new());
+        keeping.store_whole(r, Bytes::new());
         return Outcome::Respond(body);
     }
     match response_body::at_once(&mut exchange, r) {
@@ -143,7 +143,7 @@ fn kept<C: Codec>(
                 attempt.length = bytes.len() as u64;
             }
             response_body::finish(exchange, r);
-            keeping.whole(r, bytes.clone());
+            keeping.store_whole(r, bytes.clone());
             Outcome::Respond(if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) })
         }
         Ok(None) => {
@@ -152,7 +152,7 @@ fn kept<C: Codec>(
             let rate = limit_rate(r, settings);
             let pace = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
             let coming = Coming::new(home, exchange, settings.read_timeout, pace, None);
-            Outcome::Respond(keeping.while_it_comes(r, Box::new(coming), rate))
+            Outcome::Respond(keeping.store_stream(r, Box::new(coming), rate))
         }
         Err(failure) => {
             r.log(Level::Error, format_args!("{}", failure.line(Stage::ReadingBody)));

@@ -21,7 +21,7 @@ use super::send_request::Returned;
 use super::upstream_connection::Read;
 use crate::event_loop::Loop;
 use crate::http::body::{AlreadyLogged, Pull};
-use crate::http::cache::{Arrival, Origin};
+use crate::http::cache::{BodyOrigin, BodyReport};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
@@ -289,7 +289,7 @@ impl<C: Codec> Pull for Coming<C> {
     }
 }
 
-impl<C: Codec> Origin for Coming<C> {
+impl<C: Codec> BodyOrigin for Coming<C> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if !std::mem::replace(&mut self.is_awaited, true)
             && let Some(exchange) = &self.exchange
@@ -301,12 +301,12 @@ impl<C: Codec> Origin for Coming<C> {
         Poll::Ready(piece)
     }
 
-    fn end(&mut self) -> Arrival {
+    fn end(&mut self) -> BodyReport {
         let warnings = self.warnings().into_iter();
         let warnings =
             warnings.map(|said| (said.level, format!("{} {}", said.text, Stage::ReadingBody))).collect();
         let Some(ended) = self.ended.take() else {
-            return Arrival { how: Ok(()), warnings, sent: 0, received: 0, took: None };
+            return BodyReport { how: Ok(()), warnings, sent: 0, received: 0, took: None };
         };
         let how = match ended.how {
             Ok(()) => Ok(()),
@@ -316,7 +316,7 @@ impl<C: Codec> Origin for Coming<C> {
                 Err((level, failure.line(Stage::ReadingBody).to_string()))
             }
         };
-        Arrival { how, warnings, sent: ended.sent, received: ended.received, took: ended.took }
+        BodyReport { how, warnings, sent: ended.sent, received: ended.received, took: ended.took }
     }
 }
 

@@ -235,7 +235,7 @@ impl Subrequest {
         if let Some(piece) = &piece {
             r.costs.sent.bytes += piece.len() as u64;
             if r.facts.upstream.cache.awaits_first_byte() && !piece.is_empty() {
-                cache::first_byte(r);
+                cache::record_first_byte(r);
             }
         }
         Ok(piece)

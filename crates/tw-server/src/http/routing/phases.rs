@@ -256,7 +256,7 @@ pub(crate) fn log(r: &mut Request) {
 /// The same for a part of another request, which is counted with that.
 pub(crate) fn log_by_plan(r: &mut Request) {
     r.facts.upstream.close();
-    crate::http::cache::over(r);
+    crate::http::cache::count_request(r);
     let generation = r.generation().clone();
     generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
 }

@@ -1,12 +1,12 @@
 //! Source of a fill's body: the exchange that began it, or a range request that continues where that stalled or broke off.
 //!
 //! ```text
-//! the first exchange ─► stalls, or breaks off ─► Wanted ─► Asked: a follower's range request ─► it delivers
+//! first exchange ─► stalls, or breaks off ─► Wanted ─► Asked: range request of a follower ─► it delivers
 //!                          ▲                                          │ refused, or it fails
-//!                          └──── the first one goes on, if it can ◄───┘     otherwise the fill is broken
+//!                          └── the first one continues, if it can ◄───┘     otherwise the fill is broken
 //! ```
-//! A continuation is asked for once for all followers, by the first of them that has nothing left to send; its bytes reach
-//! everybody through the fill, and the writer's file.
+//! A continuation is requested once for all followers, by the first of them that has nothing left to send; its bytes reach
+//! all of them through the fill and the writer's file.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use tw_base::Limit;
 use tw_cache::policy::{self, MissingRange, Resumption};
 use tw_http::Fields;
 
-use super::{Begun, Ended, Fill, Over, Report, Stage, State};
+use super::{BodyEnd, ExchangeReport, Fill, FillHead, FillRefusal, FillStage, FillState};
 
 /// Bytes a second below which a fill makes no progress: then it counts as stalled after `cache_lock_age`. Far below what a
 /// response that anybody waits for has, and far above what only keeps a connection from timing out.
@@ -46,7 +46,7 @@ pub(super) struct Supply {
     current: u32,
     /// True if that exchange may deliver more.
     is_alive: bool,
-    next: Next,
+    next: NextSource,
     /// Number of continuations requested.
     asked: u32,
     /// Bytes delivered by all exchanges, including those that the fill had already.
@@ -61,7 +61,7 @@ pub(super) struct Supply {
 
 /// State of a fill's continuation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextSource {
     /// No continuation is needed.
     None,
     /// The first follower without bytes to send requests it.
@@ -75,7 +75,7 @@ impl Supply {
         Self {
             current: 0,
             is_alive: true,
-            next: Next::None,
+            next: NextSource::None,
             asked: 0,
             delivered: 0,
             mark: (now, 0),
@@ -112,16 +112,15 @@ impl Continuation {
     /// or range, or is not needed any more.
     pub(in super::super) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
         let mut state = self.fill.state.lock();
-        let Stage::Begun(begun) = &state.stage else { return None };
-        let missing = MissingRange { from: self.from, length: begun.len };
-        let Resumption { begins_at, length } =
-            policy::continues(&begun.meta.fields, missing, status, fields)?;
-        if state.end.is_some() || state.supply.next != Next::Asked(self.number) {
+        let FillStage::Begun(begun) = &state.stage else { return None };
+        let missing = Missing { from: self.from, length: begun.len };
+        let Continues { begins_at, length } = policy::continues(&begun.meta.fields, missing, status, fields)?;
+        if state.end.is_some() || state.supply.next != NextSource::Asked(self.number) {
             return None;
         }
         let supply = &mut state.supply;
-        (supply.current, supply.is_alive, supply.next) = (self.number, true, Next::None);
-        // The one before may have delivered more meanwhile.
+        (supply.current, supply.is_alive, supply.next) = (self.number, true, NextSource::None);
+        // The previous exchange may have delivered more meanwhile.
         let skip = state.received - begins_at;
         let wakers = state.take_wakers();
         drop(state);
@@ -187,26 +186,26 @@ impl Delivery {
         if state.supply.current != self.number {
             return true;
         }
-        if state.supply.next != Next::None {
+        if state.supply.next != NextSource::None {
             state.wait(cx);
         }
         false
     }
 
     /// Ends the delivery. If the body broke off, a continuation is requested where that is possible.
-    pub(in super::super) fn end(mut self, how: Ended, report: Option<Report>) -> Finish {
+    pub(in super::super) fn end(mut self, how: BodyEnd, report: Option<ExchangeReport>) -> DeliveryEnd {
         self.is_over = true;
         let (number, length) = (self.number, self.length);
-        let mut finish = Finish::Superseded;
+        let mut finish = DeliveryEnd::Superseded;
         self.fill.change(|state| {
             state.report = state.report.or(report);
             if state.supply.current != number || state.end.is_some() {
                 return;
             }
-            let is_whole = how == Ended::Whole && length.is_none_or(|length| length == state.received);
+            let is_whole = how == BodyEnd::Whole && length.is_none_or(|length| length == state.received);
             finish = if is_whole {
-                state.end = Some(Ended::Whole);
-                Finish::Whole
+                state.end = Some(BodyEnd::Whole);
+                DeliveryEnd::Whole
             } else {
                 state.lose()
             };
@@ -229,7 +228,7 @@ impl Drop for Delivery {
 
 /// Outcome of one delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Finish {
+pub(in super::super) enum DeliveryEnd {
     /// The body is complete.
     Whole,
     /// The body broke off, and a continuation is requested.
@@ -240,51 +239,51 @@ pub(in super::super) enum Finish {
     Superseded,
 }
 
-impl State {
+impl FillState {
     /// Requests a continuation, if there is a follower to send it and a validator.
     fn want_next(&mut self) -> bool {
-        if self.supply.next != Next::None {
+        if self.supply.next != NextSource::None {
             return true;
         }
-        let Stage::Begun(begun) = &self.stage else { return false };
+        let FillStage::Begun(begun) = &self.stage else { return false };
         let has_followers = self.followers.iter().any(Option::is_some);
         let may = self.end.is_none()
             && self.supply.asked < CONTINUATIONS_MAX
             && has_followers
             && policy::strong_validator(begun.meta.status, &begun.meta.fields).is_some();
         if may {
-            self.supply.next = Next::Wanted;
+            self.supply.next = NextSource::Wanted;
         }
         may
     }
 
     /// Handles the loss of the delivering exchange.
-    fn lose(&mut self) -> Finish {
+    fn lose(&mut self) -> DeliveryEnd {
         self.supply.is_alive = false;
         if self.want_next() {
-            return Finish::Continued;
+            return DeliveryEnd::Continued;
         }
-        self.end = Some(Ended::Broken);
-        Finish::Broken
+        self.end = Some(BodyEnd::Broken);
+        DeliveryEnd::Broken
     }
 
     /// Cancels the continuation with this number.
     fn give_next_up(&mut self, number: u32) {
-        if self.supply.next == Next::Asked(number) {
+        if self.supply.next == NextSource::Asked(number) {
             self.no_next();
         }
     }
 
     fn no_next(&mut self) {
-        self.supply.next = Next::None;
+        self.supply.next = NextSource::None;
         if !self.supply.is_alive {
-            self.end.get_or_insert(Ended::Broken);
+            self.end.get_or_insert(BodyEnd::Broken);
         }
     }
 
     /// Cancels the wanted continuation if the last follower has left.
     pub(super) fn lost_follower(&mut self) {
-        if self.supply.next == Next::Wanted && self.followers.iter().all(Option::is_none) {
+        if self.supply.next == NextSource::Wanted && self.followers.iter().all(Option::is_none) {
             self.no_next();
         }
     }
@@ -306,15 +305,15 @@ impl State {
 
     /// Takes the permit for the wanted continuation, for a follower without bytes to send.
     pub(super) fn take_next(&mut self, fill: &Arc<Fill>) -> Option<Continuation> {
-        if self.supply.next != Next::Wanted {
+        if self.supply.next != NextSource::Wanted {
             return None;
         }
-        let Stage::Begun(begun) = &self.stage else { return None };
+        let FillStage::Begun(begun) = &self.stage else { return None };
         let validator = policy::strong_validator(begun.meta.status, &begun.meta.fields)?;
         self.supply.asked += 1;
         let (number, from) = (self.supply.asked, self.received);
-        self.supply.next = Next::Asked(number);
-        // It has its time before anybody asks for the whole anew.
+        self.supply.next = NextSource::Asked(number);
+        // It gets its time before another request fetches the whole response.
         self.progressed(tw_rt::clock::now());
         Some(Continuation { fill: fill.clone(), number, from, validator, is_taken: false })
     }
@@ -357,19 +356,23 @@ impl Fill {
     }
 
     /// Waits for the head and the first byte of the response, or its end. With `is_head` the head is enough.
-    pub(super) fn poll_begun(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Arc<Begun>, Over>> {
+    pub(super) fn poll_begun(
+        &self,
+        is_head: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Arc<FillHead>, FillRefusal>> {
         let mut state = self.state.lock();
         match &state.stage {
-            Stage::Asked => {}
-            Stage::Begun(begun) => {
+            FillStage::Asked => {}
+            FillStage::Begun(begun) => {
                 let has_bytes = state.received > 0 || begun.len == Some(0) || is_head;
                 match state.end {
-                    Some(Ended::Broken) if !has_bytes => return Poll::Ready(Err(Over::Abandoned)),
+                    Some(BodyEnd::Broken) if !has_bytes => return Poll::Ready(Err(FillRefusal::Abandoned)),
                     None if !has_bytes => {}
                     _ => return Poll::Ready(Ok(begun.clone())),
                 }
             }
-            Stage::Over(over) => return Poll::Ready(Err(*over)),
+            FillStage::Over(over) => return Poll::Ready(Err(*over)),
         }
         state.wait(cx);
         Poll::Pending

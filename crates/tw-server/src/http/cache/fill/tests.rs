@@ -17,7 +17,7 @@ fn file() -> File {
 }
 
 fn fill() -> Arc<Fill> {
-    Arc::new(Fill::asked(Instant::now()))
+    Arc::new(Fill::new(Instant::now()))
 }
 
 fn push(fill: &Fill, count: u64) {
@@ -26,7 +26,7 @@ fn push(fill: &Fill, count: u64) {
     }
 }
 
-fn next(fill: &Arc<Fill>, id: usize, at: u64) -> Option<Next> {
+fn next(fill: &Arc<Fill>, id: usize, at: u64) -> Option<FollowerEvent> {
     match fill.poll_next(id, at, usize::MAX, &mut Context::from_waker(Waker::noop())) {
         Poll::Ready(next) => Some(next),
         Poll::Pending => None,
@@ -46,14 +46,14 @@ impl Wake for Woken {
 fn whoever_waits_is_woken_once_for_what_comes() {
     let fill = fill();
     let woken = [(); 3].map(|()| Arc::new(Woken::default()));
-    let ids = [(); 3].map(|()| fill.enter(0).unwrap());
+    let ids = [(); 3].map(|()| fill.add_follower(0).unwrap());
     let poll = |nth: usize, at| {
         let waker = Waker::from(woken[nth].clone());
         fill.poll_next(ids[nth], at, usize::MAX, &mut Context::from_waker(&waker)).is_ready()
     };
     let counts = || woken.each_ref().map(|woken| woken.0.load(Relaxed));
     assert!(!poll(0, 0) && !poll(0, 0) && !poll(1, 0) && !poll(2, 0));
-    fill.part(ids[2]);
+    fill.remove_follower(ids[2]);
     let left = counts();
     assert_eq!(left[2], 0, "who has left is not woken");
     assert!(!poll(0, 0) && !poll(1, 0));
@@ -68,35 +68,37 @@ fn whoever_waits_is_woken_once_for_what_comes() {
 #[test]
 fn what_the_disk_has_lost_nobody_reads() {
     let (fill, file) = (fill(), file());
-    let id = fill.enter(0).unwrap();
+    let id = fill.add_follower(0).unwrap();
     push(&fill, 16);
-    fill.wrote(&file, 100, 16 * PIECE, 4 * PIECE);
+    fill.note_written(&file, 100, 16 * PIECE, 4 * PIECE);
     // Behind the window, everything that is written may be read.
-    assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
+    assert!(matches!(next(&fill, id, 0), Some(FollowerEvent::Read(_, 100, len)) if len as u64 == 16 * PIECE));
     assert!(fill.may_read(16 * PIECE));
-    fill.give_file_up(true);
-    assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 4 * PIECE));
-    assert!(matches!(next(&fill, id, 4 * PIECE), Some(Next::End(Ended::Broken))));
+    fill.stop_file(true);
+    assert!(matches!(next(&fill, id, 0), Some(FollowerEvent::Read(_, 100, len)) if len as u64 == 4 * PIECE));
+    assert!(matches!(next(&fill, id, 4 * PIECE), Some(FollowerEvent::End(BodyEnd::Broken))));
     assert!(fill.may_read(4 * PIECE) && !fill.may_read(4 * PIECE + 1));
     // What came last is still in memory.
-    assert!(matches!(next(&fill, id, 12 * PIECE), Some(Next::Piece(_))));
+    assert!(matches!(next(&fill, id, 12 * PIECE), Some(FollowerEvent::Piece(_))));
     // Who comes now would not get all of it, and asks himself.
-    assert!(!fill.is_followable() && fill.enter(0).is_none() && fill.enter(13 * PIECE).is_some());
+    assert!(
+        !fill.is_followable() && fill.add_follower(0).is_none() && fill.add_follower(13 * PIECE).is_some()
+    );
 }
 
 #[test]
 fn what_the_file_has_is_read_when_it_takes_no_more() {
     let (fill, file) = (fill(), file());
-    let id = fill.enter(0).unwrap();
+    let id = fill.add_follower(0).unwrap();
     push(&fill, 16);
-    fill.wrote(&file, 100, 16 * PIECE, 0);
+    fill.note_written(&file, 100, 16 * PIECE, 0);
     push(&fill, 2);
-    fill.give_file_up(false);
-    assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
+    fill.stop_file(false);
+    assert!(matches!(next(&fill, id, 0), Some(FollowerEvent::Read(_, 100, len)) if len as u64 == 16 * PIECE));
     assert!(fill.is_followable());
     // Memory has the rest for as long as it is needed, and who comes then is too late.
-    assert!(matches!(next(&fill, id, 16 * PIECE), Some(Next::Piece(_))));
-    assert!(!fill.is_followable() && fill.enter(0).is_none());
+    assert!(matches!(next(&fill, id, 16 * PIECE), Some(FollowerEvent::Piece(_))));
+    assert!(!fill.is_followable() && fill.add_follower(0).is_none());
 }
 
 #[test]
@@ -104,13 +106,13 @@ fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
     let fill = fill();
     push(&fill, 4);
     assert_eq!(fill.needless(), 4 * PIECE, "nobody wants it");
-    let id = fill.enter(0).unwrap();
+    let id = fill.add_follower(0).unwrap();
     assert_eq!(fill.needless(), 0);
     assert!(next(&fill, id, 0).is_some());
     assert_eq!(fill.needless(), PIECE);
-    fill.share();
+    fill.mark_shared();
     assert_eq!(fill.needless(), 0);
-    fill.part(id);
+    fill.remove_follower(id);
     assert_eq!(fill.needless(), 0, "somebody else may ask, too");
 }
 
@@ -118,23 +120,23 @@ fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
 fn complete_fill_is_found_behind_one_that_took_its_place_until_it_is_stored() {
     let (first, second, third) = (fill(), fill(), fill());
     for fill in [&first, &second, &third] {
-        fill.begin(Begun { meta: meta(1, 1, 1), len: None });
+        fill.begin(FillHead { meta: meta(1, 1, 1), len: None });
     }
-    second.comes_after(first.clone());
-    third.comes_after(second.clone());
+    second.set_earlier(first.clone());
+    third.set_earlier(second.clone());
     // Two that begin at once.
-    first.comes_after(third.clone());
+    first.set_earlier(third.clone());
     let found = |fill: &Arc<Fill>| fill.youngest_whole();
     assert!(found(&third).is_none());
-    first.end(Ended::Whole, None);
+    first.end(BodyEnd::Whole, None);
     assert!(Arc::ptr_eq(&found(&third).unwrap(), &first));
-    second.end(Ended::Broken, None);
+    second.end(BodyEnd::Broken, None);
     assert!(Arc::ptr_eq(&found(&third).unwrap(), &first));
     assert!(Arc::ptr_eq(&third.earlier().unwrap(), &first));
-    third.part_with_earlier(&|meta| meta.key_text == "other");
+    third.forget_earlier(&|meta| meta.key_text == "other");
     assert!(found(&third).is_some());
-    first.leave();
+    first.mark_placed();
     assert!(found(&third).is_none() && third.earlier().is_none());
-    third.end(Ended::Whole, None);
+    third.end(BodyEnd::Whole, None);
     assert!(Arc::ptr_eq(&found(&third).unwrap(), &third));
 }

@@ -32,7 +32,7 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     tasks.spawn_local(async move {
         let mut unfinished = Vec::new();
         learning.manager.load(learning.held(), &mut unfinished).await;
-        learning.manager.clear(learning.held(), &mut unfinished).await;
+        learning.manager.remove_unfinished(learning.held(), &mut unfinished).await;
     });
     tasks.await;
     if !cuts_off {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tw_base::Histogram;
 use tw_base::hist::Snapshot;
 
-use super::facts::Status;
+use super::cache_info::UpstreamCacheStatus;
 use crate::http::request::Request;
 
 /// Sets of numbers; loops of the same remainder share one.
@@ -36,12 +36,12 @@ impl HitFrom {
 
 /// Hit whose first byte has not been sent yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hit {
+pub(super) struct PendingHit {
     began: Instant,
     jobs: u32,
 }
 
-impl Hit {
+impl PendingHit {
     /// Begins with the turn in which the cache is asked: that needs no reading of a clock.
     pub(super) fn begin(r: &Request) -> Self {
         Self { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
@@ -49,31 +49,31 @@ impl Hit {
 }
 
 /// Statistics of all loops.
-pub(super) struct Noted {
-    sets: [OnceLock<Box<Set>>; SETS],
+pub(super) struct ResponseStats {
+    sets: [OnceLock<Box<LoopResponseStats>>; SETS],
 }
 
 /// Statistics of one loop. A loop that ends and the one that replaces it may write at the same time; no other thread writes
 /// here.
 #[derive(Default)]
-struct Set {
+struct LoopResponseStats {
     times: [Histogram; 2],
-    bytes: [AtomicU64; Status::ALL.len()],
+    bytes: [AtomicU64; UpstreamCacheStatus::ALL.len()],
     collapsed_bytes: AtomicU64,
 }
 
-impl Default for Noted {
+impl Default for ResponseStats {
     fn default() -> Self {
         Self { sets: [const { OnceLock::new() }; SETS] }
     }
 }
 
-impl Noted {
-    fn set(&self, index: usize) -> &Set {
+impl ResponseStats {
+    fn set(&self, index: usize) -> &LoopResponseStats {
         self.sets[index % SETS].get_or_init(Box::default)
     }
 
-    fn sets(&self) -> impl Iterator<Item = &Set> {
+    fn sets(&self) -> impl Iterator<Item = &LoopResponseStats> {
         self.sets.iter().filter_map(|set| set.get().map(|set| &**set))
     }
 
@@ -85,7 +85,7 @@ impl Noted {
     }
 
     /// Bytes of the bodies of responses with this status.
-    pub(super) fn bytes(&self, status: Status) -> u64 {
+    pub(super) fn bytes(&self, status: UpstreamCacheStatus) -> u64 {
         self.sets().map(|set| set.bytes[status as usize].load(Relaxed)).sum()
     }
 
@@ -96,27 +96,29 @@ impl Noted {
 }
 
 /// Records the time of a hit whose first byte was sent: of its body, or of its head without a body.
-pub(crate) fn first_byte(r: &mut Request) {
+pub(crate) fn record_first_byte(r: &mut Request) {
     let hit = r.facts.upstream.cache.hit.take();
-    let (Some(Hit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else { return };
+    let (Some(PendingHit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else {
+        return;
+    };
     // The clock of the loop stands still in a turn, and most hits begin and end in one.
     let took = tw_rt::clock::precise().saturating_duration_since(began);
     let from = if r.costs.account.jobs() > jobs { HitFrom::Disk } else { HitFrom::Inline };
-    let times = &cache.zone.noted.set(r.client().home.index).times;
+    let times = &cache.zone.stats.set(r.client().home.index).times;
     times[from as usize].record_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// Counts a request that has ended.
-pub(crate) fn over(r: &mut Request) {
+pub(crate) fn count_request(r: &mut Request) {
     if r.facts.upstream.cache.hit.is_some() && r.costs.sent.complete {
-        first_byte(r);
+        record_first_byte(r);
     }
     let facts = &r.facts.upstream.cache;
     let (Some(cache), Some(status)) = (&facts.cache, facts.status) else { return };
     cache.zone.counts.by_status[status as usize].add(1);
     let bytes = r.costs.sent.body();
     if bytes > 0 {
-        let set = cache.zone.noted.set(r.client().home.index);
+        let set = cache.zone.stats.set(r.client().home.index);
         set.bytes[status as usize].fetch_add(bytes, Relaxed);
         if facts.follows {
             set.collapsed_bytes.fetch_add(bytes, Relaxed);
@@ -130,18 +132,22 @@ mod tests {
 
     #[test]
     fn loops_note_for_themselves_and_are_added_up() {
-        let noted = Noted::default();
+        let noted = ResponseStats::default();
         for (index, from, ns) in
             [(0, HitFrom::Inline, 5_000), (1, HitFrom::Inline, 7_000), (SETS, HitFrom::Disk, 9_000_000)]
         {
             noted.set(index).times[from as usize].record_ns(ns);
-            noted.set(index).bytes[Status::Hit as usize].fetch_add(10, Relaxed);
+            noted.set(index).bytes[UpstreamCacheStatus::Hit as usize].fetch_add(10, Relaxed);
         }
         noted.set(1).collapsed_bytes.fetch_add(3, Relaxed);
         assert_eq!(noted.sets().count(), 2, "loop {SETS} notes where loop 0 does");
         assert_eq!((noted.times(HitFrom::Inline).count(), noted.times(HitFrom::Disk).count()), (2, 1));
         assert_eq!(
-            (noted.bytes(Status::Hit), noted.bytes(Status::Miss), noted.collapsed_bytes()),
+            (
+                noted.bytes(UpstreamCacheStatus::Hit),
+                noted.bytes(UpstreamCacheStatus::Miss),
+                noted.collapsed_bytes()
+            ),
             (30, 0, 3)
         );
     }

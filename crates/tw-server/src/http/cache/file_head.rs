@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tw_cache::format::{self, FormatError, Meta, nginx};
 
-use super::cache_path::OfNginx;
+use super::cache_path::NginxFiles;
 
 /// Reason why a file is no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub(super) enum NoEntry {
 ///
 /// # Errors
 /// It is no entry.
-pub(super) fn needed(of_nginx: OfNginx, first: &[u8]) -> Result<usize, NoEntry> {
+pub(super) fn needed(of_nginx: NginxFiles, first: &[u8]) -> Result<usize, NoEntry> {
     match of_nginx {
         _ if !nginx::is_nginx(first) => format::needed(first).map_err(NoEntry::Damaged),
-        OfNginx::Left => Err(NoEntry::OfNginx),
-        OfNginx::TakenOver => nginx::needed(first).map_err(NoEntry::Damaged),
+        NginxFiles::Left => Err(NoEntry::OfNginx),
+        NginxFiles::TakenOver => nginx::needed(first).map_err(NoEntry::Damaged),
     }
 }
 
@@ -30,11 +30,11 @@ pub(super) fn needed(of_nginx: OfNginx, first: &[u8]) -> Result<usize, NoEntry> 
 ///
 /// # Errors
 /// It is no entry.
-pub(super) fn decode(of_nginx: OfNginx, head: &Bytes, file_size: u64) -> Result<Meta, NoEntry> {
+pub(super) fn decode(of_nginx: NginxFiles, head: &Bytes, file_size: u64) -> Result<Meta, NoEntry> {
     match of_nginx {
         _ if !nginx::is_nginx(head) => format::decode(head, file_size).map_err(NoEntry::Damaged),
-        OfNginx::Left => Err(NoEntry::OfNginx),
-        OfNginx::TakenOver => nginx::decode(head, file_size).map_err(|why| match why {
+        NginxFiles::Left => Err(NoEntry::OfNginx),
+        NginxFiles::TakenOver => nginx::decode(head, file_size).map_err(|why| match why {
             // It came by another protocol than HTTP, and is as good for nginx as it was.
             FormatError::Head => NoEntry::OfNginx,
             why => NoEntry::Damaged(why),
@@ -59,25 +59,28 @@ mod tests {
         file.into()
     }
 
-    fn of(how: OfNginx, file: &Bytes) -> Result<Bytes, NoEntry> {
-        assert_eq!(needed(how, file).err(), decode(how, file, 1000).err().filter(|_| how == OfNginx::Left));
+    fn of(how: NginxFiles, file: &Bytes) -> Result<Bytes, NoEntry> {
+        assert_eq!(
+            needed(how, file).err(),
+            decode(how, file, 1000).err().filter(|_| how == NginxFiles::Left)
+        );
         decode(how, file, 1000).map(|meta| meta.key_text)
     }
 
     #[test]
     fn files_of_nginx_are_left_or_read() {
         let file = of_nginx("HTTP/1.1 200 OK\r\n\r\n");
-        assert_eq!(of(OfNginx::Left, &file), Err(NoEntry::OfNginx));
-        assert_eq!(of(OfNginx::TakenOver, &file), Ok(Bytes::from_static(b"k")));
+        assert_eq!(of(NginxFiles::Left, &file), Err(NoEntry::OfNginx));
+        assert_eq!(of(NginxFiles::TakenOver, &file), Ok(Bytes::from_static(b"k")));
         let other = of_nginx("Status: 200\r\n\r\n");
-        assert_eq!(of(OfNginx::Left, &other), Err(NoEntry::OfNginx));
-        assert_eq!(of(OfNginx::TakenOver, &other), Err(NoEntry::OfNginx));
+        assert_eq!(of(NginxFiles::Left, &other), Err(NoEntry::OfNginx));
+        assert_eq!(of(NginxFiles::TakenOver, &other), Err(NoEntry::OfNginx));
         let mut damaged = file.to_vec();
         damaged[48] ^= 1;
         let damaged = Bytes::from(damaged);
-        assert_eq!(of(OfNginx::Left, &damaged), Err(NoEntry::OfNginx));
-        assert_eq!(of(OfNginx::TakenOver, &damaged), Err(NoEntry::Damaged(FormatError::KeyText)));
-        for how in [OfNginx::Left, OfNginx::TakenOver] {
+        assert_eq!(of(NginxFiles::Left, &damaged), Err(NoEntry::OfNginx));
+        assert_eq!(of(NginxFiles::TakenOver, &damaged), Err(NoEntry::Damaged(Damage::KeyText)));
+        for how in [NginxFiles::Left, NginxFiles::TakenOver] {
             let strange = Bytes::from_static(b"strange things, and many of them");
             assert_eq!(needed(how, &strange), Err(NoEntry::Damaged(FormatError::Magic)));
             assert_eq!(decode(how, &strange, 32).err(), Some(NoEntry::Damaged(FormatError::Magic)));

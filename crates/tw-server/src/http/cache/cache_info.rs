@@ -8,13 +8,13 @@ use tw_cache::policy::ForwardReason;
 use tw_http::range::ByteRange;
 
 use super::fill::Continuation;
-use super::miss_reason::Reason;
-use super::times::Hit;
+use super::miss_reason::MissReason;
+use super::stats::PendingHit;
 use super::zone::Cache;
 
 /// Cache status of a request (`$upstream_cache_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum UpstreamCacheStatus {
     /// No entry was found.
     Miss,
     /// The cache was bypassed.
@@ -31,7 +31,7 @@ pub enum Status {
     Hit,
 }
 
-impl Status {
+impl UpstreamCacheStatus {
     /// All statuses, in the order of the counters.
     pub const ALL: [Self; 7] =
         [Self::Miss, Self::Bypass, Self::Expired, Self::Stale, Self::Updating, Self::Revalidated, Self::Hit];
@@ -54,9 +54,9 @@ impl Status {
 #[derive(Default)]
 pub struct CacheInfo {
     /// Cache status.
-    pub status: Option<Status>,
+    pub status: Option<UpstreamCacheStatus>,
     /// Reason why the response was not stored, or no entry was used.
-    pub why: Option<Reason>,
+    pub why: Option<MissReason>,
     /// Text of the key.
     pub key: Bytes,
     /// `Last-Modified` of the stale entry, as it was sent.
@@ -81,7 +81,7 @@ pub struct CacheInfo {
     /// True if the response was requested by another request.
     pub(super) follows: bool,
     /// Hit whose first byte has not been sent yet.
-    pub(super) hit: Option<Hit>,
+    pub(super) hit: Option<PendingHit>,
     /// True if the response is stored.
     pub(super) is_stored: bool,
     /// End of the response's validity, in seconds since 1970.
@@ -103,13 +103,13 @@ impl CacheInfo {
     }
 
     /// Cancels the hit: another response replaces it.
-    pub(crate) fn forget_hit(&mut self) {
+    pub(crate) fn cancel_hit(&mut self) {
         self.hit = None;
     }
 
     /// Resets all values.
     pub(crate) fn clear(&mut self) {
-        // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
+        // Most requests have no cache. A background update may have ended before its lookup.
         let was_told = self.is_update || self.is_anew || self.continuation.is_some();
         if self.cache.is_some() || was_told || self.part.get().is_some() {
             *self = Self::default();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_next_request_in_the_same_memory_finds_nothing() {
-        // Both are set before the cache is asked, and a request may end before it is.
+        // Both are set before the lookup, and a request may end before that.
         let mut r = Request::new();
         r.facts.upstream.cache.is_update = true;
         r.unbind();
