@@ -75,7 +75,7 @@ pub struct CacheInfo {
     /// Age of the response in seconds.
     pub age: Option<u32>,
     /// Reason for forwarding the request; `None` if it was not forwarded.
-    pub(super) forward: Option<Forward>,
+    pub(super) forward: Option<ForwardReason>,
     /// True if the request was collapsed into a fill of another one.
     pub(super) is_collapsed: bool,
     /// True if the response was requested by another request.

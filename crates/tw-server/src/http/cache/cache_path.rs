@@ -43,7 +43,7 @@ pub struct CachePath {
     /// Treatment of files that nginx has written.
     pub of_nginx: NginxFiles,
     /// Eviction policy.
-    pub policy: Policy,
+    pub policy: EvictionPolicy,
     /// Thread pool of the disk; `None` is `default`.
     pub pool: Option<Box<[u8]>>,
 }
@@ -101,7 +101,7 @@ impl RawCachePath {
             manager: StepLimits::USUAL,
             loader: StepLimits::USUAL,
             of_nginx: NginxFiles::Left,
-            policy: Policy::Lru,
+            policy: EvictionPolicy::Lru,
             pool: None,
         };
         let path = node.arg(0)?.clone();
@@ -138,8 +138,8 @@ impl RawCachePath {
             // DIFF(nginx): responses requested once need not evict those requested again.
             b"policy" => {
                 place.policy = match value {
-                    b"lru" => Policy::Lru,
-                    b"s3fifo" => Policy::S3Fifo,
+                    b"lru" => EvictionPolicy::Lru,
+                    b"s3fifo" => EvictionPolicy::S3Fifo,
                     _ => {
                         return Err(format!(
                             "invalid policy value \"{shown}\", it must be \"lru\" or \"s3fifo\""
@@ -274,7 +274,7 @@ mod tests {
             manager: StepLimits::USUAL,
             loader: StepLimits::USUAL,
             of_nginx: NginxFiles::Left,
-            policy: Policy::Lru,
+            policy: EvictionPolicy::Lru,
             pool: None,
         }
     }

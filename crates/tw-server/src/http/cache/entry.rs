@@ -43,7 +43,7 @@ pub(super) struct EntryQuery<'a> {
 
 /// State of an entry in the index.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EntryState {
+pub(super) struct FoundState {
     /// Sequence number; older variants of the entry do not count.
     pub(super) since: u64,
     /// True if a newer response is being fetched.
@@ -52,9 +52,9 @@ pub(super) struct EntryState {
     pub(super) is_stale: bool,
 }
 
-impl EntryState {
+impl FoundState {
     /// Decides how `r` may use the entry.
-    pub(super) fn usage(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Use {
+    pub(super) fn usage(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Reuse {
         match policy::may_use(&meta.lifetime, &r.head, now, rules) {
             Reuse::Fresh { age } | Reuse::Accepted { age } if self.is_stale => {
                 Reuse::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
@@ -65,7 +65,7 @@ impl EntryState {
 }
 
 /// Finds the entry of `wanted`. Waits for the disk.
-pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc<OpenEntry>, EntryState)> {
+pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc<OpenEntry>, FoundState)> {
     let mut found = FoundEntry::default();
     {
         let (r, home) = (&*r, &r.client().home);
@@ -108,9 +108,9 @@ pub(super) struct EntrySearch<'a> {
 /// Result of a search.
 #[derive(Default)]
 pub(super) struct FoundEntry {
-    pub(super) entry: Option<(Rc<OpenEntry>, EntryState)>,
+    pub(super) entry: Option<(Rc<OpenEntry>, FoundState)>,
     /// Entries that have left the index; the caller removes their files.
-    pub(super) gone: Vec<Gone>,
+    pub(super) gone: Vec<RemovedEntry>,
     /// Disk operations of the search, if there were any.
     by: Option<Account>,
 }
@@ -167,10 +167,10 @@ impl EntrySearch<'_> {
                 if upto > checked {
                     index.confirm(key, entry.sequence, upto);
                 }
-                out.entry = Some((entry, EntryState { since, is_claimed, is_stale: false }));
+                out.entry = Some((entry, FoundState { since, is_claimed, is_stale: false }));
             }
             Verdict::Purged(Purge::Soft) => {
-                out.entry = Some((entry, EntryState { since, is_claimed, is_stale: true }));
+                out.entry = Some((entry, FoundState { since, is_claimed, is_stale: true }));
             }
             Verdict::Purged(Purge::Hard) => {
                 let gone = index.remove_if_sequence(key, entry.sequence);
@@ -219,7 +219,10 @@ impl EntrySearch<'_> {
         let path = cache.place.path(key);
         let by = out.by.insert(Account::new(JobClass::Hit, JobSource::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
-        if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(Damage::Checksum | Damage::StateChecksum))) = found {
+        if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(
+            FormatError::Checksum | FormatError::StateChecksum,
+        ))) = found
+        {
             // Its head may just be rewritten after a validation.
             found = self.read(disk, wanted, by, &path).await;
         }

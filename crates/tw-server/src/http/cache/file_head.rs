@@ -11,7 +11,7 @@ pub(super) enum NoEntry {
     /// The file was written by nginx and is left as it is.
     OfNginx,
     /// The file is damaged or incomplete.
-    Damaged(Damage),
+    Damaged(FormatError),
 }
 
 /// Number of bytes from the start of a file that [`decode`] needs; `first` are the known ones.
@@ -79,7 +79,7 @@ mod tests {
         damaged[48] ^= 1;
         let damaged = Bytes::from(damaged);
         assert_eq!(of(NginxFiles::Left, &damaged), Err(NoEntry::OfNginx));
-        assert_eq!(of(NginxFiles::TakenOver, &damaged), Err(NoEntry::Damaged(Damage::KeyText)));
+        assert_eq!(of(NginxFiles::TakenOver, &damaged), Err(NoEntry::Damaged(FormatError::KeyText)));
         for how in [NginxFiles::Left, NginxFiles::TakenOver] {
             let strange = Bytes::from_static(b"strange things, and many of them");
             assert_eq!(needed(how, &strange), Err(NoEntry::Damaged(FormatError::Magic)));

@@ -15,7 +15,7 @@ use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 
 use super::cache_info::UpstreamCacheStatus;
-use super::entry::{self, EntryState};
+use super::entry::{self, FoundState};
 use super::fill::{Continuation, Fill, FillHead, FillRefusal, Follower};
 use super::invalidate;
 use super::miss_reason::MissReason;
@@ -197,7 +197,7 @@ impl Lookup {
             return LookupResult::Ask(Box::new(lookup));
         }
         if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
-            lookup.set_forwarded(r, UpstreamCacheStatus::Bypass, Forward::Bypass);
+            lookup.set_forwarded(r, UpstreamCacheStatus::Bypass, ForwardReason::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
                 return LookupResult::Status(lookup.unsatisfiable(r));
             }
@@ -257,40 +257,40 @@ impl Lookup {
         r: &mut Request,
         settings: &CacheSettings,
         entry: Rc<OpenEntry>,
-        state: EntryState,
+        state: FoundState,
         hit: PendingHit,
     ) -> LookupStep {
         let now = tw_rt::clock::unix().secs;
         match state.usage(&entry.meta, r, now, &settings.rules) {
-            Use::Fresh { age } => {
+            Reuse::Fresh { age } => {
                 self.set_served(r, UpstreamCacheStatus::Hit);
                 r.facts.upstream.cache.hit = Some(hit);
                 LookupStep::Ready(serve_entry(r, entry, age))
             }
-            Use::Accepted { age } => {
+            Reuse::Accepted { age } => {
                 self.set_served(r, UpstreamCacheStatus::Stale);
                 LookupStep::Ready(serve_entry(r, entry, age))
             }
-            Use::Stale { age, while_revalidate, .. } => {
+            Reuse::Stale { age, while_revalidate, .. } => {
                 if let Some(ready) = self.serve_stale(r, settings, &entry, age, while_revalidate) {
                     return LookupStep::Ready(ready);
                 }
-                self.set_forwarded(r, UpstreamCacheStatus::Expired, Forward::Stale);
+                self.set_forwarded(r, UpstreamCacheStatus::Expired, ForwardReason::Stale);
                 self.keep_stale(r, entry);
                 LookupStep::Fetch
             }
-            Use::Validate { because, .. } => {
+            Reuse::Validate { because, .. } => {
                 let forward = match because {
-                    Because::NoCache => Forward::Stale,
-                    _ if now >= entry.meta.lifetime.valid_until => Forward::Stale,
-                    _ => Forward::Request,
+                    ValidateReason::NoCache => ForwardReason::Stale,
+                    _ if now >= entry.meta.lifetime.valid_until => ForwardReason::Stale,
+                    _ => ForwardReason::Request,
                 };
                 self.set_forwarded(r, UpstreamCacheStatus::Expired, forward);
                 self.keep_stale(r, entry);
                 LookupStep::Fetch
             }
-            Use::Unsatisfiable => {
-                self.set_forwarded(r, UpstreamCacheStatus::Expired, Forward::Stale);
+            Reuse::Unsatisfiable => {
+                self.set_forwarded(r, UpstreamCacheStatus::Expired, ForwardReason::Stale);
                 LookupStep::Status(self.unsatisfiable(r))
             }
         }
@@ -299,7 +299,7 @@ impl Lookup {
     /// Counts a request without an entry. The response is fetched for the cache from `cache_min_uses` requests on.
     fn miss(&self, r: &mut Request, settings: &CacheSettings, only_stored: bool) -> LookupStep {
         let is_variant = self.other.is_some();
-        let forward = if is_variant { Forward::VaryMiss } else { Forward::UriMiss };
+        let forward = if is_variant { ForwardReason::VaryMiss } else { ForwardReason::UriMiss };
         self.set_forwarded(r, UpstreamCacheStatus::Miss, forward);
         if only_stored {
             return LookupStep::Status(self.unsatisfiable(r));
@@ -347,10 +347,10 @@ impl Lookup {
             FollowOutcome::Ready(ready) => LookupStep::Ready(ready),
             // Others were refused a stored response for this field, and this request may be, too: they would wait for each other.
             FollowOutcome::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
-                forward_because(r, Why::Authorization.into())
+                forward_because(r, NoStoreReason::Authorization.into())
             }
             FollowOutcome::Again => LookupStep::Again,
-            FollowOutcome::Alone => forward_because(r, Why::Private.into()),
+            FollowOutcome::Alone => forward_because(r, NoStoreReason::Private.into()),
             FollowOutcome::Late if tw_rt::clock::now() < until => LookupStep::Again,
             FollowOutcome::Late => forward_because(r, MissReason::LockTimeout),
             FollowOutcome::Gone => LookupStep::Status(499),
@@ -358,7 +358,7 @@ impl Lookup {
     }
 
     /// Finds the entry of this request, main or variant.
-    async fn find_entry(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<OpenEntry>, EntryState)> {
+    async fn find_entry(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<OpenEntry>, FoundState)> {
         (self.other, self.searched) = (None, self.key);
         let of = entry::EntryQuery {
             cache: &self.cache,
@@ -385,7 +385,7 @@ impl Lookup {
     /// Sequence number of the entry with the last searched key, if it is stored.
     fn stored(&self) -> Option<u64> {
         let found = self.cache.index()?.peek(self.searched)?;
-        (found.holds == Holds::File).then_some(found.sequence)
+        (found.holds == EntryState::File).then_some(found.sequence)
     }
 
     /// Finds a complete response that is not stored yet. Serves it, or waits a moment until it is stored.
@@ -554,7 +554,7 @@ impl Lookup {
     }
 
     /// Notes that the request is forwarded, or would be.
-    pub(super) fn set_forwarded(&self, r: &mut Request, status: UpstreamCacheStatus, forward: Forward) {
+    pub(super) fn set_forwarded(&self, r: &mut Request, status: UpstreamCacheStatus, forward: ForwardReason) {
         self.set_status(r, status);
         r.facts.upstream.cache.forward = Some(forward);
     }

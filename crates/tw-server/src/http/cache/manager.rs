@@ -182,7 +182,7 @@ impl CacheManager {
 
     /// Adds an entry by its file name; the head is read when the entry is requested.
     async fn add(&self, held: &ZoneIndex, key: Key, size: u64, removals: u64) {
-        let known = Known { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+        let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
         match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
                 self.cache.zone.counts.evicted.add(1);
@@ -276,8 +276,8 @@ impl CacheManager {
             }
         }
         // Entries that have left the index were not scanned, and a restart now would find their files again.
-        let departures = held.index.departures();
-        while held.index.remains(departures) == Remains::Files {
+        let departures = held.index.removals();
+        while held.index.removal_state(departures) == RemovalState::Files {
             tokio::time::sleep(REMAINS_LOOK).await;
         }
         if held.index.removal_state(departures) == RemovalState::Strays {
@@ -294,7 +294,7 @@ impl CacheManager {
     }
 
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
-    async fn check_purged(&self, held: &ZoneIndex, seen: &Seen, latest: u64) -> Option<u64> {
+    async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
         let path = self.cache.place.path(seen.key);
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await;
@@ -345,7 +345,7 @@ impl CacheManager {
         }
     }
 
-    async fn delete(&self, gone: &mut Vec<Gone>, pace: &mut StepPacer) {
+    async fn delete(&self, gone: &mut Vec<RemovedEntry>, pace: &mut StepPacer) {
         for gone in gone.drain(..) {
             self.remove(gone).await;
             pace.count().await;

@@ -7,9 +7,9 @@ use tw_cache::policy::NoStoreReason;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissReason {
     /// Fields of the response or the request forbid it.
-    Policy(Why),
+    Policy(NoStoreReason),
     /// The response does not fit the file format.
-    Unfit(Unfit),
+    Unfit(EncodeError),
     /// `no_cache`
     NoCacheSet,
     /// `cache_min_uses`
@@ -72,14 +72,14 @@ impl MissReason {
     }
 }
 
-impl From<Why> for MissReason {
-    fn from(why: Why) -> Self {
+impl From<NoStoreReason> for MissReason {
+    fn from(why: NoStoreReason) -> Self {
         Self::Policy(why)
     }
 }
 
-impl From<Unfit> for MissReason {
-    fn from(why: Unfit) -> Self {
+impl From<EncodeError> for MissReason {
+    fn from(why: EncodeError) -> Self {
         Self::Unfit(why)
     }
 }

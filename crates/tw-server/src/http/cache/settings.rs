@@ -320,7 +320,7 @@ impl CacheSettings {
     }
 
     /// Settings for a response with this status, with the ignored fields.
-    pub(super) fn terms(&self, status: u16, ignored: Ignored) -> Terms {
+    pub(super) fn terms(&self, status: u16, ignored: IgnoredFields) -> StoreSettings {
         let valid = self.valid.iter().find(|valid| valid.status == status || valid.status == ANY);
         let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
         StoreSettings { valid_s: valid.map(|valid| seconds(valid.span)), ignored }

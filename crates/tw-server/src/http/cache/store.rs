@@ -85,7 +85,7 @@ impl Cache {
         mut meta: Meta,
         claim: Claim,
         tail: BodyTail,
-    ) -> Result<Option<Gone>, DiskError> {
+    ) -> Result<Option<RemovedEntry>, DiskError> {
         let BodyTail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
@@ -130,7 +130,7 @@ impl Cache {
         let mut head = Vec::new();
         match format::encode(&meta, &mut head) {
             Ok(()) => {}
-            Err(Unfit::NoRoom) => return self.copy(disk, meta, was, claim).await,
+            Err(EncodeError::NoRoom) => return self.copy(disk, meta, was, claim).await,
             // No file has room for it: the next request validates again.
             Err(_) => return Ok(None),
         }
@@ -270,7 +270,7 @@ impl Cache {
     }
 
     /// Removes the file of an entry that has left the index.
-    pub(super) async fn remove(&self, disk: &Disk, gone: Gone) -> Result<(), DiskError> {
+    pub(super) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
         self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }

@@ -117,7 +117,7 @@ impl Lookup {
         &self,
         r: &mut Request,
         settings: &CacheSettings,
-        ignored: Ignored,
+        ignored: IgnoredFields,
         stale: Rc<OpenEntry>,
         leading: StorePermit,
     ) -> CachedResponse {
@@ -151,7 +151,7 @@ impl Lookup {
             Err(why) => {
                 r.facts.upstream.cache.why = Some(why);
                 // An entry that may not be stored any more is removed, unless that is because of this client only.
-                if settings.is_rfc9111() && why != Why::Authorization.into() {
+                if settings.is_rfc9111() && why != NoStoreReason::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
                     let gone = self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
                     self.cache.remove_evicted(r, gone);
@@ -205,7 +205,7 @@ impl Lookup {
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
                 // The response to another request may be storable.
-                let is_of_request = why == Why::Authorization.into();
+                let is_of_request = why == NoStoreReason::Authorization.into();
                 leading.lead.give_up(if is_of_request {
                     FillRefusal::Abandoned
                 } else {
@@ -220,7 +220,7 @@ impl Lookup {
         &self,
         r: &mut Request,
         settings: &CacheSettings,
-        ignored: Ignored,
+        ignored: IgnoredFields,
         leading: StorePermit,
     ) -> Result<(StorePermit, Meta, Disk), (StorePermit, MissReason)> {
         let answer = &r.facts.upstream.answer;
@@ -235,7 +235,7 @@ impl Lookup {
             is_slice: self.part.is_some(),
         };
         if answer.status == 206 && self.part.is_some_and(|part| !has_range(&answer.fields, part)) {
-            return Err((leading, Why::Partial.into()));
+            return Err((leading, NoStoreReason::Partial.into()));
         }
         let terms = settings.terms(answer.status, ignored);
         let rules = &*settings.rules;
@@ -380,19 +380,19 @@ impl policy::Request for ForwardedRequest<'_> {
 
 /// Adds the missing `Date` of a response (RFC 9110 section 6.6.1).
 fn add_date(fields: &mut Fields, now: i64, rules: &Rules) {
-    if rules.reading == Reading::Rfc9111 && !fields.has(Known::Date) {
+    if rules.reading == Ruleset::Rfc9111 && !fields.has(Known::Date) {
         fields.append_copy(Known::Date, &date::format(now));
     }
 }
 
 /// Converts the ignored fields to those of the policy.
-fn ignored_fields(these: IgnoredHeaders) -> Ignored {
+fn ignored_fields(these: IgnoredHeaders) -> IgnoredFields {
     [
-        (IgnoredHeaders::ACCEL_EXPIRES, Ignored::X_ACCEL_EXPIRES),
-        (IgnoredHeaders::EXPIRES, Ignored::EXPIRES),
-        (IgnoredHeaders::CACHE_CONTROL, Ignored::CACHE_CONTROL),
-        (IgnoredHeaders::SET_COOKIE, Ignored::SET_COOKIE),
-        (IgnoredHeaders::VARY, Ignored::VARY),
+        (IgnoredHeaders::ACCEL_EXPIRES, IgnoredFields::X_ACCEL_EXPIRES),
+        (IgnoredHeaders::EXPIRES, IgnoredFields::EXPIRES),
+        (IgnoredHeaders::CACHE_CONTROL, IgnoredFields::CACHE_CONTROL),
+        (IgnoredHeaders::SET_COOKIE, IgnoredFields::SET_COOKIE),
+        (IgnoredHeaders::VARY, IgnoredFields::VARY),
     ]
     .into_iter()
     .filter(|(here, _)| these.has(*here))

@@ -25,7 +25,7 @@ use tw_http::Fields;
 use tw_testkit::Random;
 
 use super::cache_path::{CachePath, NginxFiles, StepLimits};
-use super::entry::{EntryQuery, EntrySearch, EntryState, FoundEntry};
+use super::entry::{EntryQuery, EntrySearch, FoundEntry, FoundState};
 use super::manager::CacheManager;
 use super::open_entries::{OpenEntries, OpenEntry};
 use super::store::{BodyTail, ValidatedFile, on_disk};
@@ -132,7 +132,7 @@ impl Process {
     async fn start(disk: Disk, now_ms: u64) -> Self {
         let now = (now_ms / 1000) as u32;
         // Every other second by another one.
-        let policy = if now.is_multiple_of(2) { Policy::Lru } else { Policy::S3Fifo };
+        let policy = if now.is_multiple_of(2) { EvictionPolicy::Lru } else { EvictionPolicy::S3Fifo };
         let steps = StepLimits { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
         let place = CachePath {
             dir: c"/cache".to_owned(),
@@ -166,7 +166,7 @@ impl Process {
         assert!(self.cache.zone.is_loaded.load(Relaxed));
     }
 
-    async fn find(&self, page: usize) -> Option<(Rc<OpenEntry>, EntryState)> {
+    async fn find(&self, page: usize) -> Option<(Rc<OpenEntry>, FoundState)> {
         let found = self.search(page).await;
         for gone in found.gone {
             let _ = self.cache.remove(&self.disk, gone).await;

@@ -335,7 +335,7 @@ impl Cache {
     }
 
     /// Deletes the file of an entry that has left the index, in the background.
-    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<Gone>) {
+    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<RemovedEntry>) {
         let Some(gone) = gone else { return };
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
@@ -346,7 +346,7 @@ impl Cache {
     }
 
     /// Deletes the file of such an entry for a request.
-    pub(super) fn remove_evicted(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
+    pub(super) fn remove_evicted(self: &Arc<Self>, r: &Request, gone: Option<RemovedEntry>) {
         if gone.is_some()
             && let Some(disk) = self.disk_of(r)
         {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_http::fields::{Fields, Name, Value};
-use tw_http::target::{self, LeadsUp};
+use tw_http::target::{self, AboveRoot};
 use tw_http::{Known, Method, date, hop};
 use tw_log::{Level, Text};
 
@@ -204,7 +204,7 @@ fn redirect(r: &mut Request, rules: &ForwardRules, to: &Bytes) -> Outcome {
     let (path, args) = match target::local(to) {
         Ok(found) if found.0.first() == Some(&b'/') => found,
         Ok((path, _)) => return unsafe_uri(r, &path),
-        Err(LeadsUp(path)) => return unsafe_uri(r, &path),
+        Err(AboveRoot(path)) => return unsafe_uri(r, &path),
     };
     if r.method() != Method::Head {
         r.state.method = Some(Method::Get);

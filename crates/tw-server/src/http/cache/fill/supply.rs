@@ -113,8 +113,9 @@ impl Continuation {
     pub(in super::super) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
         let mut state = self.fill.state.lock();
         let FillStage::Begun(begun) = &state.stage else { return None };
-        let missing = Missing { from: self.from, length: begun.len };
-        let Continues { begins_at, length } = policy::continues(&begun.meta.fields, missing, status, fields)?;
+        let missing = MissingRange { from: self.from, length: begun.len };
+        let Resumption { begins_at, length } =
+            policy::continues(&begun.meta.fields, missing, status, fields)?;
         if state.end.is_some() || state.supply.next != NextSource::Asked(self.number) {
             return None;
         }
