@@ -59,7 +59,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
             cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();
         let log = generation.error_log.clone();
         let log = Box::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
-        managers.spawn((), subject, manage(CacheManager { cache, disk, log }));
+        managers.spawn((), subject, manage(CacheMaintenance { cache, disk, log }));
     }
     while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
 }
@@ -68,13 +68,13 @@ pub(crate) async fn run(home: Rc<Loop>) {
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Loader and manager of one cache.
-pub(super) struct CacheManager {
+pub(super) struct CacheMaintenance {
     pub(super) cache: Arc<Cache>,
     pub(super) disk: Disk,
     pub(super) log: Box<dyn Fn(Level, fmt::Arguments<'_>)>,
 }
 
-async fn manage(manager: CacheManager) {
+async fn manage(manager: CacheMaintenance) {
     let cache = manager.cache.clone();
     let held = loop {
         let log = |level: Level, message: fmt::Arguments<'_>| (manager.log)(level, message);
@@ -121,7 +121,7 @@ impl StepPacer {
     }
 }
 
-impl CacheManager {
+impl CacheMaintenance {
     /// Loads the index from the disk. If that fails, misses go on to search the disk. Files that another process did not finish
     /// are added to `unfinished`.
     pub(super) async fn load(&self, held: &ZoneIndex, unfinished: &mut Vec<UnfinishedFile>) {

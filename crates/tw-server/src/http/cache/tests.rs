@@ -26,7 +26,7 @@ use tw_testkit::Random;
 
 use super::cache_path::{CachePath, NginxFiles, StepLimits};
 use super::entry::{EntryQuery, EntrySearch, FoundEntry, FoundState};
-use super::manager::CacheManager;
+use super::manager::CacheMaintenance;
 use super::open_entries::{OpenEntries, OpenEntry};
 use super::store::{BodyTail, ValidatedFile, on_disk};
 use super::temp_file::FillFile;
@@ -112,7 +112,7 @@ impl Truth {
 struct Process {
     disk: Disk,
     cache: Arc<Cache>,
-    manager: CacheManager,
+    manager: CacheMaintenance,
     hot: FatalCell<OpenEntries>,
     now: u32,
 }
@@ -151,7 +151,7 @@ impl Process {
         let write_back_size = 8 << 10;
         let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
         cache.load_index_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
-        let manager = CacheManager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
+        let manager = CacheMaintenance { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }
     }
 
