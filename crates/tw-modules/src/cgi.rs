@@ -287,7 +287,7 @@ impl<L: Language> CgiGateway<L> {
                 if self.settings.pass_request_body { RequestBody::Client } else { RequestBody::Nothing };
             Ok(BuiltRequest { head, body, framing })
         };
-        let (made, remake): (_, Option<RequestBuilder<'_>>) = match self.settings.request_dynamic {
+        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request_dynamic {
             true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
             false => match make(r) {
                 Ok(made) => (made, None),
@@ -303,7 +303,7 @@ impl<L: Language> CgiGateway<L> {
             head: made.head,
             body: made.body,
             framing: made.framing,
-            remake,
+            rebuild,
             codec: self.language.codec(r.method(), self.settings.buffer_size),
             rewrite: self,
             lookup,

@@ -183,7 +183,7 @@ impl Grpc {
         push_target(r, &mut uri);
         let method = r.method_name().to_vec();
         let make = |r: &Request| self.make(r, (&method, &uri, &host));
-        let (head, path, remake): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
+        let (head, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
             (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
         } else {
             match make(r) {
@@ -203,7 +203,7 @@ impl Grpc {
             head,
             body: RequestBody::Client,
             framing: Framing::Plain,
-            remake,
+            rebuild,
             codec: Http2::new(r.method(), self.settings.buffer_size, Trailers::Passed),
             rewrite: self,
             lookup: None,

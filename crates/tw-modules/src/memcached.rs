@@ -178,7 +178,7 @@ impl MemcachedPass {
             head,
             body: RequestBody::Nothing,
             framing: Framing::Plain,
-            remake: None,
+            rebuild: None,
             codec,
             rewrite: self,
             lookup: None,

@@ -400,7 +400,7 @@ impl Proxy {
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
         };
         let make = |r: &Request| self.write(r, &line, announced, &passed);
-        let (made, path, remake): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
+        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
             let later = BuiltRequest { head: Bytes::new(), body, framing: Framing::Plain };
             (later, Bytes::copy_from_slice(&uri), Some(&make))
         } else {
@@ -426,7 +426,7 @@ impl Proxy {
             head: made.head,
             body: made.body,
             framing: made.framing,
-            remake,
+            rebuild,
             codec,
             rewrite: self,
             lookup,
@@ -435,7 +435,7 @@ impl Proxy {
             let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
             let codec = Http2::new(sent_method, self.settings.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
-            return Box::pin(proxy::pass(r, order.read_by(codec))).await;
+            return Box::pin(proxy::pass(r, order.with_codec(codec))).await;
         }
         proxy::pass(r, order).await
     }

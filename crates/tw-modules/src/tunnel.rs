@@ -211,7 +211,7 @@ impl TunnelPass {
             head: Bytes::new(),
             body: RequestBody::Nothing,
             framing: Framing::Plain,
-            remake: None,
+            rebuild: None,
             codec: ConnectTunnel,
             rewrite: self,
             lookup: None,

@@ -32,7 +32,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 health::LIMITS,
                 upstream_tls::LIMITS,
                 fastcgi::LIMITS,
-                exchange::LIMITS,
+                retry::LIMITS,
                 h2_pool::LIMITS,
                 upstream_http2::LIMITS,
             ]

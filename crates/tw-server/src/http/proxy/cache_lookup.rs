@@ -2,9 +2,9 @@
 
 use tw_http::{Framing, Known};
 
-use super::exchange::RewriteFields;
 use super::response;
 use super::settings::ProxySettings;
+use super::upstream_request::RewriteFields;
 use crate::http::cache::{Lookup, LookupResult};
 use crate::http::plan::Outcome;
 use crate::http::request::Request;

@@ -1,5 +1,4 @@
-//! What goes wrong with an upstream server: what is logged of it, what the client gets, and which word of
-//! `proxy_next_upstream` it is.
+//! Failures of upstream servers: the log line, the status for the client, and the condition of `proxy_next_upstream`.
 
 use std::fmt;
 use std::io;
@@ -62,23 +61,38 @@ pub enum UpstreamFailure {
     NoName(Box<str>),
 }
 
-/// What was being done when it went wrong.
+/// Failure of an attempt at one server. Displayed as its line in the error log.
+#[derive(Debug)]
+pub struct AttemptFailure {
+    /// Cause of the failure.
+    pub cause: UpstreamFailure,
+    /// Stage that the attempt had reached.
+    pub stage: AttemptStage,
+}
+
+impl fmt::Display for AttemptFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Line { failure: &self.cause, stage: self.stage }.fmt(f)
+    }
+}
+
+/// Stage of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// A connection was opened.
+pub enum AttemptStage {
+    /// Opening the connection.
     Connecting,
-    /// TLS was agreed on.
+    /// TLS handshake.
     Handshaking,
-    /// The request was sent.
+    /// Sending the request.
     Sending,
-    /// The head of the response was awaited.
+    /// Waiting for the response head.
     ReadingHead,
-    /// The body of the response was awaited.
+    /// Waiting for the response body.
     ReadingBody,
 }
 
-/// The end of a line of the error log.
-impl fmt::Display for Stage {
+/// End of a line of the error log.
+impl fmt::Display for AttemptStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connecting => "while connecting to upstream",
@@ -91,6 +105,11 @@ impl fmt::Display for Stage {
 }
 
 impl UpstreamFailure {
+    /// Adds the stage at which it occurred.
+    pub(super) fn at(self, stage: AttemptStage) -> AttemptFailure {
+        AttemptFailure { cause: self, stage }
+    }
+
     /// The word of `proxy_next_upstream` that it is.
     pub fn next(&self) -> RetryOn {
         match self {
@@ -164,7 +183,7 @@ impl UpstreamFailure {
     }
 
     /// Its line, without who asked for what.
-    pub fn line(&self, stage: Stage) -> impl fmt::Display + '_ {
+    pub fn line(&self, stage: AttemptStage) -> impl fmt::Display + '_ {
         Line { failure: self, stage }
     }
 }
@@ -234,7 +253,7 @@ impl fmt::Display for Cause<'_> {
 
 struct Line<'a> {
     failure: &'a UpstreamFailure,
-    stage: Stage,
+    stage: AttemptStage,
 }
 
 impl fmt::Display for Line<'_> {

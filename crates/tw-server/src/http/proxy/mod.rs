@@ -9,24 +9,29 @@
 //! ```
 //! Requests in HTTP/2 share connections (`h2_pool`). Beside requests, `health` asks peers whether they are well.
 
+mod attempt;
 pub mod attempts;
 pub mod bind;
 mod cache_lookup;
 pub mod codec;
 pub mod directives;
-pub(crate) mod exchange;
+mod exchange;
 mod failure;
+mod group;
 pub mod h2_pool;
 pub mod header_names;
 pub mod health;
 pub mod keepalive_pool;
 pub(crate) mod ocsp_client;
 pub mod queue;
+mod pass;
 mod read_rate;
+mod reading;
 pub(crate) mod resolve;
 mod response;
 mod response_body;
 mod response_buffer;
+pub(crate) mod retry;
 pub mod retry_conditions;
 mod send_request;
 pub mod settings;
@@ -34,11 +39,12 @@ pub mod sticky;
 pub mod store;
 mod tunnel;
 mod upstream_connection;
+mod upstream_request;
 pub mod upstream_tls;
 
 pub use cache_lookup::{CONDITIONAL, find_cached, read_body};
-pub use exchange::{
-    BuiltRequest, RequestBody, RequestBuilder, RewriteFields, UpstreamGroup, UpstreamRequest, pass,
-};
-pub use failure::{Stage, UpstreamFailure};
+pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+pub use group::UpstreamGroup;
+pub use pass::pass;
 pub use settings::ProxySettings;
+pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest};

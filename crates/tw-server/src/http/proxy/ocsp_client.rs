@@ -13,8 +13,8 @@ use tw_net::{Addr, ConnectOptions};
 
 use super::codec::http1::Http1;
 use super::codec::{Codec, Event, UpstreamResponse};
-use super::exchange::{READ_SIZE, read_some};
-use super::failure::{Stage, UpstreamFailure};
+use super::reading::{READ_SIZE, read_some};
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::upstream_connection::{Read, UpstreamConnection};
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
@@ -111,7 +111,7 @@ async fn ask(
         let to = Addr::Inet((ip, url.port).into());
         match exchange(home, &to, request.clone(), answer_max).await {
             Ok(answer) => return Ok(answer),
-            Err((failure, stage)) => failed = failure.line(stage).to_string(),
+            Err(failure) => failed = failure.to_string(),
         }
     }
     Err(failed)
@@ -139,21 +139,21 @@ async fn exchange(
     to: &Addr,
     mut request: Bytes,
     answer_max: usize,
-) -> Result<Vec<u8>, (UpstreamFailure, Stage)> {
+) -> Result<Vec<u8>, AttemptFailure> {
     let connection =
         UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
-    let at = |stage| move |failure| (failure, stage);
+    let at = |stage| move |failure: UpstreamFailure| failure.at(stage);
     while !request.is_empty() {
-        match connection.write_now(&request).map_err(at(Stage::Sending))? {
-            0 => connection.writable(INQUIRY_TIME).await.map_err(at(Stage::Sending))?,
+        match connection.write_now(&request).map_err(at(AttemptStage::Sending))? {
+            0 => connection.writable(INQUIRY_TIME).await.map_err(at(AttemptStage::Sending))?,
             written => request = request.slice(written..),
         }
     }
     connection.begin_reading(INQUIRY_TIME);
     let mut codec = Http1::new(Method::Get, INQUIRY_HEAD_MAX, false);
     let (mut answer, mut body) = (UpstreamResponse::default(), Vec::new());
-    let mut stage = Stage::ReadingHead;
-    let invalid = |what: &str, stage| (UpstreamFailure::Invalid(what.into()), stage);
+    let mut stage = AttemptStage::ReadingHead;
+    let invalid = |what: &str, stage| UpstreamFailure::Invalid(what.into()).at(stage);
     loop {
         let (read, mut input) = read_some(home, &connection, READ_SIZE).map_err(at(stage))?;
         match read {
@@ -172,9 +172,9 @@ async fn exchange(
                 Event::NeedMore => break,
                 Event::Interim => {}
                 Event::Head if answer.status != 200 => {
-                    return Err((UpstreamFailure::Status(answer.status), stage));
+                    return Err(UpstreamFailure::Status(answer.status).at(stage));
                 }
-                Event::Head => stage = Stage::ReadingBody,
+                Event::Head => stage = AttemptStage::ReadingBody,
                 Event::Body(piece) if body.len() + piece.len() > answer_max => {
                     return Err(invalid("responder sent too large an answer", stage));
                 }

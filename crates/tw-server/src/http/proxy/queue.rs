@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tw_rt::Deadline;
 use tw_upstream::{Lease, PeerSelection, QueuedRequest};
 
-use super::exchange::{UpstreamGroup, now_ms};
 use super::failure::UpstreamFailure;
+use super::group::{UpstreamGroup, now_ms};
 use crate::event_loop::Loop;
 
 /// `queue`

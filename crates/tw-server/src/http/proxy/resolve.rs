@@ -14,8 +14,8 @@ use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
 use tw_upstream::{BalanceMethod, Group, ResolvedAddress, ServerAddress, ServerId};
 
-use super::exchange::now_ms;
 use super::failure::UpstreamFailure;
+use super::group::now_ms;
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::plan::LocalFuture;

@@ -7,8 +7,8 @@ use tw_http::{Known, Method, Version, date, hop};
 use tw_log::{Level, Text};
 
 use super::codec::Codec;
-use super::exchange::{Exchange, RewriteFields};
-use super::failure::Stage;
+use super::exchange::Exchange;
+use super::failure::AttemptStage;
 use super::read_rate::ReadRate;
 use super::response_body::{self, Announced, Coming};
 use super::response_buffer::Room;
@@ -16,6 +16,7 @@ use super::retry_conditions::IgnoredHeaders;
 use super::settings::ProxySettings;
 use super::store::Storing;
 use super::tunnel;
+use super::upstream_request::RewriteFields;
 use crate::http::body::Body;
 use crate::http::cache::{self, Lookup, Ready, StoreDecision};
 use crate::http::plan::Outcome;
@@ -117,7 +118,7 @@ pub(super) fn respond<C: Codec>(
             Outcome::Respond(stored(r, settings, Body::Pull(Box::new(coming))))
         }
         Err(failure) => {
-            r.log(Level::Error, format_args!("{}", failure.line(Stage::ReadingBody)));
+            r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             r.facts.upstream.note(&failure);
             Outcome::Status(502)
         }
@@ -156,7 +157,7 @@ fn kept<C: Codec>(
             Outcome::Respond(keeping.while_it_comes(r, Box::new(coming), rate))
         }
         Err(failure) => {
-            r.log(Level::Error, format_args!("{}", failure.line(Stage::ReadingBody)));
+            r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             r.facts.upstream.note(&failure);
             Outcome::Status(502)
         }

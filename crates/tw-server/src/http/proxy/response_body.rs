@@ -13,9 +13,11 @@ use tw_log::Level;
 use tw_upstream::PeerOutcome;
 
 use super::codec::{Codec, Event, UpstreamResponse, Warning};
-use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some, tell_remarks};
-use super::failure::{Stage, UpstreamFailure};
+use super::exchange::Exchange;
+use super::failure::{AttemptStage, UpstreamFailure};
+use super::group::now_ms;
 use super::read_rate::ReadRate;
+use super::reading::{READ_SIZE, log_warnings, read_some};
 use super::response_buffer::{ResponseBuffer, Room, Spilled};
 use super::send_request::Returned;
 use super::upstream_connection::Read;
@@ -144,7 +146,7 @@ impl<C: Codec> Coming<C> {
                 return Err(io::Error::other(AlreadyLogged));
             }
         };
-        tell_remarks(r, self.warnings(), Stage::ReadingBody);
+        log_warnings(r, self.warnings(), AttemptStage::ReadingBody);
         // What came before something went wrong is the client's; it learns of the rest when it asks for it.
         let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
         if next.is_none() || is_whole {
@@ -303,7 +305,7 @@ impl<C: Codec> Origin for Coming<C> {
     fn end(&mut self) -> Arrival {
         let warnings = self.warnings().into_iter();
         let warnings =
-            warnings.map(|said| (said.level, format!("{} {}", said.text, Stage::ReadingBody))).collect();
+            warnings.map(|said| (said.level, format!("{} {}", said.text, AttemptStage::ReadingBody))).collect();
         let Some(ended) = self.ended.take() else {
             return Arrival { how: Ok(()), warnings, sent: 0, received: 0, took: None };
         };
@@ -312,7 +314,7 @@ impl<C: Codec> Origin for Coming<C> {
             // Of a request that is gone by now nobody else says that it broke off.
             Err(failure) => {
                 let level = failure.level().unwrap_or(Level::Info);
-                Err((level, failure.line(Stage::ReadingBody).to_string()))
+                Err((level, failure.line(AttemptStage::ReadingBody).to_string()))
             }
         };
         Arrival { how, warnings, sent: ended.sent, received: ended.received, took: ended.took }
@@ -394,7 +396,7 @@ pub(super) fn at_once<C: Codec>(
     let answer = &mut r.facts.upstream.answer;
     let whole = exchange.codec.whole(&mut exchange.input, answer);
     let warnings = std::mem::take(&mut answer.warnings);
-    tell_remarks(r, warnings, Stage::ReadingBody);
+    log_warnings(r, warnings, AttemptStage::ReadingBody);
     whole
 }
 
@@ -404,7 +406,7 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let status = r.facts.upstream.answer.status;
     exchange.lease.status(status);
     let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
-    tell_remarks(r, warnings, Stage::ReadingBody);
+    log_warnings(r, warnings, AttemptStage::ReadingBody);
     // It did not fail.
     let _ = end(exchange, &home, Ok(())).tell(r);
 }
@@ -421,7 +423,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     exchange.lease.received(received);
     let Exchange { lease, sending, .. } = exchange;
     let _ = lease.done(PeerOutcome::Success, now_ms());
-    give_back(r, sending);
+    sending.give_back(r);
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.end();
         (attempt.sent, attempt.received) = (sent, received);
@@ -430,7 +432,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
 fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> Ended {
-    let Exchange { connection, lease, codec, input, sending, owner, keepalive, begun, learning } = exchange;
+    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, learning } = exchange;
     let (sent, received) = (connection.sent.get(), connection.received.get());
     lease.sent(sent);
     lease.received(received);
@@ -446,7 +448,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Upstrea
     }
     if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
-        home.app.idle.put(home, &owner, peer, connection, &keepalive);
+        home.app.idle.put(home, &pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
     Ended { how, sent, received, took, excess, body }
@@ -462,7 +464,7 @@ impl Ended {
             (attempt.sent, attempt.received) = (self.sent, self.received);
         }
         if self.excess {
-            let stage = Stage::ReadingBody;
+            let stage = AttemptStage::ReadingBody;
             r.log(
                 Level::Warn,
                 format_args!("upstream sent more data than specified in \"Content-Length\" header {stage}"),
@@ -470,7 +472,7 @@ impl Ended {
         }
         self.how.map_err(|failure| {
             if let Some(level) = failure.level() {
-                r.log(level, format_args!("{}", failure.line(Stage::ReadingBody)));
+                r.log(level, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             }
             r.facts.upstream.note(&failure);
         })

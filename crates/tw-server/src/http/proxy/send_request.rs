@@ -238,6 +238,13 @@ impl Sending {
         self.body.clone()
     }
 
+    /// Ends it, and gives the body back to the request, with the part that was not sent.
+    pub(super) fn give_back(self, r: &mut Request) {
+        if let Some(body) = self.end() {
+            body.give_back(r);
+        }
+    }
+
     /// Ends it, and gives the body back with what was not taken of it.
     pub(super) fn end(self) -> Option<Returned> {
         drop(self.stage);

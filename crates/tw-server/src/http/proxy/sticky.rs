@@ -8,7 +8,7 @@ use tw_http::date;
 use tw_http::fields::{Name, Value};
 use tw_upstream::{Lease, PeerSelection, StickySessions};
 
-use super::exchange::now_ms;
+use super::group::now_ms;
 use crate::config::upstream::is_same_site;
 use crate::http::request::Request;
 use crate::http::variables::find_cookie;
@@ -105,8 +105,8 @@ impl Sticky {
         });
     }
 
-    /// A server was chosen: the client is told.
-    pub(super) fn chosen(&self, r: &mut Request, lease: &Lease) {
+    /// Prepares the cookie that binds the client to the chosen server.
+    pub(super) fn prepare_cookie(&self, r: &mut Request, lease: &Lease) {
         if let Self::Cookie(cookie) = self {
             let value = cookie.value(r, lease.peer().sid());
             r.facts.upstream.cookie = Some(value);

@@ -20,7 +20,9 @@ use tw_rt::Deadline;
 use tw_upstream::{Lease, PeerOutcome};
 
 use super::codec::Codec;
-use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_bytes};
+use super::exchange::Exchange;
+use super::group::now_ms;
+use super::reading::{READ_SIZE, read_bytes};
 use super::settings::ProxySettings;
 use super::upstream_connection::{Read, UpstreamConnection};
 use crate::event_loop::Loop;
@@ -32,7 +34,7 @@ use crate::http::tunnel_end::TunnelEnd;
 /// Opens a tunnel between the client and the server that has agreed to it.
 pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, settings: &ProxySettings) -> Outcome {
     let Exchange { connection, lease, codec, input, sending, .. } = exchange;
-    give_back(r, sending);
+    sending.give_back(r);
     let size = if codec.opens_at_once() { settings.buffer_size.min(READ_SIZE) } else { READ_SIZE };
     let terms = Terms { idle: settings.read_timeout, server: settings.send_timeout, size };
     lease.status(r.facts.upstream.answer.status);

@@ -12,7 +12,7 @@ use tw_core::event_loop::ConnectionPermit;
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::{Deadline, Socket};
 
-use super::failure::{Stage, UpstreamFailure};
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::h2_pool::Stream;
 use super::upstream_tls::{TlsPools, UpstreamTls};
 use crate::event_loop::Loop;
@@ -52,7 +52,7 @@ impl UpstreamConnection {
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&UpstreamTls, TlsPools)>,
-    ) -> Result<Self, (UpstreamFailure, Stage)> {
+    ) -> Result<Self, AttemptFailure> {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
         let (transport, permit) = Self::carry(home, to, options, timeout, secured).await?;
         Ok(Self::new(Way::Own(transport, permit), to))
@@ -89,9 +89,9 @@ impl UpstreamConnection {
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&UpstreamTls, &TlsPools)>,
-    ) -> Result<(Transport, ConnectionPermit), (UpstreamFailure, Stage)> {
+    ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
         let mut deadline = Deadline::new();
-        let connecting = |failure| (failure, Stage::Connecting);
+        let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = home
             .reserve_upstream_connection()
             .map_err(UpstreamFailure::ConnectionLimit)
@@ -101,7 +101,7 @@ impl UpstreamConnection {
             None => Ok((Transport::Plain(socket), permit)),
             Some((secured, by)) => {
                 let stream = secured.shake_hands(socket, to, &mut deadline, by).await;
-                let stream = stream.map_err(|failure| (failure, Stage::Handshaking))?;
+                let stream = stream.map_err(|failure| failure.at(AttemptStage::Handshaking))?;
                 Ok((Transport::Tls(Box::new(stream)), permit))
             }
         }

@@ -20,7 +20,7 @@ use tw_rt::Deadline;
 use super::io::{Fatal, Io};
 use super::{Fate, GATHERED_MAX, H2Connection, LIST_FACTOR, STREAM_WINDOW, State, TRUNK_WINDOW};
 use crate::event_loop::Loop;
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::failure::AttemptFailure;
 use crate::http::proxy::upstream_connection::UpstreamConnection;
 use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
 
@@ -40,7 +40,9 @@ pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening
     let guard = Unlisted { home: home.clone(), h2_connection: h2_connection.clone() };
     let (transport, permit) = match open(&home, &h2_connection, opening).await {
         Ok(opened) => opened,
-        Err((failure, stage)) => return h2_connection.settle(State::Failed(Rc::new(failure), stage)),
+        Err(AttemptFailure { cause, stage }) => {
+            return h2_connection.settle(State::Failed(Rc::new(cause), stage));
+        },
     };
     let connection = Rc::new(Connection::client(terms(&h2_connection)));
     h2_connection.settle(State::Open(connection.clone()));
@@ -64,7 +66,7 @@ async fn open(
     home: &Loop,
     h2_connection: &H2Connection,
     opening: Opening,
-) -> Result<(Transport, ConnectionPermit), (UpstreamFailure, Stage)> {
+) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
     let Opening { timeout, secured } = opening;
     let secured = secured.as_ref().map(|(secured, by)| (secured, by));
     UpstreamConnection::carry(home, &h2_connection.to, &h2_connection.options, timeout, secured).await

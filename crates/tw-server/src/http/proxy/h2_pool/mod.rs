@@ -25,7 +25,7 @@ use tw_http2::Connection;
 use tw_net::{Addr, ConnectOptions};
 use tw_upstream::PeerId;
 
-use super::failure::{Stage, UpstreamFailure};
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::keepalive_pool::KeepAlive;
 
 pub use stream::Stream;
@@ -101,7 +101,7 @@ enum State {
     Opening,
     Open(Rc<Connection>),
     /// It never was open.
-    Failed(Rc<UpstreamFailure>, Stage),
+    Failed(Rc<UpstreamFailure>, AttemptStage),
     /// It is closed, for this reason if that is known.
     Closed(Option<&'static str>),
 }
@@ -185,13 +185,13 @@ impl H2Connection {
     }
 
     /// Waits until it is open.
-    fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<(), (UpstreamFailure, Stage)>> {
+    fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<(), AttemptFailure>> {
         match &*self.state.borrow() {
             State::Open(_) => Poll::Ready(Ok(())),
             State::Failed(failure, stage) => {
-                Poll::Ready(Err((UpstreamFailure::Shared(failure.clone()), *stage)))
+                Poll::Ready(Err(UpstreamFailure::Shared(failure.clone()).at(*stage)))
             }
-            State::Closed(_) => Poll::Ready(Err((UpstreamFailure::Closed, Stage::Connecting))),
+            State::Closed(_) => Poll::Ready(Err(UpstreamFailure::Closed.at(AttemptStage::Connecting))),
             State::Opening => {
                 let mut waiting = self.waiting.borrow_mut();
                 if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {

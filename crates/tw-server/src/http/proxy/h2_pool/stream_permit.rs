@@ -7,8 +7,8 @@ use tw_upstream::Lease;
 
 use super::table::{Wanted, shared};
 use crate::event_loop::Loop;
-use crate::http::proxy::exchange::UpstreamRequest;
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::upstream_request::UpstreamRequest;
+use crate::http::proxy::failure::AttemptFailure;
 use crate::http::proxy::keepalive_pool::PoolKey;
 use crate::http::proxy::upstream_connection::UpstreamConnection;
 use crate::http::proxy::upstream_tls::TlsPools;
@@ -22,7 +22,7 @@ pub(in crate::http::proxy) async fn acquire_stream<C>(
     owner: &PoolKey,
     lease: &Lease,
     options: ConnectOptions,
-) -> Result<Rc<UpstreamConnection>, (UpstreamFailure, Stage)> {
+) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     let settings = order.settings;
     let mut keepalive = order.group.keepalive;
     if !order.group.is_named {

@@ -19,7 +19,7 @@ use super::connection_task::{self, Opening};
 use super::stream::Stream;
 use super::{Fate, H2Connection, State, StreamPermit};
 use crate::event_loop::Loop;
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use crate::http::proxy::keepalive_pool::{KeepAlive, PoolKey};
 use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
 
@@ -64,7 +64,7 @@ pub(in crate::http::proxy) async fn shared(
     owner: &PoolKey,
     wanted: Wanted<'_>,
     doers: impl Fn() -> TlsPools,
-) -> Result<Rc<Stream>, (UpstreamFailure, Stage)> {
+) -> Result<Rc<Stream>, AttemptFailure> {
     let timeout = wanted.timeout;
     let mut deadline = Deadline::new();
     deadline.set(timeout);
@@ -84,7 +84,7 @@ pub(in crate::http::proxy) async fn shared(
             return Ok(Rc::new(Stream::new(permit)));
         }
     }
-    Err((UpstreamFailure::Refused("upstream takes no requests".into()), Stage::Connecting))
+    Err(UpstreamFailure::Refused("upstream takes no requests".into()).at(AttemptStage::Connecting))
 }
 
 /// A stream on a trunk of its own, which ends with it.
@@ -95,7 +95,7 @@ pub(in crate::http::proxy) async fn dedicated(
     home: &Rc<Loop>,
     wanted: Wanted<'_>,
     secured: Option<(UpstreamTls, TlsPools)>,
-) -> Result<Rc<Stream>, (UpstreamFailure, Stage)> {
+) -> Result<Rc<Stream>, AttemptFailure> {
     let timeout = wanted.timeout;
     let mut deadline = Deadline::new();
     deadline.set(timeout);
@@ -137,11 +137,11 @@ fn begin(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: Opening) -> Str
 }
 
 /// Waits until the trunk of a berth is open.
-async fn opened(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), (UpstreamFailure, Stage)> {
+async fn opened(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), AttemptFailure> {
     poll_fn(|cx| match permit.0.poll_open(cx) {
         Poll::Ready(ready) => Poll::Ready(ready),
         Poll::Pending => {
-            deadline.poll_elapsed(cx).map(|()| Err((UpstreamFailure::ConnectTimeout, Stage::Connecting)))
+            deadline.poll_elapsed(cx).map(|()| Err(UpstreamFailure::ConnectTimeout.at(AttemptStage::Connecting)))
         }
     })
     .await

@@ -15,7 +15,7 @@ use super::probe::{Why, probe};
 use super::{CheckProtocol, GroupChecks, Located};
 use crate::event_loop::Loop;
 use crate::http::generation::LoopGeneration;
-use crate::http::proxy::exchange::now_ms;
+use crate::http::proxy::group::now_ms;
 use crate::http::proxy::resolve;
 
 /// How often a group is looked at whether its list of peers has changed, and whether names are to be asked for.
@@ -88,7 +88,7 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
             Some(((peer, nth), Ok(outcome))) => {
                 let became = match &outcome {
                     // The peer was not asked: that says nothing of it.
-                    Err(Why::UpstreamFailure(failure, _)) if failure.is_local() => {
+                    Err(Why::Upstream(failure)) if failure.cause.is_local() => {
                         checker.give_up(peer.id(), nth);
                         None
                     }

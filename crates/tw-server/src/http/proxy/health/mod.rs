@@ -18,7 +18,7 @@ use tw_http::RequestHead;
 pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
-use super::exchange::UpstreamGroup;
+use super::group::UpstreamGroup;
 use super::settings::ProxySettings;
 use super::upstream_tls::UpstreamTls;
 use crate::http::generation::{PlanId, Server, ServerId};

@@ -13,10 +13,11 @@ use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, Located};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::proxy::attempts::AttemptPeer;
+use crate::http::proxy::bind::connect_options;
 use crate::http::proxy::codec::{Codec, Event};
-use crate::http::proxy::exchange::{READ_SIZE, connect_options, read_some};
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use crate::http::proxy::h2_pool::{self, End, Wanted};
+use crate::http::proxy::reading::{READ_SIZE, read_some};
 use crate::http::proxy::upstream_connection::{Read, UpstreamConnection};
 use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
@@ -26,7 +27,7 @@ use crate::http::synthetic_request;
 #[derive(Debug)]
 pub(super) enum Why {
     /// There is no answer.
-    UpstreamFailure(UpstreamFailure, Stage),
+    Upstream(AttemptFailure),
     /// The request cannot be written; the text says why.
     Request(String),
     /// The answer is not what it must be.
@@ -36,7 +37,7 @@ pub(super) enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UpstreamFailure(failure, stage) => write!(f, "{}", failure.line(*stage)),
+            Self::Upstream(failure) => failure.fmt(f),
             Self::Request(what) | Self::Answer(what) => f.write_str(what),
         }
     }
@@ -83,7 +84,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
     } else {
         UpstreamConnection::open(home, &to, &options, settings.connect_timeout, secured).await
     };
-    let connection = connection.map_err(|(failure, stage)| Why::UpstreamFailure(failure, stage))?;
+    let connection = connection.map_err(Why::Upstream)?;
     let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };
     let sent = check.of.request(r).map_err(Why::Request)?;
     match connection.stream() {
@@ -93,13 +94,13 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
         }
         None => send(&connection, sent, check).await,
     }
-    .map_err(|failure| Why::UpstreamFailure(failure, Stage::Sending))?;
+    .map_err(|failure| Why::Upstream(failure.at(AttemptStage::Sending)))?;
     // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
     connection.begin_reading(settings.read_timeout);
     let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
-    let mut stage = Stage::ReadingHead;
+    let mut stage = AttemptStage::ReadingHead;
     let body = read(home, r, &connection, &mut *codec, wants_body, &mut stage).await;
-    let body = body.map_err(|failure| Why::UpstreamFailure(failure, stage))?;
+    let body = body.map_err(|failure| Why::Upstream(failure.at(stage)))?;
     let status = r.facts.upstream.answer.status;
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.status = status;
@@ -143,7 +144,7 @@ async fn read(
     connection: &UpstreamConnection,
     codec: &mut dyn Codec,
     wants_body: bool,
-    stage: &mut Stage,
+    stage: &mut AttemptStage,
 ) -> Result<Vec<u8>, UpstreamFailure> {
     let mut body = Vec::new();
     loop {
@@ -164,7 +165,7 @@ async fn read(
                 Event::NeedMore => break,
                 Event::Interim => {}
                 Event::Head if !wants_body => return Ok(body),
-                Event::Head => *stage = Stage::ReadingBody,
+                Event::Head => *stage = AttemptStage::ReadingBody,
                 Event::Body(piece) => {
                     let room = BODY_EXAMINED_MAX - body.len();
                     body.extend_from_slice(&piece[..piece.len().min(room)]);

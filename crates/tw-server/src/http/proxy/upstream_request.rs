@@ -1,0 +1,93 @@
+//! A request to an upstream server as the modules of the `*_pass` directives build it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::codec::Framing;
+use super::group::UpstreamGroup;
+use super::settings::ProxySettings;
+use super::upstream_tls::UpstreamTls;
+use crate::http::cache::Lookup;
+use crate::http::request::Request;
+
+/// A request to be sent to a server of a group.
+pub struct UpstreamRequest<'a, C> {
+    /// Settings of the location.
+    pub settings: &'a Arc<ProxySettings>,
+    /// Servers to choose from.
+    pub group: Arc<UpstreamGroup>,
+    /// TLS of the connections; `None` is plain text.
+    pub secured: Option<UpstreamTls>,
+    /// URL for log lines: the scheme with `://`, and the path with arguments.
+    pub url: (&'static str, Bytes),
+    /// The head.
+    pub head: Bytes,
+    /// The body.
+    pub body: RequestBody,
+    /// Framing of the body.
+    pub framing: Framing,
+    /// Builds `head`, `body` and `framing` anew for each server (`request_dynamic`).
+    pub rebuild: Option<RequestBuilder<'a>>,
+    /// Parser of the response; each attempt clones it.
+    pub codec: C,
+    /// Changes to response fields that name the upstream server.
+    pub rewrite: &'a dyn RewriteFields,
+    /// Cache lookup that wants the response, if any.
+    pub lookup: Option<Box<Lookup>>,
+}
+
+impl<'a, C> UpstreamRequest<'a, C> {
+    /// Replaces the codec.
+    pub fn with_codec<D>(self, codec: D) -> UpstreamRequest<'a, D> {
+        let UpstreamRequest {
+            settings,
+            group,
+            secured,
+            url,
+            head,
+            body,
+            framing,
+            rebuild,
+            rewrite,
+            lookup,
+            ..
+        } = self;
+        UpstreamRequest { settings, group, secured, url, head, body, framing, rebuild, codec, rewrite, lookup }
+    }
+}
+
+/// Builds a request for the server that was chosen last; the error is the status if there is nothing that could be sent.
+pub type RequestBuilder<'a> = &'a dyn Fn(&Request) -> Result<BuiltRequest, u16>;
+
+/// A request as sent to one server.
+pub struct BuiltRequest {
+    /// The head.
+    pub head: Bytes,
+    /// The body.
+    pub body: RequestBody,
+    /// Framing of the body.
+    pub framing: Framing,
+}
+
+/// Body of a request to an upstream server.
+pub enum RequestBody {
+    /// No body.
+    Nothing,
+    /// The client's body.
+    Client,
+    /// These bytes (`proxy_set_body`).
+    Bytes(Bytes),
+}
+
+/// Rewriting of response fields that name the upstream server, and the default cache key, which names it, too.
+pub trait RewriteFields {
+    /// Rewrites a `Location` or, with `is_refresh`, the URL in a `Refresh`. `None` leaves it unchanged.
+    fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>>;
+
+    /// Appends the cache key of the response to `r`, used where none is configured.
+    fn key(&self, r: &Request, out: &mut Vec<u8>);
+
+    /// Rewrites a `Set-Cookie`. `None` leaves it unchanged.
+    fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>>;
+}
