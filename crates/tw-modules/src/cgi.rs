@@ -22,7 +22,7 @@ use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{Codec, Framing};
 use tw_server::http::proxy::health::Passing;
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
 use tw_server::http::proxy::upstream_tls::Inside;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
@@ -96,7 +96,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
 
 /// Settings as written.
 pub(crate) struct Raw<L: Language> {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     params: Setting<Vec<RawParam>>,
     without_effect: IneffectiveDirectives,
@@ -106,7 +106,7 @@ pub(crate) struct Raw<L: Language> {
 impl<L: Language> Default for Raw<L> {
     fn default() -> Self {
         Self {
-            settings: settings::Raw::default(),
+            settings: RawProxy::default(),
             pass: Setting::default(),
             params: Setting::default(),
             without_effect: IneffectiveDirectives::default(),
@@ -115,8 +115,8 @@ impl<L: Language> Default for Raw<L> {
     }
 }
 
-impl<L: Language> HasGateway for Raw<L> {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl<L: Language> HasProxy for Raw<L> {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -191,7 +191,7 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             cx.warn(span, format!("no \"{prefix}cache_key\" for \"{prefix}cache\""));
         }
         if target.as_ref().is_some_and(|target| target.may_be_secured(L::SCHEMES)) {
-            settings.secure(&L::KIND, Inside::Any, cx)?;
+            settings.upstream.tls.enable(L::KIND.prefix, Inside::Any, cx)?;
         }
         let params = match (raw.params.take(), outer) {
             (None, Some(outer)) => outer.params.clone(),
@@ -267,14 +267,14 @@ impl<L: Language> CgiGateway<L> {
         };
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
-        let (body, announced) = match self.settings.pass_request_body {
+        let (body, announced) = match self.settings.request.pass_body {
             true => (RequestBody::Client, r.body.framing(r.head.framing())),
             false => (RequestBody::Nothing, Announced::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = Sent {
             params: &self.params,
-            is_client_passed: self.settings.pass_request_headers,
+            is_client_passed: self.settings.request.pass_headers,
             conditions,
             body: announced,
         };
@@ -284,19 +284,21 @@ impl<L: Language> CgiGateway<L> {
                 500_u16
             })?;
             let body =
-                if self.settings.pass_request_body { RequestBody::Client } else { RequestBody::Nothing };
+                if self.settings.request.pass_body { RequestBody::Client } else { RequestBody::Nothing };
             Ok(BuiltRequest { head, body, framing })
         };
-        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request_dynamic {
+        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {
             true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
             false => match make(r) {
                 Ok(made) => (made, None),
                 Err(status) => return Outcome::Status(status),
             },
         };
-        let secured = if to.scheme.is_secured { self.settings.secured(r, &to.host) } else { None };
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let secured =
+            if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &to.host) } else { None };
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured,
             url: (to.scheme.text, Bytes::new()),
@@ -304,11 +306,9 @@ impl<L: Language> CgiGateway<L> {
             body: made.body,
             framing: made.framing,
             rebuild,
-            codec: self.language.codec(r.method(), self.settings.buffer_size),
-            rewrite: self,
-            lookup,
+            codec: self.language.codec(r.method(), self.settings.upstream.buffer_size),
         };
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, lookup, request).await
     }
 }
 

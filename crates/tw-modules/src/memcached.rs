@@ -17,10 +17,10 @@ use tw_server::http::proxy::codec::{Codec, Framing};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::health::{Checkable, Passing};
 use tw_server::http::proxy::retry_conditions::RetryOn;
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{
-    self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest,
+    self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest, UpstreamSettings,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -44,13 +44,13 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     gzip_flag: Setting<u64>,
 }
 
-impl HasGateway for Raw {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -169,9 +169,10 @@ impl MemcachedPass {
         r.out.content_type = content_type;
         let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
-        let codec = Memcached::new(key, self.settings.buffer_size, self.gzip_flag, is_head);
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let codec = Memcached::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured: None,
             url: (to.scheme.text, Bytes::new()),
@@ -180,10 +181,8 @@ impl MemcachedPass {
             framing: Framing::Plain,
             rebuild: None,
             codec,
-            rewrite: self,
-            lookup: None,
         };
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, None, request).await
     }
 }
 
@@ -210,8 +209,8 @@ impl Checkable for Checked {
         self.to.group()
     }
 
-    fn settings(&self) -> &Arc<ProxySettings> {
-        &self.settings
+    fn settings(&self) -> &UpstreamSettings {
+        &self.settings.upstream
     }
 
     fn secured(&self, _: &mut Request) -> Option<UpstreamTls> {
@@ -223,7 +222,7 @@ impl Checkable for Checked {
     }
 
     fn codec(&self, r: &Request) -> Box<dyn Codec> {
-        Box::new(Memcached::new(get(r.head.target()).1, self.settings.buffer_size, 0, false))
+        Box::new(Memcached::new(get(r.head.target()).1, self.settings.upstream.buffer_size, 0, false))
     }
 
     fn is_well(&self, status: u16) -> bool {

@@ -32,7 +32,7 @@ use tw_server::http::proxy::codec::http1::Http1;
 use tw_server::http::proxy::codec::http2::{Http2, Trailers};
 use tw_server::http::proxy::health::Passing;
 use tw_server::http::proxy::retry_conditions::RetryOn;
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
 use tw_server::http::proxy::upstream_tls::Inside;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
@@ -72,7 +72,7 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     fields: Setting<Vec<(Word, Word)>>,
     body: Setting<Word>,
@@ -86,8 +86,8 @@ pub(crate) struct Raw {
     without_effect: IneffectiveDirectives,
 }
 
-impl HasGateway for Raw {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -251,7 +251,7 @@ impl Settings<Http> for Proxy {
         let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
         if target.as_ref().is_some_and(Target::may_be_secured) {
             let inside = if version == Version::HTTP_2 { Inside::Http2 } else { Inside::Any };
-            settings.secure(&KIND, inside, cx)?;
+            settings.upstream.tls.enable(KIND.prefix, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
@@ -359,7 +359,7 @@ impl Proxy {
         };
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
-        let sends_client_body = self.settings.pass_request_body && self.body.is_none();
+        let sends_client_body = self.settings.request.pass_body && self.body.is_none();
         if sends_client_body && let Err(status) = proxy::read_body(r, &self.settings, false).await {
             return Outcome::Status(status);
         }
@@ -395,12 +395,12 @@ impl Proxy {
         };
         let line = Line { method: &method, uri: &uri, version: self.version };
         let passed = fields::Passed {
-            is_client_passed: self.settings.pass_request_headers,
+            is_client_passed: self.settings.request.pass_headers,
             host: &to.host,
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
         };
         let make = |r: &Request| self.write(r, &line, announced, &passed);
-        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
+        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request.is_dynamic {
             let later = BuiltRequest { head: Bytes::new(), body, framing: Framing::Plain };
             (later, Bytes::copy_from_slice(&uri), Some(&make))
         } else {
@@ -413,13 +413,14 @@ impl Proxy {
             }
         };
         let sent_method = Method::of(&method);
-        let codec = Http1::new(sent_method, self.settings.buffer_size, self.pass_trailers);
+        let codec = Http1::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
             Scheme::Http => None,
-            Scheme::Https => self.settings.secured(r, &to.host),
+            Scheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
         };
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured,
             url: (to.scheme.text(), path),
@@ -428,16 +429,14 @@ impl Proxy {
             framing: made.framing,
             rebuild,
             codec,
-            rewrite: self,
-            lookup,
         };
         if self.version == Version::HTTP_2 {
             let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
-            let codec = Http2::new(sent_method, self.settings.buffer_size, trailers);
+            let codec = Http2::new(sent_method, self.settings.upstream.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
-            return Box::pin(proxy::pass(r, order.with_codec(codec))).await;
+            return Box::pin(proxy::pass(r, &self.settings, self, lookup, request.with_codec(codec))).await;
         }
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, lookup, request).await
     }
 
     /// Writes a request that begins with `line`. The error is a status.
@@ -453,7 +452,7 @@ impl Proxy {
                 let own = Bytes::from(own.value(r));
                 (Announced::Length(own.len() as u64), RequestBody::Bytes(own))
             }
-            None if self.settings.pass_request_body => (announced, RequestBody::Client),
+            None if self.settings.request.pass_body => (announced, RequestBody::Client),
             None => (announced, RequestBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);

@@ -7,7 +7,7 @@ use tw_core::{event_loop, load, metrics, pools, process};
 use crate::config::{http2, listen, location, server, ssl};
 use crate::http::accept;
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
-use crate::http::proxy::{exchange, h2_pool, health, ocsp_client, upstream_tls};
+use crate::http::proxy::{h2_pool, health, ocsp_client, retry, upstream_tls};
 use crate::http::{
     self, background_subrequest, cache, early_subrequest, files, h2, history, request, request_body,
     subrequest,

@@ -8,7 +8,7 @@ use tw_http::{Framing as Announced, Method};
 use tw_server::http::proxy::codec::Codec;
 use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
-use tw_server::http::proxy::{ProxySettings, UpstreamGroup};
+use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
 use super::Language;
@@ -28,12 +28,12 @@ impl<L: Language> Checkable for Checked<L> {
         self.to.group()
     }
 
-    fn settings(&self) -> &Arc<ProxySettings> {
-        &self.settings
+    fn settings(&self) -> &UpstreamSettings {
+        &self.settings.upstream
     }
 
     fn secured(&self, r: &mut Request) -> Option<UpstreamTls> {
-        if self.to.is_secured() { self.settings.secured(r, self.to.host()) } else { None }
+        if self.to.is_secured() { self.settings.upstream.tls.for_host(r, self.to.host()) } else { None }
     }
 
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
@@ -43,6 +43,6 @@ impl<L: Language> Checkable for Checked<L> {
     }
 
     fn codec(&self, _: &Request) -> Box<dyn Codec> {
-        Box::new(self.language.codec(Method::Get, self.settings.buffer_size))
+        Box::new(self.language.codec(Method::Get, self.settings.upstream.buffer_size))
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn set_cache_headers(r: &mut Request, settings: &ProxySettings) {
     }
     if settings.cache.is_rfc9111()
         && let Some(age) = facts.age
-        && !settings.hidden.has(b"Age", Some(Known::Age))
+        && !settings.response.hidden.has(b"Age", Some(Known::Age))
     {
         r.out.fields.set(Known::Age, Bytes::from(age.to_string()));
     }

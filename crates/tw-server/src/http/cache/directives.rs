@@ -7,7 +7,7 @@ macro_rules! cache_directives {
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::cache::cache_path::RawCachePath;
         use $crate::http::cache::settings::{METHODS, Told, Valid, targeted};
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasProxy;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(
@@ -19,7 +19,7 @@ macro_rules! cache_directives {
             .doc("Where a cache is, and what it may hold.")
             .set(|raw, node, _| {
                 let place = RawCachePath::read(node)?;
-                raw.settings().cache.paths.push(place);
+                raw.proxy().cache.paths.push(place);
                 Ok(())
             }),
             record::new(concat!($prefix, "cache"), "zone | off", ALL, Args::exact(1))
@@ -27,19 +27,19 @@ macro_rules! cache_directives {
                 .doc("The cache that responses are kept in; may hold variables.")
                 .set(|raw, node, _| {
                     let word = node.arg(0)?.clone();
-                    raw.settings().cache.zone.set_once(node, word)
+                    raw.proxy().cache.zone.set_once(node, word)
                 }),
             record::new(concat!($prefix, "cache_key"), "string", ALL, Args::exact(1))
                 .doc("What tells one response from another.")
                 .set(|raw, node, _| {
                     let word = node.arg(0)?.clone();
-                    raw.settings().cache.key.set_once(node, word)
+                    raw.proxy().cache.key.set_once(node, word)
                 }),
             record::new(concat!($prefix, "cache_valid"), "[code …] time", ALL, Args::at_least(1))
                 .doc("How long responses are valid that do not say so themselves.")
                 .set(|raw, node, _| {
                     for valid in Valid::read(node)? {
-                        raw.settings().cache.valid.push(node, valid);
+                        raw.proxy().cache.valid.push(node, valid);
                     }
                     Ok(())
                 }),
@@ -47,11 +47,11 @@ macro_rules! cache_directives {
                 .default("GET HEAD")
                 .since("0.7.59")
                 .doc("Methods whose responses are kept; GET and HEAD always are.")
-                .set(|raw, node, cx| raw.settings().cache.methods.add_bits(node, METHODS, cx)),
+                .set(|raw, node, cx| raw.proxy().cache.methods.add_bits(node, METHODS, cx)),
             record::number(concat!($prefix, "cache_min_uses"), ALL)
                 .default("1")
                 .doc("After how many requests a response is kept.")
-                .set(|raw, node, _| raw.settings().cache.min_uses.set_number(node)),
+                .set(|raw, node, _| raw.proxy().cache.min_uses.set_number(node)),
             record::new(
                 concat!($prefix, "cache_use_stale"),
                 $stale_syntax,
@@ -60,44 +60,44 @@ macro_rules! cache_directives {
             )
             .default("off")
             .doc("When a response is used that is no longer valid.")
-            .set(|raw, node, cx| raw.settings().cache.use_stale.add_bits(node, $stale_words, cx)),
+            .set(|raw, node, cx| raw.proxy().cache.use_stale.add_bits(node, $stale_words, cx)),
             record::new(concat!($prefix, "cache_bypass"), "string …", ALL, Args::at_least(1))
                 .doc("When a response is not taken from the cache: if a string is neither empty nor 0.")
                 .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.settings().cache.bypass.push(node, word.clone()));
+                    node.args.iter().for_each(|word| raw.proxy().cache.bypass.push(node, word.clone()));
                     Ok(())
                 }),
             record::new(concat!($prefix, "no_cache"), "string …", ALL, Args::at_least(1))
                 .doc("When a response is not kept: if a string is neither empty nor 0.")
                 .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.settings().cache.no_cache.push(node, word.clone()));
+                    node.args.iter().for_each(|word| raw.proxy().cache.no_cache.push(node, word.clone()));
                     Ok(())
                 }),
             record::flag(concat!($prefix, "cache_lock"), ALL)
                 .default("off")
                 .since("1.1.12")
                 .doc("Whether one request at a time asks for a response that is to be kept, and the others get it as it comes.")
-                .set(|raw, node, _| raw.settings().cache.lock.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().cache.lock.set_flag(node)),
             record::time(concat!($prefix, "cache_lock_timeout"), ALL)
                 .default("5s")
                 .since("1.1.12")
                 .doc("How long a request waits for the first byte of another one's response.")
-                .set(|raw, node, _| raw.settings().cache.lock_timeout.set_msec(node)),
+                .set(|raw, node, _| raw.proxy().cache.lock_timeout.set_msec(node)),
             record::time(concat!($prefix, "cache_lock_age"), ALL)
                 .default("5s")
                 .since("1.7.8")
                 .doc("How long a response that others wait for may make no progress, 1 KiB a second: then another request asks for it, or for its rest.")
-                .set(|raw, node, _| raw.settings().cache.lock_age.set_msec(node)),
+                .set(|raw, node, _| raw.proxy().cache.lock_age.set_msec(node)),
             record::flag(concat!($prefix, "cache_revalidate"), ALL)
                 .default("off")
                 .since("1.5.7")
                 .doc("Whether the upstream server is asked if a response that is no longer valid has changed.")
-                .set(|raw, node, _| raw.settings().cache.revalidate.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().cache.revalidate.set_flag(node)),
             record::flag(concat!($prefix, "cache_background_update"), ALL)
                 .default("off")
                 .since("1.11.10")
                 .doc("Whether a response that is no longer valid is fetched anew beside the request that got it.")
-                .set(|raw, node, _| raw.settings().cache.background_update.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().cache.background_update.set_flag(node)),
             record::new(
                 concat!($prefix, "cache_purge"),
                 "string … | method [purge_all] [from address …] | zone key",
@@ -107,42 +107,42 @@ macro_rules! cache_directives {
                 .since("1.5.7")
                 .doc("When a request removes what it would be answered with: if a string is neither empty nor 0; if it is soft, that is stale from now on. A * at the end of the key stands for all that begin like it.")
                 .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.settings().cache.purge.push(node, word.clone()));
+                    node.args.iter().for_each(|word| raw.proxy().cache.purge.push(node, word.clone()));
                     Ok(())
                 }),
             record::new(concat!($prefix, "cache_purge_tag"), "string …", ALL, Args::at_least(1))
                 .since("Tailwater 0.2")
                 .doc("The tags that such a request purges, in the place of its key; spaces or commas between.")
                 .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.settings().cache.purge_tag.push(node, word.clone()));
+                    node.args.iter().for_each(|word| raw.proxy().cache.purge_tag.push(node, word.clone()));
                     Ok(())
                 }),
             record::new(concat!($prefix, "cache_tag"), "string …", ALL, Args::at_least(1))
                 .since("Tailwater 0.2")
                 .doc("The tags of a response by which it can be purged, such as $upstream_http_surrogate_key; spaces or commas between.")
                 .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.settings().cache.tag.push(node, word.clone()));
+                    node.args.iter().for_each(|word| raw.proxy().cache.tag.push(node, word.clone()));
                     Ok(())
                 }),
             record::flag(concat!($prefix, "cache_rfc9111"), ALL)
                 .since("Tailwater 0.2")
                 .default("off")
                 .doc("Whether responses are kept and used as RFC 9111 has it: by what their fields say and what clients ask for, with Age, validation, and invalidation by requests that change something. Off is as nginx does.")
-                .set(|raw, node, _| raw.settings().cache.rfc9111.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().cache.rfc9111.set_flag(node)),
             record::new(concat!($prefix, "cache_targeted"), "field … | off", ALL, Args::at_least(1))
                 .since("Tailwater 0.2")
                 .default("off")
                 .doc("Fields such as CDN-Cache-Control (RFC 9213) that take the place of Cache-Control and Expires in responses that have them, the most important one first.")
-                .set(|raw, node, _| raw.settings().cache.targeted.set_with(node, targeted)),
+                .set(|raw, node, _| raw.proxy().cache.targeted.set_with(node, targeted)),
             record::new(concat!($prefix, "cache_status"), "name [key] | off", ALL, Args::range(1, 2))
                 .since("Tailwater 0.2")
                 .default("off")
                 .doc("Whether responses tell in Cache-Status what the cache of this name did, and on request the key.")
-                .set(|raw, node, _| raw.settings().cache.told.set_with(node, Told::read)),
+                .set(|raw, node, _| raw.proxy().cache.told.set_with(node, Told::read)),
             record::number(concat!($prefix, "cache_max_range_offset"), ALL)
                 .since("1.11.6")
                 .doc("A range that begins behind so many bytes is asked of the upstream server, and its response is not kept.")
-                .set(|raw, node, _| raw.settings().cache.max_range_offset.set_offset(node)),
+                .set(|raw, node, _| raw.proxy().cache.max_range_offset.set_offset(node)),
         ]
     }};
 }

@@ -71,7 +71,7 @@ impl Lookup {
             && let Some(leading) = self.lead.take()
         {
             self.say(r, Status::Revalidated);
-            return Ok(self.revalidated(r, settings, ignored(proxy.ignored), stale, leading));
+            return Ok(self.revalidated(r, settings, ignored(proxy.response.ignored), stale, leading));
         }
         let failure = RetryOn::of_status(status);
         // By nginx's rules a response may say that it is used in the place of a server that fails, not of one that answers.
@@ -220,7 +220,7 @@ impl Lookup {
             return Err((leading, Reason::NoCacheSet));
         }
         let now = tw_rt::clock::unix().secs;
-        let ignored = ignored(proxy.ignored);
+        let ignored = ignored(proxy.response.ignored);
         let response = Response {
             status: answer.status,
             fields: &answer.fields,

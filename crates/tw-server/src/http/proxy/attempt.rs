@@ -9,8 +9,8 @@ use tw_net::ConnectOptions;
 use tw_upstream::{Lease, PeerSelection};
 
 use super::attempts::AttemptPeer;
-use super::bind::connect_options;
 use super::codec::{Codec, Event};
+use super::early_hints;
 use super::exchange::Exchange;
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::group::now_ms;
@@ -18,9 +18,7 @@ use super::h2_pool;
 use super::keepalive_pool::PoolKey;
 use super::queue;
 use super::reading::{READ_SIZE, log_warnings, read_some};
-use super::response;
 use super::send_request::{Lending, Outgoing, Sending, Unsent};
-use super::settings::ProxySettings;
 use super::sticky::Belonging;
 use super::upstream_connection::{Read, UpstreamConnection};
 use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
@@ -136,7 +134,7 @@ pub(super) async fn run<C: Codec + Clone>(
     let home = r.client().home.clone();
     let mut lease = select_peer(r, request, attempts, &home).await?;
     let begun = tw_rt::clock::now();
-    if !request.settings.allows(r) {
+    if !request.settings.connection.allows(r) {
         // The failure says nothing about the server.
         let failure = UpstreamFailure::Denied.at(AttemptStage::Connecting);
         return Err(AttemptError::before_sending(failure, None));
@@ -177,9 +175,11 @@ pub(super) async fn run<C: Codec + Clone>(
             }
         };
         *pending = Some(PendingAttempt { connection: connection.clone(), body: sending.lending() });
-        match read_head(r, &home, &connection, &mut sending, &mut codec, request.settings).await {
+        match read_head(r, &home, &connection, &mut sending, &mut codec, request).await {
             Ok(input) => (sending, input),
-            Err(unsent) => return Err(end_unanswered(r, &connection, sending, lease, connection_use, unsent)),
+            Err(unsent) => {
+                return Err(end_unanswered(r, &connection, sending, lease, connection_use, unsent));
+            }
         }
     };
     lease.header(now_ms());
@@ -220,7 +220,7 @@ fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PoolKey {
         group: request.group.peers.name().clone(),
         location: if request.group.keepalive.is_local { settings.number } else { 0 },
         secured: match &request.secured {
-            Some(_) if settings.names_each() => settings.secured(r, b""),
+            Some(_) if settings.tls.has_dynamic_name() => settings.tls.for_host(r, b""),
             secured => secured.clone(),
         },
     }
@@ -236,7 +236,7 @@ async fn connect<C: Codec>(
     options: Option<&ConnectOptions>,
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     let settings = request.settings;
-    let options = || options.cloned().unwrap_or_else(|| connect_options(r, settings));
+    let options = || options.cloned().unwrap_or_else(|| settings.connection.options(r));
     if request.codec.is_carried() {
         // Boxed: other requests stay smaller without this state.
         return Box::pin(h2_pool::acquire_stream(r, request, home, pool_key, lease, options())).await;
@@ -249,7 +249,7 @@ async fn connect<C: Codec>(
     }
     let options = options();
     let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
-    let timeout = settings.connect_timeout;
+    let timeout = settings.timeouts.connect;
     // Boxed: most requests find a connection, and stay smaller without this state.
     let opened = UpstreamConnection::open(home, lease.peer().addr(), &options, timeout, secured);
     Box::pin(opened).await.map(Rc::new)
@@ -287,7 +287,7 @@ fn outgoing<C>(
         framing,
         terms: r.body_terms(),
         kept_max: r.plan().core.client_body.buffer_size,
-        timeout: request.settings.send_timeout,
+        timeout: request.settings.timeouts.send,
     }
 }
 
@@ -330,14 +330,19 @@ async fn read_head<C: Codec>(
     connection: &Rc<UpstreamConnection>,
     sending: &mut Sending,
     codec: &mut C,
-    settings: &ProxySettings,
+    request: &UpstreamRequest<'_, C>,
 ) -> Result<Bytes, Unsent> {
+    let settings = request.settings;
     // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).
     let mut is_timed = false;
     let mut unsent = None;
     let mut hinted = 0;
     // Bytes behind the head are read with it: with a rate limit, no more than a head may have.
-    let max = if settings.limit_rate.is_some() { settings.buffer_size } else { READ_SIZE };
+    let max = if request.response.is_some_and(|response| response.limit_rate.is_some()) {
+        settings.buffer_size
+    } else {
+        READ_SIZE
+    };
     poll_fn(|cx| {
         if unsent.is_none()
             && let Poll::Ready(Err(error)) = sending.poll(cx)
@@ -351,7 +356,7 @@ async fn read_head<C: Codec>(
         // For the log, if the request is cancelled while it waits.
         record_traffic(r, connection);
         if !is_timed && sending.is_over() {
-            connection.begin_reading(settings.read_timeout);
+            connection.begin_reading(settings.timeouts.read);
             is_timed = true;
         }
         loop {
@@ -379,7 +384,7 @@ async fn read_head<C: Codec>(
                 }
             }
             let size = input.len();
-            if let Some(rest) = parse_head(r, codec, input, settings, &mut hinted)? {
+            if let Some(rest) = parse_head(r, codec, input, request, &mut hinted)? {
                 return Poll::Ready(Ok(rest));
             }
             // Interim responses, or an application's error output, may be of any length in front of a head.
@@ -398,7 +403,7 @@ fn parse_head<C: Codec>(
     r: &mut Request,
     codec: &mut C,
     mut input: Bytes,
-    settings: &ProxySettings,
+    request: &UpstreamRequest<'_, C>,
     hinted: &mut usize,
 ) -> Result<Option<Bytes>, UpstreamFailure> {
     loop {
@@ -407,7 +412,11 @@ fn parse_head<C: Codec>(
         log_warnings(r, warnings, AttemptStage::ReadingHead);
         match event? {
             Event::NeedMore => return Ok(None),
-            Event::Interim => response::interim(r, settings, hinted),
+            Event::Interim => {
+                if let Some(response) = request.response {
+                    early_hints::forward(r, response, request.settings.buffer_size, hinted);
+                }
+            }
             Event::Head => return Ok(Some(input)),
             Event::Body(_) | Event::End => {
                 debug_assert!(false, "a codec returns the head first");

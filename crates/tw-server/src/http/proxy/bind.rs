@@ -3,11 +3,7 @@
 use std::net::SocketAddr;
 
 use tw_conf::{ConfError, Node, Word};
-use tw_log::Level;
-use tw_net::ConnectOptions;
 
-use super::settings::ProxySettings;
-use crate::http::request::Request;
 use crate::vars::Template;
 
 /// Where connections come from.
@@ -49,22 +45,8 @@ pub fn read_bind(node: &Node) -> Result<RawBind, ConfError> {
     Ok(RawBind::From(address.clone(), is_transparent))
 }
 
-/// Computes the socket options of connections for `r`.
-pub(super) fn connect_options(r: &Request, settings: &ProxySettings) -> ConnectOptions {
-    let mut options = settings.socket.clone();
-    if let Bind::From { address, is_transparent } = &settings.bind {
-        let text = address.value(r);
-        match bind_address(&text) {
-            Some(address) => (options.bind, options.transparent) = (Some(address), *is_transparent),
-            None if text.is_empty() => {}
-            None => r.log(Level::Error, format_args!("invalid local address \"{}\"", tw_log::Text(&text))),
-        }
-    }
-    options
-}
-
 /// An address to come from: with or without a port.
-fn bind_address(text: &[u8]) -> Option<SocketAddr> {
+pub(super) fn bind_address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse().ok().or_else(|| {
         let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

@@ -13,8 +13,8 @@ use crate::http::request_body;
 /// Reads the body of `r` to its end where the configuration wants that before a server is asked. With `must_end` that is also
 /// done with a body whose length only its end tells. The error is the status.
 pub async fn read_body(r: &mut Request, settings: &ProxySettings, must_end: bool) -> Result<(), u16> {
-    let waits = settings.request_buffering || must_end && r.head.framing() == Framing::Chunked;
-    if !(settings.pass_request_body && waits && r.body.has_source()) {
+    let waits = settings.request.buffering || must_end && r.head.framing() == Framing::Chunked;
+    if !(settings.request.pass_body && waits && r.body.has_source()) {
         return Ok(());
     }
     // Apart: most requests have no body, and are smaller without what this needs.

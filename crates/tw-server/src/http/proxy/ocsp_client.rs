@@ -13,8 +13,8 @@ use tw_net::{Addr, ConnectOptions};
 
 use super::codec::http1::Http1;
 use super::codec::{Codec, Event, UpstreamResponse};
-use super::reading::{READ_SIZE, read_some};
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use super::reading::{READ_SIZE, read_some};
 use super::upstream_connection::{Read, UpstreamConnection};
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;

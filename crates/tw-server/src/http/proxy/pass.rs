@@ -1,4 +1,4 @@
-//! Entry of the engine: sends a request to a group and answers the client.
+//! Entry points of the engine: a request to a group of servers, and a CONNECT tunnel to one of them.
 
 use std::pin::pin;
 
@@ -7,27 +7,38 @@ use tw_log::Level;
 
 use super::attempt::PendingAttempt;
 use super::codec::Codec;
+use super::codec::connect_tunnel::ConnectTunnel;
+use super::reading::READ_SIZE;
 use super::response;
 use super::retry::{NoResponse, try_upstreams};
+use super::settings::ProxySettings;
 use super::sticky;
-use super::upstream_request::UpstreamRequest;
+use super::tunnel;
+use super::upstream_request::{RewriteFields, UpstreamRequest};
+use crate::http::cache::Lookup;
 use crate::http::plan::Outcome;
-use crate::http::request::Request;
+use crate::http::request::{Conditions, Request};
+use crate::http::wire::Gone;
 
-/// Sends `request` to servers until one responds, and answers the client with the response. Waits for the servers, and for the
-/// client's body.
-pub async fn pass<C: Codec + Clone>(r: &mut Request, mut request: UpstreamRequest<'_, C>) -> Outcome {
-    // DIFF(nginx): a client that asks for a tunnel asks no server behind this one for something.
-    if r.method() == Method::Connect && !request.codec.opens_at_once() {
+/// Sends `request` to servers until one responds, and answers the client with the response, or with what the cache of `lookup`
+/// has instead. Waits for the servers, and for the client's body.
+pub async fn pass<C: Codec + Clone>(
+    r: &mut Request,
+    settings: &ProxySettings,
+    rewrite: &dyn RewriteFields,
+    lookup: Option<Box<Lookup>>,
+    request: UpstreamRequest<'_, C>,
+) -> Outcome {
+    // DIFF(nginx): only `tunnel_pass` takes CONNECT: a client that wants a tunnel wants no response of a server behind this one.
+    if r.method() == Method::Connect {
         return Outcome::Status(405);
     }
     r.facts.upstream.url = Some(request.url.clone());
-    let lookup = request.lookup.take();
     // A response that is stored serves other clients, too.
     let is_for_others = lookup.as_ref().is_some_and(|lookup| lookup.leads());
     let mut pending = None;
     // DIFF(nginx): a client that closes its side right behind a body which is not buffered is gone, too.
-    let tried = if request.settings.ignore_client_abort || is_for_others {
+    let tried = if settings.request.ignore_client_abort || is_for_others {
         Ok(try_upstreams(r, &request, &mut pending).await)
     } else {
         let wire = r.wire().clone();
@@ -36,22 +47,47 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, mut request: UpstreamReques
     };
     sticky::set_cookie(r);
     match tried {
-        Ok(Ok(exchange)) => response::respond(r, request.settings, request.rewrite, exchange, lookup),
+        Ok(Ok(exchange)) => response::respond(r, settings, rewrite, exchange, lookup),
         Ok(Err(NoResponse { status, failure })) => {
-            match lookup.and_then(|lookup| lookup.instead(r, &request.settings.cache, failure)) {
-                Some(ready) => response::ready(r, request.settings, request.rewrite, ready),
+            match lookup.and_then(|lookup| lookup.instead(r, &settings.cache, failure)) {
+                Some(ready) => response::ready(r, settings, rewrite, ready),
                 None => Outcome::Status(status),
             }
         }
-        Err(gone) => {
-            if let Some(pending) = pending {
-                pending.give_up(r);
-            }
-            if let Some(attempt) = r.facts.upstream.current() {
-                attempt.end();
-            }
-            r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));
-            Outcome::Status(499)
-        }
+        Err(gone) => end_cancelled(r, pending, &gone),
     }
+}
+
+/// Connects to a server of the group of `request`, and answers CONNECT with a tunnel to it.
+pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTunnel>) -> Outcome {
+    r.facts.upstream.url = Some(request.url.clone());
+    let mut pending = None;
+    let wire = r.wire().clone();
+    let tried = wire.unless_gone(pin!(try_upstreams(r, &request, &mut pending))).await;
+    sticky::set_cookie(r);
+    let exchange = match tried {
+        Ok(Ok(exchange)) => exchange,
+        Ok(Err(NoResponse { status, .. })) => return Outcome::Status(status),
+        Err(gone) => return end_cancelled(r, pending, &gone),
+    };
+    r.out.status = r.facts.upstream.answer.status;
+    r.state.conditions = Conditions::Answered;
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.status = r.out.status;
+        (attempt.sent, attempt.received) = exchange.connection.traffic();
+    }
+    let settings = request.settings;
+    tunnel::open(r, exchange, &settings.timeouts, settings.buffer_size.min(READ_SIZE))
+}
+
+/// Ends the attempt of a client that is gone.
+fn end_cancelled(r: &mut Request, pending: Option<PendingAttempt>, gone: &Gone) -> Outcome {
+    if let Some(pending) = pending {
+        pending.give_up(r);
+    }
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.end();
+    }
+    r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));
+    Outcome::Status(499)
 }

@@ -1,7 +1,7 @@
 //! From the head of an upstream server's response to the one that the client gets (nginx: ngx_http_upstream).
 
 use bytes::Bytes;
-use tw_http::fields::{Fields, Name, Value};
+use tw_http::fields::{Name, Value};
 use tw_http::target::{self, AboveRoot};
 use tw_http::{Known, Method, Version, date, hop};
 use tw_log::{Level, Text};
@@ -9,7 +9,9 @@ use tw_log::{Level, Text};
 use super::codec::Codec;
 use super::exchange::Exchange;
 use super::failure::AttemptStage;
+use super::hop_fields::HopFields;
 use super::read_rate::ReadRate;
+use super::reading::READ_SIZE;
 use super::response_body::{self, Announced, Coming};
 use super::response_buffer::Room;
 use super::retry_conditions::IgnoredHeaders;
@@ -59,14 +61,13 @@ pub(super) fn respond<C: Codec>(
         }
         return intercepted(r, status);
     }
-    if !settings.ignored.has(IgnoredHeaders::REDIRECT)
+    if !settings.response.ignored.has(IgnoredHeaders::REDIRECT)
         && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
     {
         response_body::abandon(exchange, r);
         return redirect(r, settings, &to);
     }
     if exchange.codec.is_tunnel()
-        && !exchange.codec.opens_at_once()
         && let Err(why) = may_switch(r, exchange.sending.is_sent())
     {
         r.log(Level::Error, format_args!("upstream switched protocols {why}"));
@@ -77,7 +78,7 @@ pub(super) fn respond<C: Codec>(
     let buffering = head(r, settings, rewrite);
     cache::set_cache_headers(r, settings);
     if exchange.codec.is_tunnel() {
-        return tunnel::open(r, exchange, settings);
+        return tunnel::open(r, exchange, &settings.upstream.timeouts, READ_SIZE);
     }
     if exchange.codec.passes_trailers() {
         expect_trailers(r, settings);
@@ -109,12 +110,12 @@ pub(super) fn respond<C: Codec>(
             Outcome::Respond(stored(r, settings, body))
         }
         Ok(None) => {
-            let buffers = buffering.then(|| (settings.memory(), room(r, settings)));
+            let buffers = buffering.then(|| (settings.buffers.memory_size(), room(r, settings)));
             let home = r.client().home.clone();
             exchange.lease.status(status);
             let pace = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = Coming::new(home, exchange, settings.read_timeout, pace, buffers);
-            let coming = if settings.ignore_client_abort { coming } else { coming.for_client() };
+            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, pace, buffers);
+            let coming = if settings.request.ignore_client_abort { coming } else { coming.for_client() };
             Outcome::Respond(stored(r, settings, Body::Pull(Box::new(coming))))
         }
         Err(failure) => {
@@ -153,7 +154,7 @@ fn kept<C: Codec>(
             exchange.lease.status(r.facts.upstream.answer.status);
             let rate = limit_rate(r, settings);
             let pace = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = Coming::new(home, exchange, settings.read_timeout, pace, None);
+            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, pace, None);
             Outcome::Respond(keeping.while_it_comes(r, Box::new(coming), rate))
         }
         Err(failure) => {
@@ -172,7 +173,7 @@ pub(super) fn ready(
     ready: Ready,
 ) -> Outcome {
     ready.head.tell(&mut r.facts.upstream.answer);
-    if !settings.ignored.has(IgnoredHeaders::REDIRECT)
+    if !settings.response.ignored.has(IgnoredHeaders::REDIRECT)
         && r.facts.upstream.answer.fields.has(Known::XAccelRedirect)
         && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
     {
@@ -210,7 +211,7 @@ fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
 
 /// `response_body`, of which a copy is made where the configuration wants that and the response is one to be kept.
 fn stored(r: &Request, settings: &ProxySettings, body: Body) -> Body {
-    match (&settings.store, r.disk(), &settings.temp_path) {
+    match (&settings.store.store, r.disk(), &settings.buffers.temp_path) {
         (Some(store), Some(disk), Some(temp)) if r.out.status == 200 => {
             Storing::of(body, store, disk.clone(), temp.clone())
         }
@@ -220,7 +221,7 @@ fn stored(r: &Request, settings: &ProxySettings, body: Body) -> Body {
 
 /// Bytes per second that are read of the response.
 fn limit_rate(r: &Request, settings: &ProxySettings) -> Option<u64> {
-    let rate = settings.limit_rate.as_ref()?.value(r);
+    let rate = settings.response.limit_rate.as_ref()?.value(r);
     tw_conf::units::size(&rate).filter(|rate| *rate > 0)
 }
 
@@ -250,10 +251,11 @@ fn intercepted(r: &mut Request, status: u16) -> Outcome {
 
 /// Whether `error_page` answers instead.
 fn is_intercepted(r: &Request, settings: &ProxySettings, status: u16) -> bool {
-    if settings.answers_404 && status == 404 {
+    if settings.response.answers_404 && status == 404 {
         return true;
     }
-    settings.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
+    settings.response.intercept_errors
+        && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
 }
 
 /// Has the client get what fields follow the body.
@@ -261,7 +263,7 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     if r.is_subrequest() {
         return;
     }
-    r.facts.upstream.trailers_hidden = Some(settings.hidden.clone());
+    r.facts.upstream.trailers_hidden = Some(settings.response.hidden.clone());
     // As in nginx: a body whose length is told has none in HTTP/1.1, unless others are to follow it, too.
     if r.out.content_length.is_none() || r.head.version() == Version::HTTP_2 {
         r.out.trailers.get_or_insert_default();
@@ -271,8 +273,8 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
 /// Where a body may go that does not fit into memory.
 fn room(r: &Request, settings: &ProxySettings) -> Option<Room> {
     let disk = r.disk()?.clone();
-    let (dir, home) = (settings.temp_path.clone()?, r.client().home.clone());
-    Some(Room { disk, dir, size_max: settings.max_temp_file_size, home })
+    let (dir, home) = (settings.buffers.temp_path.clone()?, r.client().home.clone());
+    Some(Room { disk, dir, size_max: settings.buffers.max_temp_file_size, home })
 }
 
 /// `X-Accel-Redirect`: something here answers instead, with some of the fields.
@@ -322,20 +324,20 @@ fn copy_named(r: &mut Request, name: &[u8]) {
 /// Makes the head. Whether the body is to be read ahead of the client.
 fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) -> bool {
     let answer = std::mem::take(&mut r.facts.upstream.answer);
-    let mut buffering = settings.buffering;
+    let mut buffering = settings.buffers.is_on;
     r.out.status = answer.status;
     r.out.status_line = answer.status_line.clone();
     r.out.content_length = answer.content_length;
     // What the upstream server has decided about conditions is not decided again.
     r.state.conditions = Conditions::Answered;
-    if settings.force_ranges {
+    if settings.response.force_ranges {
         r.state.ranges = Ranges::One;
     }
     // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
     let hop = HopFields::of(&answer.fields, answer.status);
     for (name, known, value) in answer.fields.iter_known() {
         match known {
-            Some(Known::XAccelBuffering) if !settings.ignored.has(IgnoredHeaders::BUFFERING) => {
+            Some(Known::XAccelBuffering) if !settings.response.ignored.has(IgnoredHeaders::BUFFERING) => {
                 if value.eq_ignore_ascii_case(b"no") {
                     buffering = false;
                 } else if value.eq_ignore_ascii_case(b"yes") {
@@ -343,12 +345,12 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
                 }
             }
             Some(Known::XAccelLimitRate) => limit_client(r, settings, value),
-            Some(Known::XAccelCharset) if !settings.ignored.has(IgnoredHeaders::CHARSET) => {
+            Some(Known::XAccelCharset) if !settings.response.ignored.has(IgnoredHeaders::CHARSET) => {
                 r.facts.upstream.charset = Some(Bytes::copy_from_slice(value));
             }
             _ => {}
         }
-        if hop.has(name, known) || settings.hidden.has(name, known) {
+        if hop.has(name, known) || settings.response.hidden.has(name, known) {
             continue;
         }
         match known {
@@ -356,7 +358,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
             Some(Known::ContentType) => {
                 (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
             }
-            Some(Known::AcceptRanges) if settings.force_ranges => {}
+            Some(Known::AcceptRanges) if settings.response.force_ranges => {}
             // One that was changed leads here, and is said as the server's own are.
             Some(Known::Location) => match rewrite.location(r, value, false) {
                 Some(location) => r.out.location = location.into(),
@@ -382,39 +384,9 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
     buffering
 }
 
-// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
-/// Fields of an upstream response that end here: they are about the connection to the upstream server (RFC 9110 section
-/// 7.6.1), or about the framing of the body, which is decided anew.
-struct HopFields<'a> {
-    /// Lines of `Connection` that name other fields.
-    connection: Vec<&'a [u8]>,
-    /// Whether the protocol is switched, which `Upgrade` names to the client.
-    switches: bool,
-}
-
-impl<'a> HopFields<'a> {
-    /// Those of a head with this status. Allocates only if `Connection` names fields.
-    fn of(fields: &'a Fields, status: u16) -> Self {
-        let is_usual =
-            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
-        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
-        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
-        Self { connection, switches: status == 101 }
-    }
-
-    fn has(&self, name: &[u8], known: Option<Known>) -> bool {
-        match known {
-            Some(Known::ContentLength | Known::Trailer) => true,
-            Some(Known::Upgrade) => !self.switches,
-            Some(known) => hop::is_hop_by_hop(known),
-            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
-        }
-    }
-}
-
 /// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
 fn limit_client(r: &mut Request, settings: &ProxySettings, value: &[u8]) {
-    if !settings.ignored.has(IgnoredHeaders::LIMIT_RATE)
+    if !settings.response.ignored.has(IgnoredHeaders::LIMIT_RATE)
         && let Some(rate) = tw_conf::units::number(value)
     {
         r.costs.limit_rate = Some(rate);
@@ -426,34 +398,5 @@ fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: &[u8], 
     match instead {
         Some(value) => r.out.fields.append(name, Value::Shared(value.into())),
         None => r.out.fields.append(name, Value::Copy(value)),
-    }
-}
-
-/// A head in front of the one that counts: early hints go on to the client where the configuration wants that. `hinted` is how
-/// many bytes of them came with this response; those beyond the size of a head stay here (nginx: the same).
-pub(super) fn interim(r: &mut Request, settings: &ProxySettings, hinted: &mut usize) {
-    if r.facts.upstream.answer.status != 103 || r.is_subrequest() {
-        return;
-    }
-    let wanted = {
-        let hints = &r.plan().core.early_hints;
-        !hints.is_empty() && hints.iter().all(|hint| !matches!(&*hint.value(r), b"" | b"0"))
-    };
-    if !wanted {
-        return;
-    }
-    let fields = std::mem::take(&mut r.facts.upstream.answer.fields);
-    *hinted += fields.iter().map(|(name, value)| name.len() + b": \r\n".len() + value.len()).sum::<usize>();
-    if *hinted > settings.buffer_size {
-        return r.log(Level::Info, format_args!("upstream sent too big early hints"));
-    }
-    let hop = HopFields::of(&fields, 103);
-    for (name, known, value) in fields.iter_known() {
-        if !hop.has(name, known) && !settings.hidden.has(name, known) {
-            r.facts.upstream.answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
-        }
-    }
-    if !r.facts.upstream.answer.fields.is_empty() {
-        r.wire().clone().inform(r);
     }
 }

@@ -304,8 +304,9 @@ impl<C: Codec> Origin for Coming<C> {
 
     fn end(&mut self) -> Arrival {
         let warnings = self.warnings().into_iter();
-        let warnings =
-            warnings.map(|said| (said.level, format!("{} {}", said.text, AttemptStage::ReadingBody))).collect();
+        let warnings = warnings
+            .map(|said| (said.level, format!("{} {}", said.text, AttemptStage::ReadingBody)))
+            .collect();
         let Some(ended) = self.ended.take() else {
             return Arrival { how: Ok(()), warnings, sent: 0, received: 0, took: None };
         };
@@ -432,7 +433,8 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
 fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> Ended {
-    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, learning } = exchange;
+    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, learning } =
+        exchange;
     let (sent, received) = (connection.sent.get(), connection.received.get());
     lease.sent(sent);
     lease.received(received);

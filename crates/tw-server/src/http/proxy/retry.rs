@@ -11,7 +11,6 @@ use super::attempt::{
     self, AttemptError, Attempts, ConnectionUse, FailedAttempt, PendingAttempt, RequestProgress,
 };
 use super::attempts::AttemptPeer;
-use super::bind::connect_options;
 use super::codec::Codec;
 use super::exchange::Exchange;
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
@@ -127,7 +126,7 @@ fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> Attempts {
     Attempts {
         selection: begin_selection(r, request),
         belonging: sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default(),
-        options: request.settings.binds_once().then(|| connect_options(r, request.settings)),
+        options: request.settings.connection.options_once(r),
     }
 }
 
@@ -137,7 +136,7 @@ fn begin_selection<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PeerSele
     if let Some(template) = &request.group.key {
         template.eval(r, &mut text);
     }
-    let tries = u32::try_from(request.settings.next_tries).unwrap_or(u32::MAX);
+    let tries = u32::try_from(request.settings.retry.tries).unwrap_or(u32::MAX);
     let key = match request.group.peers.method().key_kind() {
         KeyKind::Nothing => BalanceKey::None,
         KeyKind::Client => r.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip())),
@@ -154,8 +153,7 @@ fn with_learning<C>(
     mut exchange: Exchange<C>,
 ) -> Exchange<C> {
     let sticky = request.group.sticky.as_ref();
-    exchange.learning =
-        sticky.and_then(|sticky| sticky.learning(r, attempts.belonging, &exchange.lease));
+    exchange.learning = sticky.and_then(|sticky| sticky.learning(r, attempts.belonging, &exchange.lease));
     exchange
 }
 
@@ -189,9 +187,9 @@ fn may_retry<C>(
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
     let is_touched = was_sent || r.body.received() > 0;
     let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
-    let is_late = !settings.next_timeout.is_zero()
-        && tw_rt::clock::now().saturating_duration_since(began) >= settings.next_timeout;
-    failure.next() != RetryOn::NONE && settings.next.has(needed) && !is_spent && !is_late
+    let is_late = !settings.retry.timeout.is_zero()
+        && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
+    failure.next() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
 }
 
 /// Decides on the effect of a failed attempt, after `refusals` earlier ones that were refused.
@@ -199,9 +197,7 @@ fn may_retry<C>(
 fn counting(failed: &FailedAttempt, refusals: u32) -> Counting {
     let is_excused = match &failed.failure.cause {
         UpstreamFailure::Refused(_) => refusals < REFUSALS_MAX,
-        failure => {
-            failed.connection == ConnectionUse::Reused && matches!(failure.next(), RetryOn::ERROR)
-        }
+        failure => failed.connection == ConnectionUse::Reused && matches!(failure.next(), RetryOn::ERROR),
     };
     if is_excused { Counting::Excused } else { Counting::Counted }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Context;
 
 use bytes::Bytes;
-use tw_conf::{ConfError, Node, Word};
+use tw_conf::{ConfError, Node, Setting, Word};
 use tw_core::reach::Reach;
 use tw_disk::{Account, CreateOptions, Disk, DiskError, Errno, JobClass, Links};
 use tw_log::Level;
@@ -40,9 +40,48 @@ pub enum RawStore {
     To(Word),
 }
 
-/// Where copies go.
+/// `store` and `store_access` at one location.
 #[derive(Clone)]
-pub struct Store {
+pub struct StoreSettings {
+    /// Path of the copies; `None` where none are made.
+    pub(super) store: Option<Store>,
+    access: u32,
+}
+
+/// Directives of [`StoreSettings`] as written.
+#[derive(Default)]
+pub struct RawStoreSettings {
+    /// `store`
+    pub store: Setting<RawStore>,
+    /// `store_access`
+    pub access: Setting<u32>,
+}
+
+impl StoreSettings {
+    pub(super) fn resolve(
+        raw: RawStoreSettings,
+        outer: Option<&Self>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let access = raw.access.or(outer.map(|o| o.access), 0o600);
+        let store = match raw.store.take() {
+            Some(store) => store.resolve(access, cx)?,
+            None => outer.and_then(|o| o.store.as_ref()).map(|store| store.with_access(access)),
+        };
+        Ok(Self { store, access })
+    }
+
+    /// Adds to `reach` what the sandbox must allow.
+    pub(super) fn reach(&self, core: &Location, reach: &mut Reach) {
+        if let Some(store) = &self.store {
+            store.reach(core, reach);
+        }
+    }
+}
+
+/// Path of the copies, and their permissions.
+#[derive(Clone)]
+pub(super) struct Store {
     /// The path; `None` is where `root` or `alias` say.
     path: Option<Template>,
     /// Permission bits of the files.
@@ -65,7 +104,7 @@ impl RawStore {
     }
 
     /// Where copies go, if they are made.
-    pub(super) fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<Store>, ConfError> {
+    fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<Store>, ConfError> {
         let path = match self {
             Self::Off => return Ok(None),
             Self::On => None,
@@ -81,12 +120,11 @@ impl RawStore {
 
 impl Store {
     /// The same with other permissions.
-    pub(super) fn with_access(&self, access: u32) -> Self {
+    fn with_access(&self, access: u32) -> Self {
         Self { access, ..self.clone() }
     }
 
-    /// What the sandbox must allow.
-    pub(super) fn reach(&self, core: &Location, reach: &mut Reach) {
+    fn reach(&self, core: &Location, reach: &mut Reach) {
         match &self.path {
             Some(path) => reach.changes(path, None),
             None => reach.changes(&core.root.path, core.root.at),

@@ -19,11 +19,10 @@ use tw_log::Level;
 use tw_rt::Deadline;
 use tw_upstream::{Lease, PeerOutcome};
 
-use super::codec::Codec;
 use super::exchange::Exchange;
 use super::group::now_ms;
-use super::reading::{READ_SIZE, read_bytes};
-use super::settings::ProxySettings;
+use super::reading::read_bytes;
+use super::settings::upstream::Timeouts;
 use super::upstream_connection::{Read, UpstreamConnection};
 use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
@@ -31,12 +30,11 @@ use crate::http::plan::{LocalFuture, Outcome};
 use crate::http::request::{After, Request};
 use crate::http::tunnel_end::TunnelEnd;
 
-/// Opens a tunnel between the client and the server that has agreed to it.
-pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, settings: &ProxySettings) -> Outcome {
-    let Exchange { connection, lease, codec, input, sending, .. } = exchange;
+/// Opens a tunnel between the client and the server, which has agreed to it. Each read takes `size` bytes at most.
+pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeouts, size: usize) -> Outcome {
+    let Exchange { connection, lease, input, sending, .. } = exchange;
     sending.give_back(r);
-    let size = if codec.opens_at_once() { settings.buffer_size.min(READ_SIZE) } else { READ_SIZE };
-    let terms = Terms { idle: settings.read_timeout, server: settings.send_timeout, size };
+    let terms = Terms { idle: timeouts.read, server: timeouts.send, size };
     lease.status(r.facts.upstream.answer.status);
     if let Some((_, path)) = &mut r.facts.upstream.url {
         // Otherwise the head that was sent would stay with it.

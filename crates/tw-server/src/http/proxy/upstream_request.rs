@@ -6,15 +6,17 @@ use bytes::Bytes;
 
 use super::codec::Framing;
 use super::group::UpstreamGroup;
-use super::settings::ProxySettings;
+use super::settings::UpstreamSettings;
+use super::settings::response::ResponseSettings;
 use super::upstream_tls::UpstreamTls;
-use crate::http::cache::Lookup;
 use crate::http::request::Request;
 
 /// A request to be sent to a server of a group.
 pub struct UpstreamRequest<'a, C> {
-    /// Settings of the location.
-    pub settings: &'a Arc<ProxySettings>,
+    /// Settings of the attempts.
+    pub settings: &'a UpstreamSettings,
+    /// Settings of the response head; `None` for a CONNECT tunnel, which has none.
+    pub response: Option<&'a ResponseSettings>,
     /// Servers to choose from.
     pub group: Arc<UpstreamGroup>,
     /// TLS of the connections; `None` is plain text.
@@ -31,29 +33,14 @@ pub struct UpstreamRequest<'a, C> {
     pub rebuild: Option<RequestBuilder<'a>>,
     /// Parser of the response; each attempt clones it.
     pub codec: C,
-    /// Changes to response fields that name the upstream server.
-    pub rewrite: &'a dyn RewriteFields,
-    /// Cache lookup that wants the response, if any.
-    pub lookup: Option<Box<Lookup>>,
 }
 
 impl<'a, C> UpstreamRequest<'a, C> {
     /// Replaces the codec.
     pub fn with_codec<D>(self, codec: D) -> UpstreamRequest<'a, D> {
-        let UpstreamRequest {
-            settings,
-            group,
-            secured,
-            url,
-            head,
-            body,
-            framing,
-            rebuild,
-            rewrite,
-            lookup,
-            ..
-        } = self;
-        UpstreamRequest { settings, group, secured, url, head, body, framing, rebuild, codec, rewrite, lookup }
+        let UpstreamRequest { settings, response, group, secured, url, head, body, framing, rebuild, .. } =
+            self;
+        UpstreamRequest { settings, response, group, secured, url, head, body, framing, rebuild, codec }
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening
         Ok(opened) => opened,
         Err(AttemptFailure { cause, stage }) => {
             return h2_connection.settle(State::Failed(Rc::new(cause), stage));
-        },
+        }
     };
     let connection = Rc::new(Connection::client(terms(&h2_connection)));
     h2_connection.settle(State::Open(connection.clone()));

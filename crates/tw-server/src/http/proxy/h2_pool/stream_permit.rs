@@ -7,10 +7,10 @@ use tw_upstream::Lease;
 
 use super::table::{Wanted, shared};
 use crate::event_loop::Loop;
-use crate::http::proxy::upstream_request::UpstreamRequest;
 use crate::http::proxy::failure::AttemptFailure;
 use crate::http::proxy::keepalive_pool::PoolKey;
 use crate::http::proxy::upstream_connection::UpstreamConnection;
+use crate::http::proxy::upstream_request::UpstreamRequest;
 use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 
@@ -35,7 +35,7 @@ pub(in crate::http::proxy) async fn acquire_stream<C>(
         options,
         keepalive,
         head_size: settings.buffer_size,
-        timeout: settings.connect_timeout,
+        timeout: settings.timeouts.connect,
     };
     let stream = shared(home, owner, wanted, || TlsPools::of(r.generation())).await?;
     Ok(Rc::new(UpstreamConnection::of_stream(stream)))

@@ -140,9 +140,9 @@ fn begin(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: Opening) -> Str
 async fn opened(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), AttemptFailure> {
     poll_fn(|cx| match permit.0.poll_open(cx) {
         Poll::Ready(ready) => Poll::Ready(ready),
-        Poll::Pending => {
-            deadline.poll_elapsed(cx).map(|()| Err(UpstreamFailure::ConnectTimeout.at(AttemptStage::Connecting)))
-        }
+        Poll::Pending => deadline
+            .poll_elapsed(cx)
+            .map(|()| Err(UpstreamFailure::ConnectTimeout.at(AttemptStage::Connecting))),
     })
     .await
 }

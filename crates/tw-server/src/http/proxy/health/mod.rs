@@ -19,7 +19,7 @@ pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
 use super::group::UpstreamGroup;
-use super::settings::ProxySettings;
+use super::settings::UpstreamSettings;
 use super::upstream_tls::UpstreamTls;
 use crate::http::generation::{PlanId, Server, ServerId};
 use crate::http::plan::Plan;
@@ -74,7 +74,7 @@ pub trait Checkable: Send + Sync {
     fn group(&self) -> &Arc<UpstreamGroup>;
 
     /// How they are asked.
-    fn settings(&self) -> &Arc<ProxySettings>;
+    fn settings(&self) -> &UpstreamSettings;
 
     /// How connections for `r` are secured, if they are.
     fn secured(&self, r: &mut Request) -> Option<UpstreamTls>;

@@ -13,7 +13,6 @@ use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, Located};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::proxy::attempts::AttemptPeer;
-use crate::http::proxy::bind::connect_options;
 use crate::http::proxy::codec::{Codec, Event};
 use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use crate::http::proxy::h2_pool::{self, End, Wanted};
@@ -65,7 +64,7 @@ fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
 async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<Peer>) -> Result<(), Why> {
     let settings = check.of.settings();
     let to = address(peer.addr(), check.port);
-    let options = connect_options(r, settings);
+    let options = settings.connection.options(r);
     let secured = check.of.secured(r);
     let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
     let mut codec = check.of.codec(r);
@@ -77,12 +76,12 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
             options,
             keepalive: check.of.group().keepalive,
             head_size: settings.buffer_size,
-            timeout: settings.connect_timeout,
+            timeout: settings.timeouts.connect,
         };
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
         h2_pool::dedicated(home, wanted, secured).await.map(UpstreamConnection::of_stream)
     } else {
-        UpstreamConnection::open(home, &to, &options, settings.connect_timeout, secured).await
+        UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
     };
     let connection = connection.map_err(Why::Upstream)?;
     let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };
@@ -96,7 +95,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
     }
     .map_err(|failure| Why::Upstream(failure.at(AttemptStage::Sending)))?;
     // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
-    connection.begin_reading(settings.read_timeout);
+    connection.begin_reading(settings.timeouts.read);
     let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
     let mut stage = AttemptStage::ReadingHead;
     let body = read(home, r, &connection, &mut *codec, wants_body, &mut stage).await;
@@ -133,7 +132,7 @@ async fn send(
             return Ok(());
         }
         bytes = bytes.slice(written..);
-        connection.writable(check.of.settings().send_timeout).await?;
+        connection.writable(check.of.settings().timeouts.send).await?;
     }
 }
 

@@ -1,0 +1,85 @@
+//! Treatment of response heads.
+
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Setting, Word};
+
+use super::Kind;
+use crate::http::cache::CacheSettings;
+use crate::http::proxy::header_names::HeaderNames;
+use crate::http::proxy::retry_conditions::IgnoredHeaders;
+use crate::load::Resolve;
+use crate::vars::Template;
+
+/// Settings of the response of an upstream server.
+#[derive(Clone)]
+pub struct ResponseSettings {
+    /// `intercept_errors`
+    pub intercept_errors: bool,
+    /// Set if a 404 gets the error page of this server, because the upstream server has none (memcached).
+    pub answers_404: bool,
+    /// `force_ranges`
+    pub force_ranges: bool,
+    /// `ignore_headers`
+    pub ignored: IgnoredHeaders,
+    /// Fields that are not passed on: those of the protocol and `hide_header`, without `pass_header`.
+    pub hidden: Arc<HeaderNames>,
+    /// `limit_rate`: bytes per second that are read of a response.
+    pub limit_rate: Option<Template>,
+    hide: Arc<[Box<[u8]>]>,
+    pass: Arc<[Box<[u8]>]>,
+}
+
+/// Directives of [`ResponseSettings`] as written.
+#[derive(Default)]
+pub struct RawResponse {
+    /// `intercept_errors`
+    pub intercept_errors: Setting<bool>,
+    /// `force_ranges`
+    pub force_ranges: Setting<bool>,
+    /// `ignore_headers`
+    pub ignored: Setting<u32>,
+    /// `hide_header`
+    pub hide: Setting<Vec<Box<[u8]>>>,
+    /// `pass_header`
+    pub pass: Setting<Vec<Box<[u8]>>>,
+    /// `limit_rate`
+    pub limit_rate: Setting<Word>,
+}
+
+impl ResponseSettings {
+    pub(super) fn resolve(
+        raw: RawResponse,
+        outer: Option<&Self>,
+        kind: &Kind,
+        cache: &CacheSettings,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let list = |own: Setting<Vec<Box<[u8]>>>, outer: Option<&Arc<[Box<[u8]>]>>| match own.take() {
+            Some(own) => own.into(),
+            None => outer.cloned().unwrap_or_else(|| [].into()),
+        };
+        let hide = list(raw.hide, outer.map(|o| &o.hide));
+        let pass = list(raw.pass, outer.map(|o| &o.pass));
+        let usual = kind.hidden.iter().map(|name| name.as_bytes());
+        let usual = usual.filter(|name| !pass.iter().any(|passed| passed.eq_ignore_ascii_case(name)));
+        // With the `Date` of this server, a response from the cache would look younger than it is.
+        let usual = usual.filter(|name| !(cache.is_rfc9111() && name.eq_ignore_ascii_case(b"Date")));
+        let hidden = Arc::new(usual.chain(hide.iter().map(|name| &**name)).collect());
+        let limit_rate = match raw.limit_rate.take() {
+            Some(word) if &*word.bytes == b"0" => None,
+            Some(word) => Some(cx.template(&word)?),
+            None => outer.and_then(|o| o.limit_rate.clone()),
+        };
+        Ok(Self {
+            intercept_errors: raw.intercept_errors.or(outer.map(|o| o.intercept_errors), false),
+            answers_404: kind.answers_404,
+            force_ranges: raw.force_ranges.or(outer.map(|o| o.force_ranges), false),
+            ignored: raw.ignored.take().map(IgnoredHeaders).or(outer.map(|o| o.ignored)).unwrap_or_default(),
+            hidden,
+            limit_rate,
+            hide,
+            pass,
+        })
+    }
+}
