@@ -1,4 +1,4 @@
-//! What a request knows of the upstream servers it was sent to; the `$upstream_*` variables tell it.
+//! Upstream servers that a request was sent to, as the `$upstream_*` variables show them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::http::cache;
 /// The servers that a request was sent to, in order, and the last answer.
 #[derive(Default)]
 pub struct UpstreamState {
-    /// Everyone that was asked.
+    /// Attempts in order.
     pub attempts: Vec<Attempt>,
-    /// What the last one has said.
+    /// Response of the last attempt.
     pub answer: UpstreamResponse,
-    /// What its cache had.
+    /// Result of the cache lookup.
     pub cache: cache::CacheInfo,
     /// `X-Accel-Charset`: what the character set of the response is, whatever the response says.
     pub charset: Option<Bytes>,
-    /// Whether the client gets the fields behind the body, and which of them it does not get.
+    /// Trailer fields that the client does not get; `None` if it gets no trailers at all.
     pub(crate) trailers_hidden: Option<Arc<HeaderNames>>,
-    /// What is asked for, for log lines: scheme, and path with arguments.
+    /// URL for log lines: scheme, and path with arguments.
     pub(super) url: Option<(&'static str, Bytes)>,
     /// The `Set-Cookie` of `sticky` for the server that was chosen last.
     pub(super) cookie: Option<Vec<u8>>,
@@ -33,13 +33,13 @@ pub struct UpstreamState {
 
 /// One server that was asked.
 pub struct Attempt {
-    /// Its address, or the name of a group that had none.
+    /// Peer, or the name of a group that had none available.
     pub(crate) to: AttemptPeer,
     /// The status of its answer, or the one of what went wrong; 0 if there is none yet.
     pub status: u16,
-    /// What was wrong, in some words.
+    /// Cause of the failure, in a few words.
     pub(crate) failure: Option<Box<str>>,
-    /// How long it was waited for (`queue`).
+    /// Time spent in the queue of the group (`queue`).
     pub(crate) queued: Option<Duration>,
     begun: Instant,
     pub(crate) connected: Option<Duration>,
@@ -51,7 +51,7 @@ pub struct Attempt {
     pub(crate) length: u64,
 }
 
-/// Whom a request was sent to.
+/// Target of an attempt.
 pub(crate) enum AttemptPeer {
     Peer(Arc<Peer>),
     /// A group in which nobody may be asked, or a name.
@@ -59,7 +59,7 @@ pub(crate) enum AttemptPeer {
 }
 
 impl AttemptPeer {
-    /// Its address, or its name.
+    /// Address of the peer, or name of the group.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Peer(peer) => peer.text(),
@@ -119,7 +119,7 @@ impl UpstreamState {
 }
 
 impl Attempt {
-    /// How long it has taken so far, or took.
+    /// Duration so far, or in all once the attempt has ended.
     pub(crate) fn elapsed(&self) -> Duration {
         self.ended.unwrap_or_else(|| tw_rt::clock::now().saturating_duration_since(self.begun))
     }
@@ -128,7 +128,7 @@ impl Attempt {
         self.ended = Some(self.elapsed());
     }
 
-    /// What an exchange has come to that went on without its request.
+    /// Records the totals of an exchange that went on without its request.
     pub(crate) fn tell(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
         (self.sent, self.received, self.length, self.ended) = (sent, received, length, took);
     }

@@ -15,7 +15,8 @@ use tw_conf::{ConfError, Node, Word};
 
 use crate::config::ssl::{CertificateCache, common};
 
-/// How many of [`gateway_limits`](crate::gateway_limits) are about connections, which come first: every gateway has these.
+/// Number of entries at the head of [`gateway_limits`](crate::gateway_limits) that are about connections, which every module
+/// has.
 pub const CONNECTION_LIMITS: usize = 5;
 
 /// The limits of a gateway, with a prefix.

@@ -12,7 +12,7 @@ use tw_tls::UpstreamError;
 
 use super::retry_conditions::RetryOn;
 
-/// Why an attempt has failed.
+/// Cause of a failed attempt.
 #[derive(Debug)]
 pub enum UpstreamFailure {
     /// There is no connection.
@@ -35,7 +35,7 @@ pub enum UpstreamFailure {
     ReceiveTimeout,
     /// The server closed the connection before the response was complete.
     Closed,
-    /// What it sent is no response; the text says why.
+    /// Invalid response; the text says why.
     Invalid(Box<str>),
     /// The body of the request cannot be sent to its end, while the response comes: that is said where the body is given back.
     Unsent,
@@ -45,11 +45,11 @@ pub enum UpstreamFailure {
     Alpn,
     /// The request cannot be said in the language of the server; the text says why.
     Unsayable(Box<str>),
-    /// The same of a connection that several requests were waiting for.
+    /// Failure of a connection that several requests were waiting for.
     Shared(Rc<UpstreamFailure>),
-    /// Its status is one that `proxy_next_upstream` names.
+    /// Response with a status that `proxy_next_upstream` names.
     Status(u16),
-    /// This server may not be asked by this request (`proxy_allow_upstream`).
+    /// The request may not be sent to this server (`proxy_allow_upstream`).
     Denied,
     /// No server may be asked.
     NoPeer,
@@ -166,7 +166,7 @@ impl UpstreamFailure {
         }
     }
 
-    /// How loud it is in the error log; `None` if nothing is written.
+    /// Log level; `None` if the failure is not logged.
     pub fn level(&self) -> Option<Level> {
         match self {
             Self::Status(_) | Self::Unsent => None,
@@ -177,18 +177,18 @@ impl UpstreamFailure {
         }
     }
 
-    /// What is wrong with the server, in some words: `connection refused`. `None` if it has answered.
+    /// Short description of the failure: `connection refused`. `None` if the server has responded.
     pub fn cause(&self) -> Option<impl fmt::Display + '_> {
         (!matches!(self, Self::Status(_))).then_some(Cause(self))
     }
 
-    /// Its line, without who asked for what.
+    /// Line of the error log, without its context.
     pub fn line(&self, stage: AttemptStage) -> impl fmt::Display + '_ {
         Line { failure: self, stage }
     }
 }
 
-/// What nginx takes for a fault of this machine and not of the server.
+/// Returns true for errors that nginx logs as `crit`, because they are not the server's but this machine's.
 fn is_crit(errno: i32) -> bool {
     use rustix::io::Errno as E;
     let known = [

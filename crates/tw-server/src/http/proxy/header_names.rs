@@ -19,7 +19,7 @@ impl HeaderNames {
         }
     }
 
-    /// Whether a name, in any case, is in it; `known` is what [`Known::find`] says of it.
+    /// Returns true if the set contains `name`, in any case; `known` is the result of [`Known::find`].
     pub fn has(&self, name: &[u8], known: Option<Known>) -> bool {
         match known {
             Some(known) => self.known & known.bit() != 0,

@@ -48,13 +48,13 @@ impl Default for KeepAlive {
     }
 }
 
-/// Whose connections they are: a group's, or a location's in a group.
+/// Owner of connections: a group, or a location in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PoolKey {
     pub(super) group: Arc<str>,
     /// Number of the location's settings; 0 for all locations.
     pub(super) location: u64,
-    /// How they are secured: nobody else may use them, and no request that wants it otherwise.
+    /// TLS of the connections: only requests with equal TLS settings share them.
     pub(super) secured: Option<UpstreamTls>,
 }
 
@@ -160,12 +160,12 @@ impl KeepalivePool {
         lists.min_by_key(since).and_then(VecDeque::pop_front).is_some()
     }
 
-    /// How many wait.
+    /// Number of idle connections.
     pub fn len(&self) -> usize {
         self.waiting.borrow().values().map(VecDeque::len).sum()
     }
 
-    /// Whether none waits.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

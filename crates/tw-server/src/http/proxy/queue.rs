@@ -14,9 +14,9 @@ use crate::event_loop::Loop;
 /// `queue`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// How many requests wait.
+    /// Most requests that may wait.
     pub most: usize,
-    /// How long one waits.
+    /// Longest wait of a request.
     pub timeout: Duration,
 }
 
@@ -45,10 +45,10 @@ fn select_now(
         .map_err(|_| UpstreamFailure::NoPeer)
 }
 
-/// Why a request in the line looks again.
+/// Reason why a waiting request looks for a server again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
-    /// It was called: somebody is free.
+    /// Called because a server is free.
     Called,
     /// Time has passed.
     ByTime,
@@ -89,7 +89,7 @@ async fn wait(
     }
 }
 
-/// When the next server may be tried that has failed.
+/// Time at which the next failed server may be tried again.
 fn retry(group: &UpstreamGroup) -> Option<Instant> {
     let at = group.peers.retry_ms()?;
     // One that may be tried and was not chosen is busy: somebody calls.

@@ -20,8 +20,8 @@ use crate::config::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::plan::LocalFuture;
 
-/// How often names are looked at whether to ask for them, and the soonest that one is asked for again (nginx: the same), be it
-/// that its addresses hold for no time.
+/// Interval in which names are checked for expiry, and the least time between two lookups of one name (nginx: the same), even
+/// if its addresses expire at once.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A server of a group that has a name.
@@ -32,9 +32,9 @@ struct Named {
     port: u16,
     /// `resolve`: it is asked for again, and of `resolver`. Any other name is the system's.
     follows: bool,
-    /// Until when its addresses hold, in milliseconds; 0 until there are any.
+    /// Expiry of its addresses, in milliseconds; 0 until there are any.
     until: AtomicU64,
-    /// When it is to be asked for without a request that needs it.
+    /// Time of the next lookup that no request waits for.
     due: AtomicU64,
     is_asked: AtomicBool,
 }
@@ -51,7 +51,7 @@ struct Known {
 }
 
 impl Names {
-    /// Those of the group now. Those that were known stay the same.
+    /// Names in the group now. State of names that were known is kept.
     fn of(&self, group: &Group) -> Arc<[Arc<Named>]> {
         let (list, mut known) = (group.list(), self.0.lock());
         if known.generation < list.generation() {
@@ -173,7 +173,7 @@ pub(crate) async fn follow(home: Rc<Loop>) {
     }
 }
 
-/// When to ask again for what holds until then.
+/// Time of the next lookup for addresses that expire at `until`.
 fn not_at_once(until: u64, now: u64) -> u64 {
     until.max(now + LOOK.as_millis() as u64)
 }

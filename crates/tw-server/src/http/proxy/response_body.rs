@@ -29,24 +29,24 @@ use crate::http::request::Request;
 
 /// A response that is still coming.
 pub(super) struct Coming<C: Codec> {
-    /// Whether somebody waits for the next piece, without a request at hand.
+    /// Set while a reader without a request at hand waits for the next piece.
     is_awaited: bool,
-    /// Whether it ends when the client goes away.
+    /// Set if it ends when the client goes away.
     is_for_client: bool,
     home: Rc<Loop>,
     /// `None` once the server has nothing more to say.
     exchange: Option<Exchange<C>>,
-    /// What it said last.
+    /// Outcome of the exchange, until the request has been told.
     ended: Option<Ended>,
     remaining: Option<u64>,
     read_timeout: Duration,
-    /// How fast it is read.
+    /// Rate limit of reading.
     pace: Option<ReadRate>,
     ahead: Option<Ahead>,
     trailers: UpstreamResponse,
 }
 
-/// How an exchange has ended.
+/// Outcome of an exchange.
 struct Ended {
     how: Result<(), UpstreamFailure>,
     sent: u64,
@@ -54,11 +54,11 @@ struct Ended {
     took: Option<Duration>,
     /// Bytes came behind the end.
     excess: bool,
-    /// What is left of the request's body.
+    /// Rest of the request body.
     body: Option<Returned>,
 }
 
-/// What is read ahead.
+/// State of reading ahead of the client.
 struct Ahead {
     backlog: ResponseBuffer,
     memory_max: usize,
@@ -103,7 +103,7 @@ impl<C: Codec> Coming<C> {
         }
     }
 
-    /// It ends when the client goes away.
+    /// Ends the response when the client goes away.
     #[must_use]
     pub(super) fn for_client(mut self) -> Self {
         self.is_for_client = true;
@@ -187,7 +187,7 @@ impl<C: Codec> Coming<C> {
         }
     }
 
-    /// What is to be said of it since the last time.
+    /// Takes the warnings collected since the last call.
     fn warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.trailers.warnings)
     }
@@ -207,7 +207,7 @@ impl<C: Codec> Coming<C> {
     }
 }
 
-/// What was sent and received counts also if nobody wants the rest.
+/// Counts the traffic of a response that is abandoned.
 impl<C: Codec> Drop for Coming<C> {
     fn drop(&mut self) {
         if let Some(exchange) = &self.exchange {
@@ -389,7 +389,7 @@ fn poll_exchange<C: Codec>(
     }
 }
 
-/// What is at hand of the body, if it is all of it.
+/// Returns the body if all of it is at hand.
 pub(super) fn at_once<C: Codec>(
     exchange: &mut Exchange<C>,
     r: &mut Request,

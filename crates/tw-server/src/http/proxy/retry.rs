@@ -139,7 +139,9 @@ fn begin_selection<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PeerSele
     let tries = u32::try_from(request.settings.retry.tries).unwrap_or(u32::MAX);
     let key = match request.group.peers.method().key_kind() {
         KeyKind::Nothing => BalanceKey::None,
-        KeyKind::Client => r.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip())),
+        KeyKind::Client => {
+            r.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
+        }
         KeyKind::Text => BalanceKey::Text(text),
     };
     request.group.peers.start_selection(key, None, tries)

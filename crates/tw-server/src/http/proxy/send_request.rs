@@ -22,13 +22,13 @@ use crate::http::request_body::{self, BodyError, Source, Terms};
 /// Bytes asked of a body at once, of which the last may be as many more than that are written.
 const PIECE_SIZE: usize = INPUT_SIZE;
 
-/// What is less than this is put together with what follows it, if that is there.
+/// Size below which a piece is joined with the next one, if that is at hand.
 const GATHERED_MAX: usize = 4 << 10;
 
 /// Pieces written by one system call.
 const SLICES: usize = 16;
 
-/// What is sent.
+/// A request to be sent.
 pub(super) struct Outgoing {
     /// The loop whose time it costs.
     pub(super) home: Rc<Loop>,
@@ -36,17 +36,17 @@ pub(super) struct Outgoing {
     pub(super) head: Bytes,
     /// The body.
     pub(super) body: Source,
-    /// How the body is framed.
+    /// Framing of the body.
     pub(super) framing: Framing,
-    /// What the client is granted, if the body is still coming from it.
+    /// Limits for the client, if the body is still being received from it.
     pub(super) terms: Terms,
     /// Bytes of a body that are kept while it is sent, so that others can have it, too.
     pub(super) kept_max: usize,
-    /// How long the server may keep us waiting.
+    /// Longest time for which the server may take nothing.
     pub(super) timeout: Duration,
 }
 
-/// Why a request was not sent to its end.
+/// Reason why a request was not sent completely.
 #[derive(Debug)]
 pub(super) enum Unsent {
     /// The server.
@@ -77,7 +77,7 @@ impl Drop for Lent {
     }
 }
 
-/// Where a body comes back to that was lent, if there is one.
+/// Place to which a borrowed body returns; empty if there is none.
 #[derive(Clone, Default)]
 pub(super) struct Lending(Option<Rc<RefCell<Option<Returned>>>>);
 
@@ -95,9 +95,9 @@ impl Lending {
 /// A body that was sent, or a part of it.
 pub(super) struct Returned {
     source: Source,
-    /// What came from the client meanwhile, unless that was too much.
+    /// Bytes received from the client meanwhile, unless there were too many to keep.
     seen: Pieces,
-    /// What the client did wrong while the response came, which has not been said yet.
+    /// Error of the client's body during the response, not reported yet.
     error: Option<BodyError>,
 }
 
@@ -117,11 +117,11 @@ impl Returned {
 pub(super) struct Sending {
     stage: Stage,
     body: Lending,
-    /// What the client did wrong while the response came.
+    /// Error of the client's body during the response.
     error: Option<BodyError>,
 }
 
-/// How far it is.
+/// Progress of the request.
 enum Stage {
     /// Something is still to be sent.
     UnderWay(LocalFuture<'static, Result<(), Unsent>>),
@@ -213,7 +213,7 @@ impl Sending {
         }
     }
 
-    /// Whether nothing more will be sent, be it that everything was or that it cannot be.
+    /// Returns true if nothing more will be sent, because everything was or because it failed.
     pub(super) fn is_over(&self) -> bool {
         !matches!(self.stage, Stage::UnderWay(_))
     }
@@ -223,7 +223,7 @@ impl Sending {
         self.error.is_some()
     }
 
-    /// Whether everything was sent.
+    /// Returns true if everything was sent.
     pub(super) fn is_sent(&self) -> bool {
         matches!(self.stage, Stage::Sent)
     }
@@ -233,7 +233,7 @@ impl Sending {
         if self.is_sent() { self.body.take() } else { None }
     }
 
-    /// Where the body comes back to.
+    /// Place to which the body returns.
     pub(super) fn lending(&self) -> Lending {
         self.body.clone()
     }

@@ -17,7 +17,7 @@ use crate::vars::Template;
 /// `31 Dec 2037 23:55:55 GMT` and a span of ten years, for `expires=max`. Source: nginx.
 const MAX: (i64, u64) = (2_145_916_555, 315_360_000);
 
-/// How a group knows which of its servers a request belongs to.
+/// Method by which a request is bound to a server.
 pub enum Sticky {
     /// A cookie names the server.
     Cookie(Cookie),
@@ -29,9 +29,9 @@ pub enum Sticky {
 
 /// `sticky cookie`
 pub struct Cookie {
-    /// Its name.
+    /// Name of the cookie.
     pub name: Box<[u8]>,
-    /// How long a browser keeps it; `None`: until it ends.
+    /// Lifetime in the browser; `None` is until its session ends.
     pub expires: Option<Expires>,
     /// `domain=`; without one if it is empty.
     pub domain: Option<Template>,
@@ -45,7 +45,7 @@ pub struct Cookie {
     pub secure: bool,
 }
 
-/// How long a browser keeps a cookie.
+/// Lifetime of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expires {
     /// To the end of 2037.
@@ -60,13 +60,13 @@ pub struct Learn {
     pub create: Vec<Template>,
     /// The first that is not empty is the session of a request.
     pub lookup: Vec<Template>,
-    /// What is known.
+    /// Known sessions.
     pub sessions: Arc<StickySessions>,
-    /// Whether a session is learned from the head of a response, and not when all of it was received.
+    /// `header`: a session is stored once the response head has been read, instead of with the end of the response.
     pub in_head: bool,
 }
 
-/// What a request brings along that says where it belongs; empty: nothing.
+/// Identifier of a server or session that a request carries; empty if none.
 #[derive(Default)]
 pub(super) struct Belonging {
     id: Vec<u8>,
@@ -81,7 +81,7 @@ pub(super) struct Learning {
 }
 
 impl Sticky {
-    /// What `r` brings along.
+    /// Reads the identifier that `r` carries.
     pub(super) fn belonging(&self, r: &Request) -> Belonging {
         let id = match self {
             Self::Cookie(cookie) => {

@@ -103,7 +103,7 @@ impl RawStore {
         }
     }
 
-    /// Where copies go, if they are made.
+    /// Resolves it; `None` for `off`.
     fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<Store>, ConfError> {
         let path = match self {
             Self::Off => return Ok(None),
@@ -119,7 +119,7 @@ impl RawStore {
 }
 
 impl Store {
-    /// The same with other permissions.
+    /// Copies it with other permissions.
     fn with_access(&self, access: u32) -> Self {
         Self { access, ..self.clone() }
     }

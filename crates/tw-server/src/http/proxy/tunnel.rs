@@ -43,12 +43,12 @@ pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeout
     Outcome::Respond(Body::Upgraded(Box::new(Tunnel { connection, lease, early: input, terms })))
 }
 
-/// What both sides are granted.
+/// Limits for both sides.
 #[derive(Clone, Copy)]
 struct Terms {
-    /// How long nothing may happen.
+    /// Longest time without any traffic.
     idle: Duration,
-    /// How long the server may take nothing of what there is for it.
+    /// Longest time for which the server may take nothing.
     server: Duration,
     /// Bytes that are read at once, and so kept at most for a side that does not take them.
     size: usize,
@@ -57,7 +57,7 @@ struct Terms {
 struct Tunnel {
     connection: Rc<UpstreamConnection>,
     lease: Lease,
-    /// What the server has said behind its head.
+    /// Bytes that the server has sent behind its head.
     early: Bytes,
     terms: Terms,
 }
@@ -66,16 +66,16 @@ struct Tunnel {
 struct Way<'a> {
     from: TunnelEnd<'a>,
     to: TunnelEnd<'a>,
-    /// What was read and not written yet.
+    /// Bytes read and not written yet.
     kept: Bytes,
     stage: Stage,
     /// Bytes that went this way.
     passed: u64,
     /// Bytes that are read at once.
     size: usize,
-    /// How long the receiver may take nothing.
+    /// Longest time for which the receiver may take nothing.
     patience: Duration,
-    /// Until when it has to.
+    /// End of that time.
     stalled: Deadline,
 }
 
@@ -84,11 +84,11 @@ enum Stage {
     Open,
     /// The sender has closed its side; something may still be to be written.
     Ended,
-    /// That the receiver knows.
+    /// The receiver has been told.
     Closed,
 }
 
-/// What a look at one way found.
+/// Result of one pass over a direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
     Something,
@@ -172,7 +172,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// What one side has said and nobody has taken.
+/// Reads the available bytes of one side.
 fn read(home: &Loop, from: TunnelEnd<'_>, size: usize) -> io::Result<(Read, Bytes)> {
     match from {
         TunnelEnd::Transport(transport) => read_bytes(home, transport, size),

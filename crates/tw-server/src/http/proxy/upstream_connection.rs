@@ -17,7 +17,7 @@ use super::h2_pool::Stream;
 use super::upstream_tls::{TlsPools, UpstreamTls};
 use crate::event_loop::Loop;
 
-/// What carries a request.
+/// Transport of a request.
 enum Way {
     /// A connection of its own.
     Own(Transport, #[expect(dead_code, reason = "held while the connection is open")] ConnectionPermit),
@@ -28,9 +28,9 @@ enum Way {
 /// A connection to an upstream server, or what stands for one.
 pub(crate) struct UpstreamConnection {
     way: Way,
-    /// Where it leads.
+    /// Address of the server.
     pub(super) to: Addr,
-    /// When it was opened.
+    /// Time at which it was opened.
     pub(super) opened: Instant,
     /// Requests sent on it before this one.
     pub(super) requests: Cell<u64>,
@@ -127,7 +127,7 @@ impl UpstreamConnection {
         Ok(socket)
     }
 
-    /// What carries its bytes, if it is a connection of its own.
+    /// Transport of a connection of its own; `None` for a stream.
     pub(super) fn transport(&self) -> Option<&Transport> {
         match &self.way {
             Way::Own(transport, _) => Some(transport),
@@ -143,12 +143,12 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether something may be there that nobody has asked for.
+    /// Returns true if there may be unsolicited input.
     pub(super) fn may_have_input(&self) -> bool {
         self.transport().is_none_or(Transport::may_have_input)
     }
 
-    /// Whether a response to an earlier request came on it: the server may have closed it without us knowing.
+    /// Returns true if a response to an earlier request came on it: the server may have closed it meanwhile.
     pub(super) fn is_reused(&self) -> bool {
         self.requests.get() > 0
     }
@@ -196,7 +196,7 @@ impl UpstreamConnection {
         Ok((came, bytes))
     }
 
-    /// From now on the server has `timeout` to send something.
+    /// Starts the time that the server has to send something.
     pub(super) fn begin_reading(&self, timeout: Duration) {
         self.read.borrow_mut().set(timeout);
     }
@@ -221,7 +221,7 @@ impl UpstreamConnection {
         self.count_sent(written)
     }
 
-    /// The same for several pieces.
+    /// Writes what the socket takes of several pieces; 0 if it takes nothing now.
     pub(super) fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, UpstreamFailure> {
         let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let write = || transport.try_write_vectored(parts);
@@ -245,7 +245,7 @@ fn not_in_bytes() -> UpstreamFailure {
     UpstreamFailure::Send(io::ErrorKind::Unsupported.into())
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
     /// Bytes.

@@ -63,7 +63,7 @@ pub enum RequestBody {
     Nothing,
     /// The client's body.
     Client,
-    /// These bytes (`proxy_set_body`).
+    /// Given bytes (`proxy_set_body`).
     Bytes(Bytes),
 }
 

@@ -59,16 +59,16 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What is spoken inside of TLS.
+/// Protocol inside of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inside {
-    /// What needs no agreement.
+    /// A protocol that needs no agreement.
     Any,
     /// HTTP/2, which both sides agree on by ALPN (RFC 9113 section 3.3).
     Http2,
 }
 
-/// Its name there.
+/// Protocol name of HTTP/2.
 const ALPN_HTTP2: &[u8] = b"h2";
 
 /// The directives as written.
@@ -106,7 +106,7 @@ pub struct Raw {
     pub conf_command: Setting<Vec<(Word, Word)>>,
 }
 
-/// The same with nothing left unset, for all blocks that inherit it.
+/// Directives with nothing left unset, shared by all blocks that inherit them.
 pub(super) struct Written {
     server_name: bool,
     verify: bool,
@@ -122,12 +122,12 @@ pub(super) struct Written {
     session_reuse: bool,
     key_log: Option<Word>,
     conf_command: Vec<(Word, Word)>,
-    /// What is made of it where it is needed, for each language.
+    /// Handshake settings made of them where needed, for each protocol.
     made: [OnceLock<Arc<Tls>>; 2],
 }
 
 impl Written {
-    /// From settings as written, without the name.
+    /// Resolves the directives, except `ssl_name`.
     pub(super) fn resolve(raw: Raw, outer: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(outer) = outer
             && raw.is_unset()
@@ -158,7 +158,7 @@ impl Written {
         })
     }
 
-    /// What it comes to; files are read the first time.
+    /// Returns the handshake settings; reads files the first time.
     pub(super) fn tls(
         &self,
         prefix: &'static str,
@@ -280,7 +280,7 @@ enum Shown {
 }
 
 impl Raw {
-    /// Whether nothing stands here but the name.
+    /// Returns true if no directive is set but `ssl_name`.
     fn is_unset(&self) -> bool {
         let flags = [&self.server_name, &self.verify, &self.session_reuse];
         let words = [
@@ -304,39 +304,39 @@ impl Raw {
 /// The next number of a [`Tls`].
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// What handshakes with upstream servers are done by.
+/// Settings of handshakes with upstream servers.
 pub struct Tls {
     /// Tells it from all others of the process, be they gone.
     number: u64,
     verifies: bool,
     inside: Inside,
-    /// Whether a step of a handshake may take longer than a loop has: signatures of ours, or certificates to be verified.
+    /// Set if a step of a handshake may block a loop for too long: signing with a slow key, or verifying certificates.
     is_slow: bool,
     /// Without sessions.
     config: Arc<ClientConfig>,
     /// The certificate that is shown, if variables name it.
     named: Option<DynamicCertificate>,
-    /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
+    /// Settings with sessions, for each server and each certificate that variables name; `None` without session reuse.
     sessions: Option<FatalMutex<Sessions>>,
 }
 
 /// By server, and by what variables name that it is shown.
 type Sessions = HashMap<(Addr, Option<Names>), Kept>;
 
-/// What handshakes with one server are done by, if variables name what it is shown.
+/// Settings of handshakes with one server, if variables name the certificate.
 struct Kept {
     config: Arc<ClientConfig>,
-    /// What variables named, as it was read: another one is somebody else, whose sessions are others.
+    /// Certificate that the variables named, as it was read: another one has sessions of its own.
     shown: Option<Arc<CertifiedKey>>,
 }
 
 impl Tls {
-    /// Where files may be that are read for a handshake, for the sandbox.
+    /// Adds to `reach` the directories of files that are read for a handshake.
     pub(super) fn reach(&self, reach: &mut Reach) {
         self.named.iter().for_each(|named| named.reach(reach));
     }
 
-    /// The same with the sessions of the server at `to`, which no other server could take up, and with what it is shown.
+    /// Settings with the sessions of the server at `to`, and with the certificate for it.
     fn config_for(&self, to: &Addr, shown: Option<(&Names, Identity)>) -> Arc<ClientConfig> {
         let (names, shown) = match shown {
             Some((names, identity)) => (Some(names.clone()), Some(identity.certified)),
@@ -373,13 +373,13 @@ impl Tls {
     }
 }
 
-/// How the connections for one request are secured. Two are equal if they may use the same connections.
+/// TLS of the connections for one request. Two are equal if they may use the same connections.
 #[derive(Clone)]
 pub struct UpstreamTls {
     tls: Arc<Tls>,
     /// The name of the server: for the certificate, and to be sent.
     name: Arc<str>,
-    /// What variables name that it is shown.
+    /// Names of the certificate files, if they contain variables.
     shown: Option<Names>,
 }
 
@@ -511,14 +511,14 @@ impl UpstreamTls {
     }
 }
 
-/// Who does what a handshake has to wait for.
+/// Threads that do the slow steps of a handshake.
 pub(crate) struct TlsPools {
     pool: Pool,
     disk: Disk,
 }
 
 impl TlsPools {
-    /// Those of a configuration.
+    /// Returns those of a configuration.
     pub(crate) fn of(generation: &Generation) -> Self {
         Self { pool: ssl::pool_of(generation), disk: generation.disks.default_disk().clone() }
     }

@@ -22,13 +22,13 @@ pub(super) const RECORD_MAX: usize = 65_528;
 /// Bytes of the head of a record.
 const RECORD_HEAD: usize = 8;
 
-/// What begins a request: the role of a responder. The flag says whether the connection stays open.
+/// Begin of a request, in the role of a responder. The flag tells whether the connection stays open.
 const BEGIN: [u8; 16] = [VERSION, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-/// Where the flag is.
+/// Position of the flag.
 const BEGIN_FLAGS: usize = 10;
-/// What ends the parameters.
+/// End of the parameters.
 const PARAMS_END: [u8; RECORD_HEAD] = [VERSION, PARAMS, 0, 1, 0, 0, 0, 0];
-/// What ends the body of a request.
+/// End of the body of a request.
 pub(super) const STDIN_END: &[u8] = &[VERSION, STDIN, 0, 1, 0, 0, 0, 0];
 
 const VERSION: u8 = 1;
@@ -64,7 +64,7 @@ pub(super) fn record_head(len: usize) -> Bytes {
     Bytes::copy_from_slice(&head_of(STDIN, len))
 }
 
-/// What fills a record up so that the next one is aligned.
+/// Padding of a record, so that the next one is aligned.
 pub(super) fn record_padding(len: usize) -> Bytes {
     Bytes::from_static(&[0; RECORD_HEAD][..padding_of(len)])
 }
@@ -114,7 +114,7 @@ impl RequestHead {
         }
     }
 
-    /// What was written.
+    /// Buffer of the parameters written so far.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
@@ -154,10 +154,10 @@ fn long_len(len: usize) -> [u8; 4] {
     (u32::try_from(len).unwrap_or(u32::MAX) | 1 << 31).to_be_bytes()
 }
 
-/// What a location says of applications and their responses.
+/// Settings of a location about applications and their responses.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// Whether connections stay open.
+    /// `fastcgi_keep_conn`: connections stay open.
     pub keeps_open: bool,
     /// Texts in stderr that make a response invalid.
     pub caught: Arc<[Box<[u8]>]>,
@@ -171,24 +171,24 @@ pub struct FastCgi {
     /// While it comes.
     head: Option<Box<OriginHead>>,
     has_head: bool,
-    /// Whether no body belongs to the head.
+    /// Set if the head has no body.
     is_bodiless: bool,
     /// Bytes of the body that were announced and have not come.
     left: Option<u64>,
-    /// Whether the application has said that there is no more output.
+    /// Set once the application has ended its output.
     is_closed: bool,
     stage: Stage,
     stderr: Stderr,
 }
 
-/// How far a record has come.
+/// Progress within a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its head, of which so many bytes are there.
+    /// Record head, of which so many bytes have been read.
     Header([u8; RECORD_HEAD], usize),
-    /// What is left of a record.
+    /// Content of a record, with the bytes left.
     Content(Record),
-    /// Its padding.
+    /// Padding of a record, with the bytes left.
     Padding(Record),
     /// There is nothing more, and the connection may have another request.
     Ended,
@@ -212,7 +212,7 @@ enum Kind {
     End,
 }
 
-/// What is for the error log, until a record of it is complete.
+/// Text for the error log, up to the next complete record of it.
 #[derive(Default)]
 struct Stderr {
     line: Vec<u8>,
@@ -261,7 +261,7 @@ impl FastCgi {
         Ok(())
     }
 
-    /// Whether bytes of the body are still to come.
+    /// Returns true if bytes of the body are missing.
     fn lacks(&self) -> bool {
         !self.is_bodiless && self.left.is_some_and(|left| left > 0)
     }
@@ -325,8 +325,8 @@ impl FastCgi {
         (!piece.is_empty()).then_some(Event::Body(piece))
     }
 
-    /// Where the content of the only record of output is in what is at hand, and how long all of it is, if that is the rest of
-    /// the response and nothing else is in it.
+    /// Position of the content of the only output record in `input`, and the length of all of `input` that belongs to it, if
+    /// that is the rest of the response and nothing else is in it.
     fn rest(&self, input: &[u8]) -> Option<(std::ops::Range<usize>, usize)> {
         let mut body = 0..0;
         let mut at = 0;
@@ -577,7 +577,7 @@ impl Codec for FastCgi {
 }
 
 impl FastCgi {
-    /// Whether a stage needs no byte to go on.
+    /// Returns true if the stage ends without further input.
     fn moves_on_by_itself(&self) -> bool {
         match self.stage {
             Stage::Content(record) => record.content == 0,

@@ -1,11 +1,11 @@
-//! How the body of a request is marked for an upstream server.
+//! Framing of request bodies for upstream servers.
 
 use bytes::Bytes;
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
 
 use super::fastcgi::{RECORD_MAX, STDIN_END, record_head, record_padding};
 
-/// How the body of a request is marked.
+/// Framing of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// The head told its length.
@@ -30,7 +30,7 @@ impl Framing {
         }
     }
 
-    /// What ends the body, also one that is empty.
+    /// End mark of the body, also of an empty one.
     pub fn end(self) -> Bytes {
         match self {
             Self::Plain => Bytes::new(),

@@ -12,7 +12,7 @@ use tw_http::{Method, status};
 use super::{Codec, Event, UpstreamResponse, Warning};
 use crate::http::proxy::failure::UpstreamFailure;
 
-/// What a head that nobody reads may keep of memory, so that it is not allocated for each response.
+/// Memory that the unused list of fields may keep, so that it is not allocated for each response.
 const SPARE_SIZE_MAX: usize = 16 << 10;
 
 thread_local! {
@@ -26,7 +26,7 @@ pub struct Http1 {
     method: Method,
     limits: OriginLimits,
     start: HeadStart,
-    /// Whether fields behind the body are kept.
+    /// Set if trailer fields are kept.
     keeps_trailers: bool,
     /// While it comes.
     head: Option<Box<OriginHead>>,
@@ -50,7 +50,7 @@ impl Http1 {
         }
     }
 
-    /// The same of an application, which may begin with fields, and whose connection ends with its response.
+    /// Creates the codec of an application (SCGI, uwsgi), whose response may begin with fields and ends with the connection.
     pub fn of_application(method: Method, head_size: usize) -> Self {
         Self { start: HeadStart::Either, ..Self::new(method, head_size, false) }
     }

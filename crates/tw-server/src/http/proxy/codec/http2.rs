@@ -39,17 +39,17 @@ pub struct Http2 {
     left: Option<u64>,
     /// Content that came and nobody has.
     held: VecDeque<Bytes>,
-    /// What is wrong behind it.
+    /// Failure behind the bytes held.
     failure: Option<UpstreamFailure>,
     stage: Stage,
 }
 
-/// What becomes of fields behind the body.
+/// Treatment of trailer fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trailers {
     /// The client gets them.
     Passed,
-    /// Nobody does.
+    /// Dropped.
     Dropped,
 }
 
@@ -203,13 +203,13 @@ impl Http2 {
     }
 }
 
-/// Whether there was something to be taken.
+/// Result of taking the next event of the stream.
 enum Taken {
     Something,
     Nothing,
 }
 
-/// Whether a list is what a server may send and we take.
+/// Checks a list of fields against the rules for responses.
 fn check(list: &FieldSection, what: &str) -> Result<(), UpstreamFailure> {
     if list.is_truncated() {
         return Err(UpstreamFailure::Invalid(format!("upstream sent too big {what}").into()));
@@ -220,7 +220,7 @@ fn check(list: &FieldSection, what: &str) -> Result<(), UpstreamFailure> {
     }
 }
 
-/// What the head says of the length of the body (RFC 9113 section 8.1.1).
+/// Length of the body according to the head (RFC 9113 section 8.1.1).
 fn length(fields: &Fields) -> Result<Option<u64>, UpstreamFailure> {
     const NAME: &[u8] = b"content-length";
     if !fields.has(Known::ContentLength) {
@@ -335,7 +335,7 @@ impl Codec for Http2 {
         Ok(Some(whole.into()))
     }
 
-    /// The trunk is kept by itself.
+    /// The pool keeps the connection.
     fn keeps_alive(&self) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use tw_log::{Level, Text};
 use super::{Codec, Event, UpstreamResponse, Warning};
 use crate::http::proxy::failure::UpstreamFailure;
 
-/// What follows a value.
+/// End mark behind a value.
 const END: &[u8] = b"\r\nEND\r\n";
 
 /// Reads one response.
@@ -36,7 +36,7 @@ enum Stage {
     /// So many bytes of [`END`] were seen.
     Trailer(usize),
     Done,
-    /// What followed the value was something else.
+    /// The value was followed by something else than the end mark.
     Broken,
 }
 
@@ -70,7 +70,7 @@ impl Memcached {
         Ok(Some(Event::Head))
     }
 
-    /// What the first line says; the length of the value, if there is one.
+    /// Parses the first line; returns the length of the value, if there is one.
     fn judge(&self, line: &[u8], answer: &mut UpstreamResponse) -> Result<Option<u64>, UpstreamFailure> {
         let shown = line.strip_suffix(b"\n").unwrap_or(line);
         let shown = shown.strip_suffix(b"\r").unwrap_or(shown);

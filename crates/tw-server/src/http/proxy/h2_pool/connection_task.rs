@@ -1,7 +1,7 @@
-//! The task of a trunk.
+//! Task of one connection.
 //!
 //! ```text
-//! opening ─► open: frames come and go ─┬─ no request for too long, one trunk too many ─► GOAWAY ─► closed
+//! opening ─► open: frames come and go ─┬─ no request for too long, one connection too many ─► GOAWAY ─► closed
 //!    └─► failed                        ├─ its server ends it, breaks the protocol, floods ─────────► closed
 //!                                      └─ nothing can be written ─► what came before is read ──────► closed
 //! ```
@@ -27,11 +27,11 @@ use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
 /// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// How a trunk is opened.
+/// Parameters of a new connection.
 pub(super) struct Opening {
     /// Time for the connection and the handshake.
     pub(super) timeout: Duration,
-    /// How it is secured, if it is.
+    /// TLS of the connection; `None` is plain text.
     pub(super) secured: Option<(UpstreamTls, TlsPools)>,
 }
 
@@ -72,7 +72,7 @@ async fn open(
     UpstreamConnection::carry(home, &h2_connection.to, &h2_connection.options, timeout, secured).await
 }
 
-/// What a server is told.
+/// HTTP/2 settings that the server is told.
 fn terms(h2_connection: &H2Connection) -> Config {
     Config {
         // A server begins none.
@@ -84,7 +84,7 @@ fn terms(h2_connection: &H2Connection) -> Config {
     }
 }
 
-/// A trunk whose task has ended is nobody's, however it has ended.
+/// Removes the connection from the pool when its task ends, however it ends.
 struct Unlisted {
     home: Rc<Loop>,
     h2_connection: Rc<H2Connection>,
@@ -102,13 +102,13 @@ enum LifeStage {
     Open,
     /// No request is under way; the time until it is closed runs.
     Idle,
-    /// Its server hears that nothing more comes.
+    /// A GOAWAY tells the server that no more requests come.
     Closing,
     /// Nothing more can be written; what came before is read.
     Unwritable,
 }
 
-/// A trunk that is open.
+/// An open connection.
 struct Life {
     home: Rc<Loop>,
     h2_connection: Rc<H2Connection>,
@@ -117,12 +117,12 @@ struct Life {
     connection: Rc<Connection>,
     stage: LifeStage,
     deadline: Deadline,
-    /// Why nothing more can be written.
+    /// Error of the last write.
     unsent: Option<io::Error>,
 }
 
 impl Life {
-    /// Goes on; ready when the trunk is of no use any more.
+    /// Continues; ready when the connection cannot be used any more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whatever is said meanwhile is heard without being told of.
         self.connection.set_driver(None);

@@ -1,5 +1,5 @@
-//! What a trunk runs over: what its transport brings goes to its connection of HTTP/2, and what that has to say leaves when the trunk
-//! has nothing more to do for now: frames of many streams in one call.
+//! I/O of one connection: bytes of the transport go to the HTTP/2 state machine, and frames of all streams leave in one call
+//! when the task has nothing more to do for now.
 
 use std::io;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub(super) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// The bytes of a trunk.
+/// Bytes of one connection.
 pub(super) struct Io {
     transport: Transport,
     home: Rc<Loop>,
@@ -46,9 +46,9 @@ pub(super) struct Io {
     answers: usize,
 }
 
-/// Why a trunk is of no use any more.
+/// Reason why a connection cannot be used any more.
 pub(super) enum Fatal {
-    /// Its connection has ended.
+    /// HTTP/2 connection error.
     Broken(ConnectionError),
     /// More came than heads and bodies can be the reason for.
     Flooded,
@@ -59,7 +59,8 @@ impl Io {
         Self { transport, home, h2_connection, came: 0, answers: 0 }
     }
 
-    /// Whether more came than `worth` bytes of heads and bodies can be the reason for, and what still came of those that nobody wants.
+    /// Returns true if the server has sent more than `worth` bytes of heads and bodies and the rest of abandoned responses
+    /// account for.
     fn is_flooded(&self, worth: u64) -> bool {
         self.came.saturating_sub(self.h2_connection.unwanted.get()) / TALK_FACTOR > worth + IDLE_TALK_MAX
     }

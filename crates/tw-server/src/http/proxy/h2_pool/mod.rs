@@ -1,12 +1,11 @@
-//! Trunks: connections to upstream servers that carry the requests of many clients at once, in HTTP/2 (RFC 9113; `tw-http2` knows
-//! frames, HPACK and windows).
+//! Shared HTTP/2 connections to upstream servers (RFC 9113; `tw-http2` has the state machine).
 //!
 //! ```text
-//! table: those of one loop ── a berth ──► stream: one request, which is asked and answered like one on a connection of its own
-//!   └─► life: one task for each trunk: connect, shake hands, then whatever frames need ◄── io: they leave together
+//! table: connections of one loop ── StreamPermit ──► stream: one request and its response, used like a connection of its own
+//!   └─► connection_task: one task for each connection: connect, handshake, frames ◄── io: frames leave together
 //! ```
-//! A berth is leased like a connection is taken. A trunk that is still being opened has berths, too: who wants one waits for the same
-//! connection. Whatever happens to a stream concerns nobody else; what ends a trunk ends the streams it carries.
+//! A permit is leased as an idle connection is taken. A connection that is still being opened has permits, too: requests wait
+//! for it together. A failed stream affects no other one; the end of a connection ends its streams.
 
 mod connection_task;
 mod head;
@@ -34,15 +33,17 @@ pub(super) use stream_permit::acquire_stream;
 pub(crate) use table::H2Pool;
 pub(super) use table::{Wanted, dedicated};
 
-/// Requests that one trunk carries at once, however many more its server would take.
+/// Most concurrent streams of one connection, whatever more its server allows.
 const STREAMS_MAX: usize = 100;
 /// Bytes of one response that wait for whoever reads it.
 const STREAM_WINDOW: u32 = 128 << 10;
-/// The same of all responses of a trunk: as much as all its streams may have, so that none waits for another's reader.
+/// Flow-control window of a connection: the sum of the windows of its streams, so that no stream waits for the reader of
+/// another.
 const TRUNK_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
-/// Bytes of requests that wait for the socket of a trunk.
+/// Most bytes of requests that wait for the socket of a connection.
 const GATHERED_MAX: usize = 256 << 10;
-/// What is taken of a head, in sizes of what is allowed: more is counted there than names and values (RFC 9113 section 6.5.2).
+/// Factor between the allowed size of a head and the limit on field lists, which counts more than names and values (RFC 9113
+/// section 6.5.2).
 const LIST_FACTOR: u32 = 2;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -81,7 +82,7 @@ pub(crate) struct H2Connection {
     keepalive: KeepAlive,
     state: RefCell<State>,
     fate: Cell<Fate>,
-    /// Berths that are leased.
+    /// Permits that are leased.
     berths: Cell<usize>,
     /// Requests that were sent.
     requests: Cell<u64>,
@@ -90,33 +91,33 @@ pub(crate) struct H2Connection {
     /// Bytes that may have come of responses that nobody waited for any more.
     unwanted: Cell<u64>,
     opened: Instant,
-    /// Who waits until it is open.
+    /// Tasks waiting until it is open.
     waiting: RefCell<Vec<Waker>>,
-    /// Its task, to be told that a berth was given back.
+    /// Waker of the connection task, to be woken when a permit is returned.
     life: RefCell<Option<Waker>>,
 }
 
-/// How far a trunk is.
+/// State of a connection.
 enum State {
     Opening,
     Open(Rc<Connection>),
-    /// It never was open.
+    /// Could not be opened.
     Failed(Rc<UpstreamFailure>, AttemptStage),
-    /// It is closed, for this reason if that is known.
+    /// Closed, for this reason if it is known.
     Closed(Option<&'static str>),
 }
 
-/// What will become of a trunk.
+/// Further use of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It takes requests.
+    /// Takes requests.
     Useful,
-    /// It takes none any more, and goes with the last one.
+    /// Takes no more requests, and is closed after the last one.
     Retired,
 }
 
 impl H2Connection {
-    /// Berths it has in all.
+    /// Most permits at once.
     fn capacity(&self) -> usize {
         if self.fate.get() == Fate::Retired {
             return 0;
@@ -130,7 +131,7 @@ impl H2Connection {
         }
     }
 
-    /// Takes a berth, for which there must be room.
+    /// Leases a permit, of which one must be free.
     fn lease(self: &Rc<Self>) -> StreamPermit {
         self.berths.set(self.berths.get() + 1);
         self.requests.set(self.requests.get() + 1);
@@ -147,7 +148,7 @@ impl H2Connection {
         self.wake();
     }
 
-    /// Its task is this one.
+    /// Registers the waker of the connection task.
     fn is_driven_by(&self, waker: &Waker) {
         let mut life = self.life.borrow_mut();
         if !life.as_ref().is_some_and(|life| life.will_wake(waker)) {
@@ -161,7 +162,7 @@ impl H2Connection {
         }
     }
 
-    /// Whether a request can be sent on it now, by who has a berth.
+    /// Returns true if a request with a permit can be sent now.
     fn has_room(&self) -> bool {
         match &*self.state.borrow() {
             State::Open(connection) => {
@@ -171,14 +172,14 @@ impl H2Connection {
         }
     }
 
-    /// It is closed, for this reason if that is known.
+    /// Marks it closed, for this reason if it is known.
     fn close(&self, why: Option<&'static str>) {
         if matches!(*self.state.borrow(), State::Opening | State::Open(_)) {
             self.settle(State::Closed(why));
         }
     }
 
-    /// Says how far it is to everybody who waits for that.
+    /// Changes the state and wakes the tasks that wait for it.
     fn settle(&self, state: State) {
         *self.state.borrow_mut() = state;
         self.waiting.take().into_iter().for_each(Waker::wake);
@@ -202,7 +203,7 @@ impl H2Connection {
         }
     }
 
-    /// Why it was closed, if that was its server's doing.
+    /// Reason for which the server closed it, if known.
     fn why_closed(&self) -> Option<&'static str> {
         match &*self.state.borrow() {
             State::Closed(why) => *why,
@@ -215,7 +216,7 @@ impl H2Connection {
     }
 }
 
-/// The permit for one request on a trunk.
+/// Permit for one stream of a connection; dropping it returns it.
 pub(super) struct StreamPermit(Rc<H2Connection>);
 
 impl Drop for StreamPermit {

@@ -1,4 +1,4 @@
-//! One request on a trunk, and its response: what there is of both, and what is wrong with it.
+//! One stream: a request and its response.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -14,20 +14,20 @@ use super::head::Request;
 use super::{STREAM_WINDOW, State, StreamPermit};
 use crate::http::proxy::failure::UpstreamFailure;
 
-/// One request on a trunk. Dropped before its end, it is taken back; the trunk goes on.
+/// Request on a shared connection. Dropping it before its end resets the stream and leaves the connection open.
 pub struct Stream {
-    /// What carries it, once it was asked.
+    /// HTTP/2 stream, once the request has been sent.
     carrier: OnceCell<tw_http2::Stream>,
     response: Cell<Response>,
-    /// What came and was not taken.
+    /// Event received and not taken yet.
     came: RefCell<Option<Result<Item, UpstreamFailure>>>,
-    /// What was taken and is no content, for the codec.
+    /// Event taken that is no content, for the codec.
     news: RefCell<Option<StreamEvent>>,
     write: RefCell<Deadline>,
     permit: StreamPermit,
 }
 
-/// How far the response is.
+/// Progress of the response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Response {
     Coming,
@@ -40,7 +40,7 @@ enum Item {
     StreamEvent(StreamEvent),
 }
 
-/// What came and is no content.
+/// Stream event other than content.
 pub(in crate::http::proxy) enum StreamEvent {
     /// A head in front of the one that counts.
     Interim(FieldSection),
@@ -50,7 +50,7 @@ pub(in crate::http::proxy) enum StreamEvent {
     End(Option<Box<FieldSection>>),
 }
 
-/// Whether a message has ended.
+/// End-of-message flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::http::proxy) enum End {
     Here,
@@ -69,12 +69,12 @@ impl Stream {
         }
     }
 
-    /// Where it leads.
+    /// Address of the server.
     pub(in crate::http::proxy) fn to(&self) -> &tw_net::Addr {
         &self.permit.0.to
     }
 
-    /// Whether its trunk has served others before.
+    /// Returns true if the connection has carried earlier requests.
     pub(in crate::http::proxy) fn is_reused(&self) -> bool {
         self.permit.0.answered.get() > 0
     }
@@ -87,7 +87,7 @@ impl Stream {
     /// Asks, with a request that ends with its head or does not. The head is written in lines.
     ///
     /// # Errors
-    /// What HTTP/2 cannot say, or the trunk takes no more requests.
+    /// The request cannot be expressed in HTTP/2, or the connection takes no more requests.
     pub(in crate::http::proxy) fn ask(&self, head: &[u8], end: End) -> Result<(), UpstreamFailure> {
         let h2_connection = &self.permit.0;
         let request = Request::read(head, h2_connection.is_secured)?;
@@ -162,7 +162,7 @@ impl Stream {
         }
     }
 
-    /// What was taken last, if it was no content.
+    /// Event taken last, if it was no content.
     pub(in crate::http::proxy) fn news(&self) -> Option<StreamEvent> {
         self.news.take()
     }
@@ -216,7 +216,7 @@ impl Stream {
         }
     }
 
-    /// Why there is no more of the response.
+    /// Failure that a reset of the stream amounts to.
     fn failure(&self, cut: StreamError) -> UpstreamFailure {
         match cut {
             // It had no look at the request (RFC 9113 sections 6.8 and 8.7).
@@ -250,7 +250,7 @@ fn is_interim(head: &FieldSection) -> bool {
     (100..200).contains(&head.status())
 }
 
-/// Its server may have sent as much of the response as it had room for, when it learns that nobody wants it.
+/// Counts the bytes that the server may still send for a stream that is abandoned: as many as its window had room for.
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.carrier.get().is_some() && self.response.get() == Response::Coming {

@@ -1,4 +1,4 @@
-//! Who gets a berth: a request on its way to a server that was chosen.
+//! Acquires a stream for a request to a chosen server.
 
 use std::rc::Rc;
 

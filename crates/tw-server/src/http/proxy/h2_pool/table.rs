@@ -1,5 +1,5 @@
-//! The trunks of one loop: who wants a berth gets one on the trunk that carries most, so that trunks which nobody needs any more run
-//! empty and are closed.
+//! The connections of one loop. A new stream goes to the busiest connection with a free permit, so that superfluous
+//! connections run empty and are closed.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure}
 use crate::http::proxy::keepalive_pool::{KeepAlive, PoolKey};
 use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
 
-/// Trunks that a request is sent to another one by in turn, because it came when they carried as much as their servers allow.
+/// Connections offered to one request in turn that turn out to be full once they are open.
 const BOARDINGS_MAX: u32 = 3;
 
 pub(super) const LIMIT: Limit = Limit::count(
@@ -33,19 +33,19 @@ pub(super) const LIMIT: Limit = Limit::count(
     "the server is taken for one that has refused the request",
 );
 
-/// The trunks of one loop.
+/// HTTP/2 connections of one loop.
 #[derive(Default)]
 pub(crate) struct H2Pool {
     of: RefCell<HashMap<PoolKey, Vec<Rc<H2Connection>>>>,
 }
 
-/// A berth that is wanted.
+/// A stream that is wanted.
 pub(in crate::http::proxy) struct Wanted<'a> {
-    /// Who is asked.
+    /// Peer to connect to.
     pub(in crate::http::proxy) peer: &'a Arc<Peer>,
-    /// Where that is.
+    /// Address of the peer.
     pub(in crate::http::proxy) to: &'a tw_net::Addr,
-    /// How connections are opened.
+    /// Socket options.
     pub(in crate::http::proxy) options: ConnectOptions,
     /// `keepalive` of the group.
     pub(in crate::http::proxy) keepalive: KeepAlive,
@@ -55,7 +55,7 @@ pub(in crate::http::proxy) struct Wanted<'a> {
     pub(in crate::http::proxy) timeout: Duration,
 }
 
-/// A stream on one of the trunks of `owner`, or on a new one. Waits until that is open, at most as long as it takes for a connection.
+/// Opens a stream on a connection of `owner`, or on a new one. Waits until that is open, at most for the connect timeout.
 ///
 /// # Errors
 /// No connection, or none in time.
@@ -87,7 +87,7 @@ pub(in crate::http::proxy) async fn shared(
     Err(UpstreamFailure::Refused("upstream takes no requests".into()).at(AttemptStage::Connecting))
 }
 
-/// A stream on a trunk of its own, which ends with it.
+/// Opens a stream on a connection of its own, which ends with it.
 ///
 /// # Errors
 /// As [`shared`].
@@ -100,14 +100,14 @@ pub(in crate::http::proxy) async fn dedicated(
     let mut deadline = Deadline::new();
     deadline.set(timeout);
     let connection = connection(&wanted, secured.is_some());
-    // Nobody finds it who could ask for another berth, and it goes with this one.
+    // No other request can find it, and it ends with this stream.
     connection.retire();
     let permit = begin(home, connection, Opening { timeout, secured });
     opened(&permit, &mut deadline).await?;
     Ok(Rc::new(Stream::new(permit)))
 }
 
-/// One that nobody uses and nobody opens.
+/// Creates a connection that is not opened yet.
 fn connection(wanted: &Wanted<'_>, is_secured: bool) -> Rc<H2Connection> {
     Rc::new(H2Connection {
         peer: wanted.peer.id(),
@@ -128,7 +128,7 @@ fn connection(wanted: &Wanted<'_>, is_secured: bool) -> Rc<H2Connection> {
     })
 }
 
-/// Opens a trunk for whoever wants one, and who is its first.
+/// Spawns the task of a new connection, and leases its first permit.
 fn begin(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: Opening) -> StreamPermit {
     let permit = connection.lease();
     let subject = Subject { kind: "http2 connection to an upstream server", id: connection.peer.0.into() };
@@ -136,7 +136,7 @@ fn begin(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: Opening) -> Str
     permit
 }
 
-/// Waits until the trunk of a berth is open.
+/// Waits until the connection of a permit is open.
 async fn opened(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), AttemptFailure> {
     poll_fn(|cx| match permit.0.poll_open(cx) {
         Poll::Ready(ready) => Poll::Ready(ready),
@@ -148,7 +148,7 @@ async fn opened(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), At
 }
 
 impl H2Pool {
-    /// A berth on the trunk that carries most of those that have room.
+    /// Leases a permit of the busiest connection that has one free.
     fn take(&self, owner: &PoolKey, wanted: &Wanted<'_>) -> Option<StreamPermit> {
         let mut of = self.of.borrow_mut();
         let h2_pool = of.get_mut(owner)?;
@@ -167,7 +167,7 @@ impl H2Pool {
         self.of.borrow_mut().entry(owner.clone()).or_default().push(connection);
     }
 
-    /// Forgets a trunk. Those it carries are not touched.
+    /// Forgets a connection. Its streams are not touched.
     pub(super) fn remove(&self, connection: &Rc<H2Connection>) {
         self.of.borrow_mut().retain(|_, h2_pool| {
             h2_pool.retain(|other| !Rc::ptr_eq(other, connection));
@@ -175,7 +175,7 @@ impl H2Pool {
         });
     }
 
-    /// Whether more trunks like this one rest than may.
+    /// Returns true if more connections like this one are idle than may be.
     pub(super) fn has_too_many_idle(&self, connection: &Rc<H2Connection>) -> bool {
         let of = self.of.borrow();
         let siblings = of.values().find(|h2_pool| h2_pool.iter().any(|other| Rc::ptr_eq(other, connection)));

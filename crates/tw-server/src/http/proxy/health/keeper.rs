@@ -1,4 +1,4 @@
-//! Who makes the checks: each group has one loop, which has its `HealthChecker`.
+//! Schedules the checks: each group belongs to one loop, which has its `Checker`.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::http::generation::LoopGeneration;
 use crate::http::proxy::group::now_ms;
 use crate::http::proxy::resolve;
 
-/// How often a group is looked at whether its list of peers has changed, and whether names are to be asked for.
+/// Interval in which the peer list of a group is compared, and names are checked for expiry.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.

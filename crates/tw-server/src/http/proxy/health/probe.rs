@@ -22,7 +22,7 @@ use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
 
-/// Why a check has failed.
+/// Reason why a check has failed.
 #[derive(Debug)]
 pub(super) enum Why {
     /// There is no answer.
@@ -51,7 +51,7 @@ pub(super) async fn probe(home: &Rc<Loop>, at: &Located, peer: &Arc<Peer>) -> Re
     outcome
 }
 
-/// What is evaluated for a check is evaluated for it.
+/// Creates the request in whose context variables are evaluated.
 fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
     let uri: &[u8] = match &at.check.how {
         CheckProtocol::Ask { uri, .. } => uri,
@@ -113,7 +113,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
     failure.map_or(Ok(()), |failure| Err(Why::Answer(failure)))
 }
 
-/// Where a check of the peer at `addr` goes. A path has no port.
+/// Address to be checked for the peer at `addr`. A Unix socket has no port.
 fn address(addr: &Addr, port: Option<u16>) -> Addr {
     match (addr, port) {
         (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),

@@ -25,7 +25,7 @@ fn terms(keeps_open: bool) -> Terms {
     Terms { keeps_open, caught: [b"fatal".as_slice().into()].into() }
 }
 
-/// What came of a response.
+/// Outcome of reading a response.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     status: u16,
