@@ -1,13 +1,14 @@
-//! Gateways: a request goes to a server behind this one, and its response comes back. One engine for all languages that
-//! upstream servers speak.
+//! Engine of the `*_pass` modules: sends a request to a server of a group and its response to the client, whatever protocol
+//! the server speaks.
 //!
 //! ```text
-//! recall: the body of the request, what a cache has
-//! Order ─► exchange: a peer of the group ─► link: idle or new (upstream_tls) ─► sending ┐   answer: the head as the client gets it
-//!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
-//!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
+//! UpstreamRequest ─► pass ─► retry: one attempt after another
+//!                              └─► attempt: peer ─► connection (idle, new, or a stream of h2_pool) ─► send_request ─► head (codec)
+//!                                                                                                                     │
+//! client ◄── tunnel: both directions, after an upgrade or CONNECT ◄───────────────────────────────────── response ◄───┘
+//!        ◄── response_body: pulled, or read ahead of a slow client (response_buffer) ◄───────────────────────┘
 //! ```
-//! Requests in HTTP/2 share connections (`h2_pool`). Beside requests, `health` asks peers whether they are well.
+//! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
 
 mod attempt;
 pub mod attempts;

@@ -8,7 +8,7 @@ use tw_log::{Level, Text};
 
 use super::codec::Codec;
 use super::exchange::Exchange;
-use super::failure::AttemptStage;
+use super::failure::{AttemptStage, UpstreamFailure};
 use super::hop_fields::HopFields;
 use super::read_rate::ReadRate;
 use super::reading::READ_SIZE;
@@ -24,7 +24,8 @@ use crate::http::cache::{self, Lookup, Ready, StoreDecision};
 use crate::http::plan::Outcome;
 use crate::http::request::{Conditions, Ranges, Request};
 
-/// Answers the client with what an upstream server has said.
+/// Answers the client with the response of an upstream server, or with what replaces it: an entry of the cache, an error page,
+/// an internal redirect, a tunnel.
 pub(super) fn respond<C: Codec>(
     r: &mut Request,
     settings: &ProxySettings,
@@ -54,8 +55,8 @@ pub(super) fn respond<C: Codec>(
     };
     if status >= 300 && is_intercepted(r, settings, status) {
         if let Some(keeping) = lookup.and_then(|lookup| lookup.keep(r, settings)) {
-            // The client does not get it; who asks next is not told anything else either.
-            drop(kept(r, settings, exchange, keeping));
+            // This client does not get the response, but later requests find it in the cache.
+            drop(respond_and_store(r, settings, exchange, keeping));
         } else {
             response_body::abandon(exchange, r);
         }
@@ -83,51 +84,72 @@ pub(super) fn respond<C: Codec>(
     if exchange.codec.passes_trailers() {
         expect_trailers(r, settings);
     }
-    if let Some(keeping) = keeping {
-        return kept(r, settings, exchange, keeping);
-    }
-    let announced = r.facts.upstream.answer.content_length;
-    if r.method() == Method::Head || matches!(status, 204 | 304) {
-        if !exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
-            // The body of a response to GET, which was asked for in the place of HEAD.
-            response_body::abandon(exchange, r);
-        } else {
-            response_body::finish(exchange, r);
-        }
-        return Outcome::Respond(match announced {
-            // These have no length to be told of.
-            None if r.method() != Method::Head => Body::Empty,
-            announced => Body::Pull(Box::new(Announced(announced))),
-        });
-    }
-    match response_body::at_once(&mut exchange, r) {
-        Ok(Some(bytes)) => {
-            if let Some(attempt) = r.facts.upstream.current() {
-                attempt.length = bytes.len() as u64;
-            }
-            response_body::finish(exchange, r);
-            let body = if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) };
-            Outcome::Respond(stored(r, settings, body))
-        }
-        Ok(None) => {
-            let buffers = buffering.then(|| (settings.buffers.memory_size(), room(r, settings)));
-            let home = r.client().home.clone();
-            exchange.lease.status(status);
-            let pace = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, pace, buffers);
-            let coming = if settings.request.ignore_client_abort { coming } else { coming.for_client() };
-            Outcome::Respond(stored(r, settings, Body::Pull(Box::new(coming))))
-        }
-        Err(failure) => {
-            r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
-            r.facts.upstream.note(&failure);
-            Outcome::Status(502)
-        }
+    match keeping {
+        Some(keeping) => respond_and_store(r, settings, exchange, keeping),
+        None if r.method() == Method::Head || matches!(status, 204 | 304) => respond_without_body(r, exchange),
+        None => respond_with_body(r, settings, exchange, buffering),
     }
 }
 
-/// The response, which goes into a cache while the client gets it.
-fn kept<C: Codec>(
+/// Responds to HEAD, or with a status that has no body.
+fn respond_without_body<C: Codec>(r: &mut Request, mut exchange: Exchange<C>) -> Outcome {
+    let announced = r.facts.upstream.answer.content_length;
+    if exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
+        response_body::finish(exchange, r);
+    } else {
+        // Body of a response to GET, which was sent instead of HEAD.
+        response_body::abandon(exchange, r);
+    }
+    Outcome::Respond(match announced {
+        // A 204 or 304 without a length has no body whose length could be told.
+        None if r.method() != Method::Head => Body::Empty,
+        announced => Body::Pull(Box::new(Announced(announced))),
+    })
+}
+
+/// Responds with the body: all of it if it is at hand, else as it is received. With `buffering`, it is read ahead of the client.
+fn respond_with_body<C: Codec>(
+    r: &mut Request,
+    settings: &ProxySettings,
+    mut exchange: Exchange<C>,
+    buffering: bool,
+) -> Outcome {
+    match response_body::at_once(&mut exchange, r) {
+        Ok(Some(bytes)) => {
+            let body = finish_whole(r, exchange, bytes);
+            Outcome::Respond(with_stored_copy(r, settings, body))
+        }
+        Ok(None) => {
+            let buffers = buffering.then(|| (settings.buffers.memory_size(), spill_target(r, settings)));
+            let home = r.client().home.clone();
+            exchange.lease.status(r.facts.upstream.answer.status);
+            let limiter = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
+            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, limiter, buffers);
+            let coming = if settings.request.ignore_client_abort { coming } else { coming.for_client() };
+            Outcome::Respond(with_stored_copy(r, settings, Body::Pull(Box::new(coming))))
+        }
+        Err(failure) => fail(r, &failure),
+    }
+}
+
+/// Ends an exchange all of whose body is at hand, and returns the body.
+fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) -> Body {
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.length = bytes.len() as u64;
+    }
+    response_body::finish(exchange, r);
+    if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) }
+}
+
+/// Logs that the body cannot be read, and answers 502.
+fn fail(r: &mut Request, failure: &UpstreamFailure) -> Outcome {
+    r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
+    r.facts.upstream.note(failure);
+    Outcome::Status(502)
+}
+
+/// Stores the response in the cache while the client gets it.
+fn respond_and_store<C: Codec>(
     r: &mut Request,
     settings: &ProxySettings,
     mut exchange: Exchange<C>,
@@ -142,26 +164,19 @@ fn kept<C: Codec>(
     }
     match response_body::at_once(&mut exchange, r) {
         Ok(Some(bytes)) => {
-            if let Some(attempt) = r.facts.upstream.current() {
-                attempt.length = bytes.len() as u64;
-            }
-            response_body::finish(exchange, r);
-            keeping.whole(r, bytes.clone());
-            Outcome::Respond(if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) })
+            let body = finish_whole(r, exchange, bytes.clone());
+            keeping.whole(r, bytes);
+            Outcome::Respond(body)
         }
         Ok(None) => {
             let home = r.client().home.clone();
             exchange.lease.status(r.facts.upstream.answer.status);
             let rate = limit_rate(r, settings);
-            let pace = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, pace, None);
+            let limiter = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
+            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, limiter, None);
             Outcome::Respond(keeping.while_it_comes(r, Box::new(coming), rate))
         }
-        Err(failure) => {
-            r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
-            r.facts.upstream.note(&failure);
-            Outcome::Status(502)
-        }
+        Err(failure) => fail(r, &failure),
     }
 }
 
@@ -209,8 +224,8 @@ fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
     r.out.fields.remove_known(Known::AcceptRanges);
 }
 
-/// `response_body`, of which a copy is made where the configuration wants that and the response is one to be kept.
-fn stored(r: &Request, settings: &ProxySettings, body: Body) -> Body {
+/// Adds the copy that `store` makes of a successful response.
+fn with_stored_copy(r: &Request, settings: &ProxySettings, body: Body) -> Body {
     match (&settings.store.store, r.disk(), &settings.buffers.temp_path) {
         (Some(store), Some(disk), Some(temp)) if r.out.status == 200 => {
             Storing::of(body, store, disk.clone(), temp.clone())
@@ -234,7 +249,7 @@ fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
     } else if hop::carries_requests(&chosen) {
         Err("to one that carries requests")
     } else if !is_sent {
-        // Nobody could say where the rest of the body ends.
+        // The end of the body could not be told from the other protocol.
         Err("before it had the request")
     } else {
         Ok(())
@@ -271,7 +286,7 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
 }
 
 /// Where a body may go that does not fit into memory.
-fn room(r: &Request, settings: &ProxySettings) -> Option<Room> {
+fn spill_target(r: &Request, settings: &ProxySettings) -> Option<Room> {
     let disk = r.disk()?.clone();
     let (dir, home) = (settings.buffers.temp_path.clone()?, r.client().home.clone());
     Some(Room { disk, dir, size_max: settings.buffers.max_temp_file_size, home })
