@@ -15,17 +15,17 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_http::{Framing as Announced, Method};
+use tw_http::{Framing, Method};
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::{Codec, Framing};
-use tw_server::http::proxy::health::Passing;
-use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
-use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::codec::{BodyFraming, Codec};
+use tw_server::http::proxy::health::PassTarget;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -42,11 +42,11 @@ const USUAL_KEY: &[u8] = b"$scheme$request_method$host$request_uri";
 /// What applications are spoken to in.
 pub(crate) trait Language: Sized + Send + Sync + 'static {
     /// What makes its gateway the one it is.
-    const KIND: Kind;
+    const KIND: ProxyKind;
     /// How addresses may begin; the first is the one of those that begin with none.
     const SCHEMES: &'static [Scheme];
     /// How the body of a request is marked.
-    const FRAMING: Framing;
+    const FRAMING: BodyFraming;
     /// Whether a body may be passed on of which nobody knows how long it is.
     const TAKES_ANY_LENGTH: bool;
     /// All records.
@@ -77,15 +77,15 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, Framing), String> {
+    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, BodyFraming), String> {
         let mut head = self.head(r, sent)?;
         let framing = match sent.body {
             // One write takes both.
-            Announced::None => {
+            Framing::None => {
                 head.extend_from_slice(&Self::FRAMING.end());
-                Framing::Plain
+                BodyFraming::Plain
             }
-            Announced::Length(_) | Announced::Chunked => Self::FRAMING,
+            Framing::Length(_) | Framing::Chunked => Self::FRAMING,
         };
         Ok((head.into(), framing))
     }
@@ -191,7 +191,7 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             cx.warn(span, format!("no \"{prefix}cache_key\" for \"{prefix}cache\""));
         }
         if target.as_ref().is_some_and(|target| target.may_be_secured(L::SCHEMES)) {
-            settings.upstream.tls.enable(L::KIND.prefix, Inside::Any, cx)?;
+            settings.upstream.tls.enable(L::KIND.prefix, TlsProtocol::Any, cx)?;
         }
         let params = match (raw.params.take(), outer) {
             (None, Some(outer)) => outer.params.clone(),
@@ -205,10 +205,10 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
         let settings = Arc::new(settings);
         if let Some(target) = &target {
             cx.block.passing = match target.fixed() {
-                None => Passing::Anywhere,
+                None => PassTarget::Anywhere,
                 Some(to) => {
                     let (settings, to, language) = (settings.clone(), to.clone(), language.clone());
-                    Passing::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
+                    PassTarget::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
                 }
             };
         }
@@ -268,8 +268,8 @@ impl<L: Language> CgiGateway<L> {
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
         let (body, announced) = match self.settings.request.pass_body {
-            true => (RequestBody::Client, r.body.framing(r.head.framing())),
-            false => (RequestBody::Nothing, Announced::None),
+            true => (UpstreamBody::Client, r.body.framing(r.head.framing())),
+            false => (UpstreamBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = Sent {
@@ -284,7 +284,7 @@ impl<L: Language> CgiGateway<L> {
                 500_u16
             })?;
             let body =
-                if self.settings.request.pass_body { RequestBody::Client } else { RequestBody::Nothing };
+                if self.settings.request.pass_body { UpstreamBody::Client } else { UpstreamBody::Nothing };
             Ok(BuiltRequest { head, body, framing })
         };
         let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {

@@ -17,14 +17,14 @@ use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::retry_conditions::RetryOn;
-use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
-use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -41,7 +41,7 @@ const SCHEMES: &[Scheme] = &[
 const HEAD_SIZE: usize = 1024;
 
 /// What makes this gateway the one it is.
-const KIND: Kind = Kind {
+const KIND: ProxyKind = ProxyKind {
     prefix: "grpc_",
     temp_path: None,
     hidden: &[
@@ -128,7 +128,7 @@ impl Settings<Http> for Grpc {
         let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
         settings.request.buffering = false;
         if target.as_ref().is_some_and(|target| target.may_be_secured(SCHEMES)) {
-            settings.upstream.tls.enable(KIND.prefix, Inside::Http2, cx)?;
+            settings.upstream.tls.enable(KIND.prefix, TlsProtocol::Http2, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
@@ -202,10 +202,10 @@ impl Grpc {
             secured,
             url: (to.scheme.text, path),
             head,
-            body: RequestBody::Client,
-            framing: Framing::Plain,
+            body: UpstreamBody::Client,
+            framing: BodyFraming::Plain,
             rebuild,
-            codec: Http2::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
+            codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
         };
         proxy::pass(r, &self.settings, self, None, request).await
     }
@@ -217,7 +217,7 @@ impl Grpc {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: Framing::Plain })
+        Ok(BuiltRequest { head: head.into(), body: UpstreamBody::Client, framing: BodyFraming::Plain })
     }
 
     fn write(

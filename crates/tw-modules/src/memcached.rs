@@ -12,15 +12,15 @@ use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::memcached::Memcached;
-use tw_server::http::proxy::codec::{Codec, Framing};
+use tw_server::http::proxy::codec::memcached::MemcachedCodec;
+use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
-use tw_server::http::proxy::health::{Checkable, Passing};
+use tw_server::http::proxy::health::{Checkable, PassTarget};
 use tw_server::http::proxy::retry_conditions::RetryOn;
-use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{
-    self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest, UpstreamSettings,
+    self, ProxySettings, RewriteFields, UpstreamBody, UpstreamGroup, UpstreamRequest, UpstreamSettings,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -32,7 +32,7 @@ use crate::cgi::params;
 const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
 
 /// What makes this gateway the one it is.
-const KIND: Kind = Kind {
+const KIND: ProxyKind = ProxyKind {
     prefix: "memcached_",
     temp_path: None,
     hidden: &[],
@@ -108,8 +108,8 @@ impl Settings<Http> for MemcachedPass {
         let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
         if let Some((target, _)) = &passed {
             cx.block.passing = match target.fixed() {
-                None => Passing::Anywhere,
-                Some(to) => Passing::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
+                None => PassTarget::Anywhere,
+                Some(to) => PassTarget::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
             };
         }
         Ok(Self { settings, passed, gzip_flag })
@@ -169,7 +169,7 @@ impl MemcachedPass {
         r.out.content_type = content_type;
         let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
-        let codec = Memcached::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);
+        let codec = MemcachedCodec::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
             response: Some(&self.settings.response),
@@ -177,8 +177,8 @@ impl MemcachedPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head,
-            body: RequestBody::Nothing,
-            framing: Framing::Plain,
+            body: UpstreamBody::Nothing,
+            framing: BodyFraming::Plain,
             rebuild: None,
             codec,
         };
@@ -222,7 +222,7 @@ impl Checkable for Checked {
     }
 
     fn codec(&self, r: &Request) -> Box<dyn Codec> {
-        Box::new(Memcached::new(get(r.head.target()).1, self.settings.upstream.buffer_size, 0, false))
+        Box::new(MemcachedCodec::new(get(r.head.target()).1, self.settings.upstream.buffer_size, 0, false))
     }
 
     fn is_well(&self, status: u16) -> bool {

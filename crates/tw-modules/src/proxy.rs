@@ -22,20 +22,20 @@ use tw_core::regex::{Caseless, Regex};
 use tw_core::session::Session as _;
 use tw_http::Method;
 use tw_http::origin::RequestWriter;
-use tw_http::{Framing as Announced, Version};
+use tw_http::{Framing, Version};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::codec::http2::{Http2, Trailers};
-use tw_server::http::proxy::health::Passing;
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
+use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::retry_conditions::RetryOn;
-use tw_server::http::proxy::settings::{HasProxy, Kind, RawProxy};
-use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -51,7 +51,7 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 const HEAD_SIZE: usize = 1024;
 
 /// What makes this gateway the one it is.
-const KIND: Kind = Kind {
+const KIND: ProxyKind = ProxyKind {
     prefix: "proxy_",
     temp_path: Some(b"proxy_temp"),
     hidden: &[
@@ -250,7 +250,7 @@ impl Settings<Http> for Proxy {
         let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
         let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
         if target.as_ref().is_some_and(Target::may_be_secured) {
-            let inside = if version == Version::HTTP_2 { Inside::Http2 } else { Inside::Any };
+            let inside = if version == Version::HTTP_2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
             settings.upstream.tls.enable(KIND.prefix, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
@@ -280,11 +280,11 @@ impl Settings<Http> for Proxy {
         )?;
         let settings = Arc::new(settings);
         cx.block.passing = match &target {
-            None => Passing::Nowhere,
-            Some(Target::Variable { .. }) => Passing::Anywhere,
+            None => PassTarget::Nowhere,
+            Some(Target::Variable { .. }) => PassTarget::Anywhere,
             Some(Target::Fixed(to)) => {
                 let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
-                Passing::To(Arc::new(Checked { settings, to, fields, version, slots }))
+                PassTarget::To(Arc::new(Checked { settings, to, fields, version, slots }))
             }
         };
         Ok(Self {
@@ -375,8 +375,8 @@ impl Proxy {
             Err(answer) => return answer,
         };
         let (announced, body) = match sends_client_body {
-            true => (r.body.framing(r.head.framing()), RequestBody::Client),
-            false => (Announced::None, RequestBody::Nothing),
+            true => (r.body.framing(r.head.framing()), UpstreamBody::Client),
+            false => (Framing::None, UpstreamBody::Nothing),
         };
         let method: Cow<'static, [u8]> = match &self.method {
             Some(template) => template.value(r).into(),
@@ -390,7 +390,7 @@ impl Proxy {
         };
         let announced = match announced {
             // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
-            Announced::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
+            Framing::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
             announced => announced,
         };
         let line = Line { method: &method, uri: &uri, version: self.version };
@@ -401,7 +401,7 @@ impl Proxy {
         };
         let make = |r: &Request| self.write(r, &line, announced, &passed);
         let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request.is_dynamic {
-            let later = BuiltRequest { head: Bytes::new(), body, framing: Framing::Plain };
+            let later = BuiltRequest { head: Bytes::new(), body, framing: BodyFraming::Plain };
             (later, Bytes::copy_from_slice(&uri), Some(&make))
         } else {
             match make(r) {
@@ -413,7 +413,7 @@ impl Proxy {
             }
         };
         let sent_method = Method::of(&method);
-        let codec = Http1::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
+        let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
             Scheme::Http => None,
             Scheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
@@ -432,7 +432,7 @@ impl Proxy {
         };
         if self.version == Version::HTTP_2 {
             let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
-            let codec = Http2::new(sent_method, self.settings.upstream.buffer_size, trailers);
+            let codec = Http2Codec::new(sent_method, self.settings.upstream.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
             return Box::pin(proxy::pass(r, &self.settings, self, lookup, request.with_codec(codec))).await;
         }
@@ -444,16 +444,16 @@ impl Proxy {
         &self,
         r: &Request,
         line: &Line<'_>,
-        announced: Announced,
+        announced: Framing,
         passed: &fields::Passed<'_>,
     ) -> Result<BuiltRequest, u16> {
         let (announced, body) = match &self.body {
             Some(own) => {
                 let own = Bytes::from(own.value(r));
-                (Announced::Length(own.len() as u64), RequestBody::Bytes(own))
+                (Framing::Length(own.len() as u64), UpstreamBody::Bytes(own))
             }
-            None if self.settings.request.pass_body => (announced, RequestBody::Client),
-            None => (announced, RequestBody::Nothing),
+            None if self.settings.request.pass_body => (announced, UpstreamBody::Client),
+            None => (announced, UpstreamBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);
@@ -462,8 +462,8 @@ impl Proxy {
             Ok(writer.end())
         });
         let framing = match written {
-            Ok(Announced::Chunked) => Framing::Chunked,
-            Ok(_) => Framing::Plain,
+            Ok(Framing::Chunked) => BodyFraming::Chunked,
+            Ok(_) => BodyFraming::Plain,
             Err(error) => {
                 r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(line.uri)));
                 return Err(400);

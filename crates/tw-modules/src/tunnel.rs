@@ -20,10 +20,10 @@ use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::{Framing, connect_tunnel::ConnectTunnel};
+use tw_server::http::proxy::codec::{BodyFraming, connect_tunnel::ConnectTunnel};
 use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{HasUpstream, RawUpstream};
-use tw_server::http::proxy::{self, RequestBody, UpstreamRequest, UpstreamSettings};
+use tw_server::http::proxy::{self, UpstreamBody, UpstreamRequest, UpstreamSettings};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
@@ -199,8 +199,8 @@ impl TunnelPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head: Bytes::new(),
-            body: RequestBody::Nothing,
-            framing: Framing::Plain,
+            body: UpstreamBody::Nothing,
+            framing: BodyFraming::Plain,
             rebuild: None,
             codec: ConnectTunnel,
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_http::{Framing as Announced, Method};
+use tw_http::{Framing, Method};
 use tw_server::http::proxy::codec::Codec;
 use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
@@ -38,7 +38,7 @@ impl<L: Language> Checkable for Checked<L> {
 
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
         let params = &self.params;
-        let sent = Sent { params, is_client_passed: false, conditions: None, body: Announced::None };
+        let sent = Sent { params, is_client_passed: false, conditions: None, body: Framing::None };
         self.language.beginning(r, &sent).map(|(beginning, _)| beginning)
     }
 

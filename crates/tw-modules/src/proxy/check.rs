@@ -8,8 +8,8 @@ use tw_core::session::Session as _;
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
 use tw_server::http::proxy::codec::Codec;
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
@@ -54,8 +54,8 @@ impl Checkable for Checked {
     fn codec(&self, _: &Request) -> Box<dyn Codec> {
         let head_size = self.settings.upstream.buffer_size;
         match self.version {
-            Version::HTTP_2 => Box::new(Http2::new(Method::Get, head_size, Trailers::Dropped)),
-            _ => Box::new(Http1::new(Method::Get, head_size, false)),
+            Version::HTTP_2 => Box::new(Http2Codec::new(Method::Get, head_size, Trailers::Dropped)),
+            _ => Box::new(Http1Codec::new(Method::Get, head_size, false)),
         }
     }
 }

@@ -148,7 +148,7 @@ impl Application for Http {
     async fn run_background_tasks(home: Rc<Loop>) {
         let mut background_tasks = TaskSet::default();
         let beside = |kind| Subject { kind, id: home.index as u64 };
-        background_tasks.spawn((), beside("names"), resolve::follow(home.clone()));
+        background_tasks.spawn((), beside("names"), resolve::refresh_names(home.clone()));
         background_tasks.spawn((), beside("health checks"), health::run(home.clone()));
         background_tasks.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
         background_tasks.spawn((), beside("history"), history::keep(home.clone()));

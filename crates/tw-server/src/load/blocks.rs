@@ -26,7 +26,7 @@ use crate::http::Http;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::health::Passing;
+use crate::http::proxy::health::PassTarget;
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
 
 /// Plans and servers as they are built.
@@ -151,7 +151,7 @@ fn resolve(
     table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    cx.block.passing = Passing::Nowhere;
+    cx.block.passing = PassTarget::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_LOCATION {
             block.has_resolver = core::<Location>(settings, CORE_LOCATION).resolving.is_said();

@@ -14,7 +14,7 @@ use tw_tls::ocsp::{OcspError, Question, REPLY_SIZE_MAX, Reply, Status, responder
 
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
-use crate::http::proxy::ocsp_client::{Url, query};
+use crate::http::proxy::ocsp_client::{OcspUrl, query};
 use crate::load::Resolve;
 
 /// What an entry counts against the size of a cache: a question has some 200 bytes.
@@ -71,7 +71,7 @@ pub(super) struct Written {
 #[derive(Debug)]
 pub(crate) struct Inquirer {
     about: About,
-    responder: Option<Url>,
+    responder: Option<OcspUrl>,
     cache: Option<Arc<Answers>>,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn inquirer(written: &Written, cx: &mut Resolve<'_>) -> Result<Option
     let Some(about) = written.about else { return Ok(None) };
     let responder = match &written.responder {
         None => None,
-        Some(word) => Some(Url::parse(&word.lossy()).ok_or_else(|| {
+        Some(word) => Some(OcspUrl::parse(&word.lossy()).ok_or_else(|| {
             ConfError::new(format!("invalid URL prefix in OCSP responder \"{word}\"")).at(word.span)
         })?),
     };
@@ -206,7 +206,10 @@ impl Inquirer {
             Some(_) => None,
             None => {
                 let url = responder(certificate).ok_or("no OCSP responder URL in certificate")?;
-                Some(Url::parse(&url).ok_or_else(|| format!("invalid URL \"{url}\" of the OCSP responder"))?)
+                Some(
+                    OcspUrl::parse(&url)
+                        .ok_or_else(|| format!("invalid URL \"{url}\" of the OCSP responder"))?,
+                )
             }
         };
         let url = self.responder.as_ref().or(own.as_ref()).ok_or("no OCSP responder")?;

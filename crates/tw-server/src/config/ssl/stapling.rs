@@ -20,7 +20,7 @@ use tw_tls::ocsp::{Question, Reply, Status, issuers_of, responder};
 
 use super::common::{contents, shown, trusted};
 use super::material::Source;
-use crate::http::proxy::ocsp_client::Url;
+use crate::http::proxy::ocsp_client::OcspUrl;
 use crate::load::Resolve;
 
 /// After an answer it is asked again so much before that ends, but neither sooner nor later than these (nginx: the same).
@@ -65,7 +65,7 @@ pub(crate) struct Staple {
     /// What is asked.
     pub(crate) question: Question,
     /// Who is asked.
-    pub(crate) responder: Url,
+    pub(crate) responder: OcspUrl,
     /// What was said; whoever asks the same shares it, also the next generation.
     pub(crate) slot: Arc<Slot>,
     identity: Identity,
@@ -253,7 +253,7 @@ impl Stapling {
         let named = || responder(leaf).ok_or("no OCSP responder URL in the");
         let url = self.responder.clone().map_or_else(named, Ok)?;
         let responder =
-            Url::parse(&url).ok_or_else(|| format!("invalid URL \"{url}\" of the OCSP responder for"))?;
+            OcspUrl::parse(&url).ok_or_else(|| format!("invalid URL \"{url}\" of the OCSP responder for"))?;
         let asked = format!("{responder} {} ", self.verifies);
         let slot = self.known.slot([asked.as_bytes(), &question.der(), leaf].concat());
         Ok(Staple { question, responder, slot, identity, stapled: FatalMutex::default() })

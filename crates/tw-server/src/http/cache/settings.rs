@@ -13,7 +13,7 @@ use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
 use super::zone::{self, Cache, Caches};
 use crate::http::proxy::retry_conditions::RetryOn;
-use crate::http::proxy::settings::Kind;
+use crate::http::proxy::settings::ProxyKind;
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -194,7 +194,7 @@ impl CacheSettings {
     pub(crate) fn resolve(
         raw: Raw,
         outer: Option<&Self>,
-        kind: &Kind,
+        kind: &ProxyKind,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let prefix = kind.prefix;

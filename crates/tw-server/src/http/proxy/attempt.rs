@@ -8,7 +8,6 @@ use bytes::Bytes;
 use tw_net::ConnectOptions;
 use tw_upstream::{Lease, PeerSelection};
 
-use super::attempts::AttemptPeer;
 use super::codec::{Codec, Event};
 use super::early_hints;
 use super::exchange::Exchange;
@@ -18,21 +17,22 @@ use super::h2_pool;
 use super::keepalive_pool::PoolKey;
 use super::queue;
 use super::reading::{READ_SIZE, log_warnings, read_some};
-use super::send_request::{Lending, Outgoing, Sending, Unsent};
-use super::sticky::Belonging;
-use super::upstream_connection::{Read, UpstreamConnection};
-use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
+use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError};
+use super::sticky::StickyId;
+use super::upstream_connection::{ReadOutcome, UpstreamConnection};
+use super::upstream_request::{BuiltRequest, UpstreamBody, UpstreamRequest};
+use super::upstream_state::AttemptPeer;
 use super::upstream_tls::TlsPools;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::http::request_body::{BodyError, Source};
 
 /// State that the attempts of one request share.
-pub(super) struct Attempts {
+pub(super) struct AttemptContext {
     /// Peers tried and tries left.
     pub(super) selection: PeerSelection,
     /// Server that the request is bound to (`sticky`).
-    pub(super) belonging: Belonging,
+    pub(super) sticky_id: StickyId,
     /// Socket options, if they are computed once for all attempts (`bind`).
     pub(super) options: Option<ConnectOptions>,
 }
@@ -104,7 +104,7 @@ impl ConnectionUse {
 pub(super) struct PendingAttempt {
     connection: Rc<UpstreamConnection>,
     /// The client's body, as far as it was taken.
-    body: Lending,
+    body: BodyReturn,
 }
 
 impl PendingAttempt {
@@ -128,7 +128,7 @@ impl PendingAttempt {
 pub(super) async fn run<C: Codec + Clone>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: &mut Attempts,
+    attempts: &mut AttemptContext,
     pending: &mut Option<PendingAttempt>,
 ) -> Result<Exchange<C>, AttemptError> {
     let home = r.client().home.clone();
@@ -152,18 +152,18 @@ pub(super) async fn run<C: Codec + Clone>(
     lease.connected(now_ms());
     begin_on(r, &connection);
     let mut codec = request.codec.clone();
-    let (sending, input) = if codec.opens_at_once() {
+    let (sending, input) = if codec.is_connect() {
         r.facts.upstream.answer.status = 200;
-        (Sending::nothing(), Bytes::new())
+        (RequestSender::nothing(), Bytes::new())
     } else {
         let (connection_use, outgoing) =
             (ConnectionUse::of(connection.is_reused()), outgoing(r, request, built.as_ref(), &home));
-        if codec.is_carried()
+        if codec.is_multiplexed()
             && let Some(stream) = connection.stream()
         {
-            codec.follow(stream);
+            codec.attach(stream);
         }
-        let mut sending = match Sending::begin(&connection, outgoing) {
+        let mut sending = match RequestSender::begin(&connection, outgoing) {
             Ok(sending) => sending,
             Err(failure) => {
                 return Err(AttemptError::Failed(FailedAttempt {
@@ -174,7 +174,7 @@ pub(super) async fn run<C: Codec + Clone>(
                 }));
             }
         };
-        *pending = Some(PendingAttempt { connection: connection.clone(), body: sending.lending() });
+        *pending = Some(PendingAttempt { connection: connection.clone(), body: sending.body_return() });
         match read_head(r, &home, &connection, &mut sending, &mut codec, request).await {
             Ok(input) => (sending, input),
             Err(unsent) => {
@@ -187,18 +187,18 @@ pub(super) async fn run<C: Codec + Clone>(
         attempt.header = Some(attempt.elapsed());
     }
     let keepalive = request.group.keepalive;
-    Ok(Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, learning: None })
+    Ok(Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session: None })
 }
 
 /// Selects the peer of the next attempt and records the attempt; waits in the queue of the group if it has one.
 async fn select_peer<C>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
-    Attempts { selection, belonging, .. }: &mut Attempts,
+    AttemptContext { selection, sticky_id, .. }: &mut AttemptContext,
     home: &Rc<Loop>,
 ) -> Result<Lease, AttemptError> {
     if let Some(sticky) = &request.group.sticky {
-        sticky.bind(selection, belonging);
+        sticky.bind(selection, sticky_id);
     }
     let (selected, queued) = queue::select(&request.group, selection, home).await;
     match selected {
@@ -237,12 +237,12 @@ async fn connect<C: Codec>(
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     let settings = request.settings;
     let options = || options.cloned().unwrap_or_else(|| settings.connection.options(r));
-    if request.codec.is_carried() {
+    if request.codec.is_multiplexed() {
         // Boxed: other requests stay smaller without this state.
         return Box::pin(h2_pool::acquire_stream(r, request, home, pool_key, lease, options())).await;
     }
     // A kept connection has carried another protocol than a tunnel's.
-    if !request.codec.opens_at_once()
+    if !request.codec.is_connect()
         && let Some(connection) = home.app.idle.take(pool_key, lease.peer())
     {
         return Ok(connection);
@@ -270,17 +270,17 @@ fn outgoing<C>(
     request: &UpstreamRequest<'_, C>,
     built: Option<&BuiltRequest>,
     home: &Rc<Loop>,
-) -> Outgoing {
+) -> OutgoingRequest {
     let (head, body, framing) = match built {
         Some(built) => (&built.head, &built.body, built.framing),
         None => (&request.head, &request.body, request.framing),
     };
     let body = match body {
-        RequestBody::Nothing => Source::None,
-        RequestBody::Client => r.body.take(),
-        RequestBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
+        UpstreamBody::Nothing => Source::None,
+        UpstreamBody::Client => r.body.take(),
+        UpstreamBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
     };
-    Outgoing {
+    OutgoingRequest {
         home: home.clone(),
         head: head.clone(),
         body,
@@ -295,18 +295,18 @@ fn outgoing<C>(
 fn end_unanswered(
     r: &mut Request,
     connection: &UpstreamConnection,
-    sending: Sending,
+    sending: RequestSender,
     lease: Lease,
     connection_use: ConnectionUse,
-    unsent: Unsent,
+    unsent: SendError,
 ) -> AttemptError {
     let stage = if sending.is_sent() { AttemptStage::ReadingHead } else { AttemptStage::Sending };
     sending.give_back(r);
     record_traffic(r, connection);
     let (sent, received) = connection.traffic();
     match unsent {
-        Unsent::Client(error) => AttemptError::Client(error),
-        Unsent::Upstream(failure) => AttemptError::Failed(FailedAttempt {
+        SendError::Client(error) => AttemptError::Client(error),
+        SendError::Upstream(failure) => AttemptError::Failed(FailedAttempt {
             failure: failure.at(stage),
             lease: Some(lease),
             // A server that has begun to respond had not closed the connection while it was idle.
@@ -328,10 +328,10 @@ async fn read_head<C: Codec>(
     r: &mut Request,
     home: &Rc<Loop>,
     connection: &Rc<UpstreamConnection>,
-    sending: &mut Sending,
+    sending: &mut RequestSender,
     codec: &mut C,
     request: &UpstreamRequest<'_, C>,
-) -> Result<Bytes, Unsent> {
+) -> Result<Bytes, SendError> {
     let settings = request.settings;
     // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).
     let mut is_timed = false;
@@ -349,7 +349,7 @@ async fn read_head<C: Codec>(
         {
             match error {
                 // The server may have responded before it closed.
-                Unsent::Upstream(UpstreamFailure::Send(_)) => unsent = Some(error),
+                SendError::Upstream(UpstreamFailure::Send(_)) => unsent = Some(error),
                 error => return Poll::Ready(Err(error)),
             }
         }
@@ -365,7 +365,7 @@ async fn read_head<C: Codec>(
                 Some(_) if connection.stream().is_some() => Ok(()),
                 // A socket may have bytes that the loop has not been notified of yet, or an end, which it is notified of, too.
                 _ if is_timed => ready!(connection.poll_readable(cx)),
-                _ => ready!(connection.poll_came(cx)),
+                _ => ready!(connection.poll_input(cx)),
             };
             let (read, input) = match waited.and_then(|()| read_some(home, connection, max)) {
                 Ok(came) => came,
@@ -373,13 +373,13 @@ async fn read_head<C: Codec>(
                 Err(failure) => return Poll::Ready(Err(unsent.take().unwrap_or(failure.into()))),
             };
             match read {
-                Read::Some => {}
-                Read::Nothing => match unsent.take_if(|_| connection.stream().is_some()) {
+                ReadOutcome::Some => {}
+                ReadOutcome::Nothing => match unsent.take_if(|_| connection.stream().is_some()) {
                     Some(failure) => return Poll::Ready(Err(failure)),
                     None => continue,
                 },
-                Read::Closed => {
-                    let failure = unsent.take().unwrap_or(Unsent::Upstream(UpstreamFailure::Closed));
+                ReadOutcome::Closed => {
+                    let failure = unsent.take().unwrap_or(SendError::Upstream(UpstreamFailure::Closed));
                     return Poll::Ready(Err(failure));
                 }
             }

@@ -21,8 +21,8 @@ pub async fn read_body(r: &mut Request, settings: &ProxySettings, must_end: bool
     Box::pin(request_body::read(r)).await
 }
 
-/// What the cache has to do with the request to an upstream server, if anything; the error is an answer instead. `usual` is
-/// the key where none is configured. Waits for the disk, and for other requests for the same.
+/// Looks the request up in the cache, if one is configured; the error is a finished response. `usual` writes the key where none
+/// is configured. Waits for the disk, and for other requests for the same resource.
 pub async fn find_cached(
     r: &mut Request,
     settings: &ProxySettings,

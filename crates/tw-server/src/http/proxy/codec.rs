@@ -1,5 +1,5 @@
-//! The languages that upstream servers speak. A codec turns bytes into events and does no I/O; everything else of an
-//! exchange is the same for all.
+//! Protocols of upstream servers. A codec turns bytes into events and does no I/O; everything else about an exchange is the same
+//! for all.
 
 pub mod connect_tunnel;
 pub mod fastcgi;
@@ -14,20 +14,20 @@ use bytes::Bytes;
 use tw_http::Fields;
 use tw_log::Level;
 
-pub use framing::Framing;
+pub use framing::BodyFraming;
 
 use super::failure::UpstreamFailure;
-use super::h2_pool::Stream;
+use super::h2_pool::UpstreamStream;
 
 /// Reads the response of an upstream server.
 pub trait Codec: 'static {
-    /// Whether requests in this language are carried by trunks, each as a stream.
-    fn is_carried(&self) -> bool {
+    /// Returns true if requests of this protocol are streams of shared connections (HTTP/2).
+    fn is_multiplexed(&self) -> bool {
         false
     }
 
-    /// Reads what comes by this stream from now on: its content, and its news.
-    fn follow(&mut self, _stream: &Rc<Stream>) {}
+    /// Attaches the codec to a stream, whose events it takes besides its content.
+    fn attach(&mut self, _stream: &Rc<UpstreamStream>) {}
 
     /// Takes bytes from the front of `input` and says what they are; a head is written into `answer`. [`Event::NeedMore`]
     /// only when `input` is empty.
@@ -36,7 +36,7 @@ pub trait Codec: 'static {
     /// What is no response.
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure>;
 
-    /// The server has closed its side: the end of the body, if nothing else tells it.
+    /// Handles the end of the connection: the end of the body, if it is not told otherwise.
     ///
     /// # Errors
     /// Something is missing.
@@ -45,8 +45,8 @@ pub trait Codec: 'static {
     /// Bytes of the body still to come, if known. After [`Event::Head`].
     fn remaining(&self) -> Option<u64>;
 
-    /// Whether nothing more belongs to the response, as far as `input` tells, from which an end that is at hand is taken. After
-    /// [`Event::Head`], and after the last [`Event::Body`].
+    /// Returns true if nothing more belongs to the response, as far as `input` tells; takes an end that is at hand from it.
+    /// After [`Event::Head`], and after the last [`Event::Body`].
     fn ends(&mut self, _input: &mut Bytes, _answer: &mut UpstreamResponse) -> bool {
         self.remaining() == Some(0)
     }
@@ -70,26 +70,26 @@ pub trait Codec: 'static {
         }
     }
 
-    /// Whether another request may be sent on the connection now that the body has ended.
+    /// Returns true if another request may be sent on the connection now that the body has ended.
     fn keeps_alive(&self) -> bool;
 
-    /// Whether there is a tunnel as soon as there is a connection: the server is sent no head, and none is read of it.
-    fn opens_at_once(&self) -> bool {
+    /// Returns true for a CONNECT tunnel, which is open as soon as there is a connection: no head is sent, and none is read.
+    fn is_connect(&self) -> bool {
         false
     }
 
-    /// Whether what follows the head is neither a body nor this language: both sides may say what they want.
+    /// Returns true if a tunnel follows the head: after a switch of protocols (101) both sides send what they want.
     fn is_tunnel(&self) -> bool {
         false
     }
 
-    /// Whether the client gets what fields may follow the body. After [`Event::Head`].
+    /// Returns true if the client gets the trailer fields. After [`Event::Head`].
     fn passes_trailers(&self) -> bool {
         false
     }
 }
 
-/// What a codec has read.
+/// Result of [`Codec::read`].
 #[derive(Debug)]
 pub enum Event {
     /// Everything was taken, and more is to come.
@@ -117,21 +117,21 @@ pub struct UpstreamResponse {
     pub fields: Fields,
     /// The fields behind the body.
     pub trailers: Fields,
-    /// What is to be said of it in the error log.
+    /// Warnings for the error log.
     pub warnings: Vec<Warning>,
 }
 
 /// Something about a response for the error log, without what was being done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// How loud.
+    /// Log level.
     pub level: Level,
     /// The line.
     pub text: Box<str>,
 }
 
 impl Warning {
-    /// What is odd about a response that is used all the same.
+    /// Creates the warning about a response that is irregular and used all the same.
     pub fn odd(text: impl Into<Box<str>>) -> Self {
         Self { level: Level::Warn, text: text.into() }
     }

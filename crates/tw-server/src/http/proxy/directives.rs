@@ -1,10 +1,10 @@
 //! The directives of gateways, and their limits: written once, for any prefix.
 //!
-//! | group | who has it |
+//! | group | modules |
 //! |---|---|
-//! | `connection_directives` | everybody |
-//! | `next_upstream_directive` | everybody, each with its own words |
-//! | `socket_size_directives` | everybody whose connections may carry much |
+//! | `connection_directives` | all |
+//! | `next_upstream_directive` | all, each with its own words |
+//! | `socket_size_directives` | those whose connections may carry much |
 //! | `response_directives` | those whose servers make responses to requests |
 //! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |

@@ -6,9 +6,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use tw_upstream::Lease;
 
-use super::keepalive_pool::{KeepAlive, PoolKey};
-use super::send_request::Sending;
-use super::sticky::Learning;
+use super::keepalive_pool::{KeepaliveSettings, PoolKey};
+use super::send_request::RequestSender;
+use super::sticky::PendingSession;
 use super::upstream_connection::UpstreamConnection;
 
 /// An exchange whose response head has been read.
@@ -19,12 +19,12 @@ pub(super) struct Exchange<C> {
     /// Bytes read and not parsed yet.
     pub(super) input: Bytes,
     /// The request, which may still be under way.
-    pub(super) sending: Sending,
+    pub(super) sending: RequestSender,
     /// Key under which the connection is kept once the exchange is over.
     pub(super) pool_key: PoolKey,
-    pub(super) keepalive: KeepAlive,
+    pub(super) keepalive: KeepaliveSettings,
     /// Time at which the server was chosen.
     pub(super) begun: Instant,
     /// Session of `sticky learn` to be stored when the exchange ends.
-    pub(super) learning: Option<Learning>,
+    pub(super) session: Option<PendingSession>,
 }

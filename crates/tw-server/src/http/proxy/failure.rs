@@ -51,11 +51,11 @@ pub enum UpstreamFailure {
     Status(u16),
     /// The request may not be sent to this server (`proxy_allow_upstream`).
     Denied,
-    /// No server may be asked.
+    /// No server is available.
     NoPeer,
-    /// No server may be asked, and nobody more may wait for one.
+    /// No server is available, and the queue is full.
     QueueFull,
-    /// No server could be asked for as long as the request may wait.
+    /// No server became available in the time that the request may wait.
     QueueTimeout,
     /// The name of the server is not known; the text says why.
     NoName(Box<str>),
@@ -111,9 +111,9 @@ impl UpstreamFailure {
     }
 
     /// The word of `proxy_next_upstream` that it is.
-    pub fn next(&self) -> RetryOn {
+    pub fn retry_condition(&self) -> RetryOn {
         match self {
-            // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
+            // DIFF(nginx): a request that an HTTP/2 server has refused is retried as after an error.
             Self::Connect(_)
             | Self::Handshake(_)
             | Self::Alpn
@@ -129,7 +129,7 @@ impl UpstreamFailure {
             | Self::ConnectionLimit(_)
             | Self::Unsent
             | Self::Unsayable(_) => RetryOn::NONE,
-            Self::Shared(failure) => failure.next(),
+            Self::Shared(failure) => failure.retry_condition(),
             Self::Denied => RetryOn::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => RetryOn::TIMEOUT,
             Self::Invalid(_) => RetryOn::INVALID_HEADER,
@@ -146,10 +146,10 @@ impl UpstreamFailure {
     }
 
     /// The word of `cache_use_stale` that it is.
-    pub fn stale(&self) -> RetryOn {
+    pub fn stale_condition(&self) -> RetryOn {
         match self {
             Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => RetryOn::ERROR,
-            _ => self.next(),
+            _ => self.retry_condition(),
         }
     }
 

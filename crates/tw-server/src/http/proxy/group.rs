@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::keepalive_pool::KeepAlive;
-use super::queue::Queue;
-use super::resolve::Names;
+use super::keepalive_pool::KeepaliveSettings;
+use super::queue::UpstreamQueue;
+use super::resolve::UpstreamNames;
 use super::sticky::Sticky;
 use crate::config::location::Resolving;
 use crate::config::upstream::StateFile;
@@ -15,17 +15,17 @@ pub struct UpstreamGroup {
     /// Peers and the balancing method.
     pub peers: Arc<tw_upstream::Group>,
     /// `keepalive` and the directives beside it.
-    pub keepalive: KeepAlive,
+    pub keepalive: KeepaliveSettings,
     /// Key of `hash`.
     pub key: Option<Template>,
     /// Servers given by name, whose addresses are resolved at run time.
-    pub names: Names,
+    pub names: UpstreamNames,
     /// `resolver` of the group; `None` means the one of the location.
     pub resolving: Option<Resolving>,
     /// `sticky`
     pub sticky: Option<Sticky>,
     /// `queue`
-    pub queue: Option<Queue>,
+    pub queue: Option<UpstreamQueue>,
     /// `state`
     pub state: Option<Arc<StateFile>>,
     /// Set for a group of an `upstream` block.
@@ -35,7 +35,7 @@ pub struct UpstreamGroup {
 impl UpstreamGroup {
     /// Creates a group of these servers with default settings.
     pub(crate) fn plain(peers: Arc<tw_upstream::Group>) -> Self {
-        let (keepalive, names) = (KeepAlive::default(), Names::default());
+        let (keepalive, names) = (KeepaliveSettings::default(), UpstreamNames::default());
         Self {
             peers,
             keepalive,

@@ -1,7 +1,7 @@
-//! Connections to upstream servers that wait for the next request, on one loop.
+//! Idle keep-alive connections to upstream servers, of one loop.
 //!
-//! Nobody waits for them: the loop notes by itself what the kernel says of them, and that is looked at when one is wanted,
-//! and once a second.
+//! No task watches them: the loop records what the kernel reports, and it is checked when a connection is taken, and once a
+//! second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// `keepalive` of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepAlive {
+pub struct KeepaliveSettings {
     /// Connections that wait on one loop at most; 0 is none.
     pub connections: usize,
     /// `local`: only requests of the same location use them.
@@ -36,7 +36,7 @@ pub struct KeepAlive {
 }
 
 /// nginx's defaults.
-impl Default for KeepAlive {
+impl Default for KeepaliveSettings {
     fn default() -> Self {
         Self {
             connections: 32,
@@ -62,7 +62,7 @@ pub(super) struct PoolKey {
 #[derive(Default)]
 pub struct KeepalivePool {
     /// The last one to come is the first to go.
-    waiting: RefCell<HashMap<PoolKey, VecDeque<Waiting>>>,
+    waiting: RefCell<HashMap<PoolKey, VecDeque<IdleConnection>>>,
     sweeping: Cell<Sweeping>,
 }
 
@@ -73,7 +73,7 @@ enum Sweeping {
     Yes,
 }
 
-struct Waiting {
+struct IdleConnection {
     peer: PeerId,
     connection: Rc<UpstreamConnection>,
     since: Instant,
@@ -88,10 +88,10 @@ impl KeepalivePool {
         loop {
             // A group that was gone for a while has the same numbers for other servers.
             let is_its =
-                |waiting: &Waiting| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
+                |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
             let at = list.iter().rposition(is_its)?;
             let found = list.remove(at)?;
-            // Whatever is there to be read, nobody has asked for it.
+            // Input on an idle connection is unsolicited, or an end.
             if !found.connection.may_have_input() && found.until > tw_rt::clock::now() {
                 return Some(found.connection);
             }
@@ -105,7 +105,7 @@ impl KeepalivePool {
         owner: &PoolKey,
         peer: PeerId,
         connection: Rc<UpstreamConnection>,
-        keep: &KeepAlive,
+        keep: &KeepaliveSettings,
     ) {
         let now = tw_rt::clock::now();
         let is_old = now.saturating_duration_since(connection.opened) >= keep.time;
@@ -124,7 +124,7 @@ impl KeepalivePool {
         if list.len() >= keep.connections {
             list.pop_front();
         }
-        list.push_back(Waiting { peer, connection, since: now, until: now + keep.timeout });
+        list.push_back(IdleConnection { peer, connection, since: now, until: now + keep.timeout });
         if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
             let home = Rc::downgrade(home);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
@@ -155,7 +155,7 @@ impl KeepalivePool {
     /// Closes the one that waits longest, for want of a descriptor or a connection. Returns whether there was one.
     pub(crate) fn close_oldest(&self) -> bool {
         let mut waiting = self.waiting.borrow_mut();
-        let since = |list: &&mut VecDeque<Waiting>| list.front().map(|waiting| waiting.since);
+        let since = |list: &&mut VecDeque<IdleConnection>| list.front().map(|waiting| waiting.since);
         let lists = waiting.values_mut().filter(|list| !list.is_empty());
         lists.min_by_key(since).and_then(VecDeque::pop_front).is_some()
     }

@@ -11,7 +11,6 @@
 //! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
 
 mod attempt;
-pub mod attempts;
 pub mod bind;
 mod cache_lookup;
 pub mod codec;
@@ -43,6 +42,7 @@ pub mod store;
 mod tunnel;
 mod upstream_connection;
 mod upstream_request;
+pub mod upstream_state;
 pub mod upstream_tls;
 
 pub use cache_lookup::{CONDITIONAL, find_cached, read_body};
@@ -50,4 +50,4 @@ pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 pub use group::UpstreamGroup;
 pub use pass::{open_tunnel, pass};
 pub use settings::{ProxySettings, UpstreamSettings};
-pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest};
+pub use upstream_request::{BuiltRequest, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest};

@@ -1,4 +1,4 @@
-//! A question of our own to somebody by HTTP, such as whether a certificate was revoked: one request on a connection of its own,
+//! HTTP client for requests of the server itself, such as OCSP: one request on a connection of its own,
 //! and the content of the response. Every wait has an end.
 
 use std::fmt;
@@ -11,11 +11,11 @@ use tw_base::Limit;
 use tw_http::{Method, base64};
 use tw_net::{Addr, ConnectOptions};
 
-use super::codec::http1::Http1;
+use super::codec::http1::Http1Codec;
 use super::codec::{Codec, Event, UpstreamResponse};
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::reading::{READ_SIZE, read_some};
-use super::upstream_connection::{Read, UpstreamConnection};
+use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
 
@@ -41,7 +41,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// `http://host[:port][/path]`
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Url {
+pub(crate) struct OcspUrl {
     /// With the port, if one is written.
     authority: Box<str>,
     host: Box<str>,
@@ -49,13 +49,13 @@ pub(crate) struct Url {
     target: Box<str>,
 }
 
-impl fmt::Display for Url {
+impl fmt::Display for OcspUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}{}", self.authority, self.target)
     }
 }
 
-impl Url {
+impl OcspUrl {
     /// Takes one apart; `None` if it is no such one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("http://")?;
@@ -80,7 +80,7 @@ impl Url {
 pub(crate) async fn query(
     home: &Rc<Loop>,
     resolving: &Resolving,
-    url: &Url,
+    url: &OcspUrl,
     question: &[u8],
     answer_max: usize,
 ) -> Result<Vec<u8>, String> {
@@ -94,7 +94,7 @@ pub(crate) async fn query(
 async fn ask(
     home: &Rc<Loop>,
     resolving: &Resolving,
-    url: &Url,
+    url: &OcspUrl,
     question: &[u8],
     answer_max: usize,
 ) -> Result<Vec<u8>, String> {
@@ -150,19 +150,19 @@ async fn exchange(
         }
     }
     connection.begin_reading(INQUIRY_TIME);
-    let mut codec = Http1::new(Method::Get, INQUIRY_HEAD_MAX, false);
+    let mut codec = Http1Codec::new(Method::Get, INQUIRY_HEAD_MAX, false);
     let (mut answer, mut body) = (UpstreamResponse::default(), Vec::new());
     let mut stage = AttemptStage::ReadingHead;
     let invalid = |what: &str, stage| UpstreamFailure::Invalid(what.into()).at(stage);
     loop {
         let (read, mut input) = read_some(home, &connection, READ_SIZE).map_err(at(stage))?;
         match read {
-            Read::Some => {}
-            Read::Nothing => {
+            ReadOutcome::Some => {}
+            ReadOutcome::Nothing => {
                 poll_fn(|cx| connection.poll_readable(cx)).await.map_err(at(stage))?;
                 continue;
             }
-            Read::Closed => {
+            ReadOutcome::Closed => {
                 codec.closed().map_err(at(stage))?;
                 return Ok(body);
             }
@@ -218,7 +218,7 @@ mod tests {
             ("http://a/b c", None),
             ("http://a/\r\nX: y", None),
         ] {
-            let url = Url::parse(text);
+            let url = OcspUrl::parse(text);
             let found = url.as_ref().map(|url| (&*url.host, url.port, &*url.target));
             assert_eq!(found, expected, "{text}");
         }

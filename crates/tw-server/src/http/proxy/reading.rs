@@ -7,7 +7,7 @@ use tw_net::Transport;
 
 use super::codec::Warning;
 use super::failure::{AttemptStage, UpstreamFailure};
-use super::upstream_connection::{Read, UpstreamConnection};
+use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use crate::event_loop::Loop;
 use crate::http::application::INPUT_SIZE;
 use crate::http::request::Request;
@@ -20,7 +20,7 @@ pub(super) fn read_some(
     home: &Loop,
     connection: &UpstreamConnection,
     max: usize,
-) -> Result<(Read, Bytes), UpstreamFailure> {
+) -> Result<(ReadOutcome, Bytes), UpstreamFailure> {
     connection.read_by(|transport| {
         read_bytes(home, transport, max).map_err(|error| match error.kind() {
             // The connection was cut, which TLS tells from its end.
@@ -32,7 +32,7 @@ pub(super) fn read_some(
 }
 
 /// Reads the available bytes of a transport.
-pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Result<(Read, Bytes)> {
+pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
     let is_limited = max < READ_SIZE;
     let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.app.take_input() };
     let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
@@ -41,9 +41,9 @@ pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Resul
         home.app.give_back_input(buffer);
     }
     match read {
-        Ok(0) => Ok((Read::Closed, bytes)),
-        Ok(_) => Ok((Read::Some, bytes)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((Read::Nothing, bytes)),
+        Ok(0) => Ok((ReadOutcome::Closed, bytes)),
+        Ok(_) => Ok((ReadOutcome::Some, bytes)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((ReadOutcome::Nothing, bytes)),
         Err(error) => Err(error),
     }
 }

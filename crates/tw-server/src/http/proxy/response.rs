@@ -1,4 +1,4 @@
-//! From the head of an upstream server's response to the one that the client gets (nginx: ngx_http_upstream).
+//! Response of an upstream server: from its head to the response that the client gets (nginx: ngx_http_upstream).
 
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
@@ -12,11 +12,11 @@ use super::failure::{AttemptStage, UpstreamFailure};
 use super::hop_fields::HopFields;
 use super::read_rate::ReadRate;
 use super::reading::READ_SIZE;
-use super::response_body::{self, Announced, Coming};
-use super::response_buffer::Room;
+use super::response_body::{self, AnnouncedLength, ResponseBody};
+use super::response_buffer::SpillTarget;
 use super::retry_conditions::IgnoredHeaders;
 use super::settings::ProxySettings;
-use super::store::Storing;
+use super::store::StoredBody;
 use super::tunnel;
 use super::upstream_request::RewriteFields;
 use crate::http::body::Body;
@@ -86,7 +86,9 @@ pub(super) fn respond<C: Codec>(
     }
     match keeping {
         Some(keeping) => respond_and_store(r, settings, exchange, keeping),
-        None if r.method() == Method::Head || matches!(status, 204 | 304) => respond_without_body(r, exchange),
+        None if r.method() == Method::Head || matches!(status, 204 | 304) => {
+            respond_without_body(r, exchange)
+        }
         None => respond_with_body(r, settings, exchange, buffering),
     }
 }
@@ -103,7 +105,7 @@ fn respond_without_body<C: Codec>(r: &mut Request, mut exchange: Exchange<C>) ->
     Outcome::Respond(match announced {
         // A 204 or 304 without a length has no body whose length could be told.
         None if r.method() != Method::Head => Body::Empty,
-        announced => Body::Pull(Box::new(Announced(announced))),
+        announced => Body::Pull(Box::new(AnnouncedLength(announced))),
     })
 }
 
@@ -114,7 +116,7 @@ fn respond_with_body<C: Codec>(
     mut exchange: Exchange<C>,
     buffering: bool,
 ) -> Outcome {
-    match response_body::at_once(&mut exchange, r) {
+    match response_body::take_whole(&mut exchange, r) {
         Ok(Some(bytes)) => {
             let body = finish_whole(r, exchange, bytes);
             Outcome::Respond(with_stored_copy(r, settings, body))
@@ -124,7 +126,7 @@ fn respond_with_body<C: Codec>(
             let home = r.client().home.clone();
             exchange.lease.status(r.facts.upstream.answer.status);
             let limiter = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, limiter, buffers);
+            let coming = ResponseBody::new(home, exchange, settings.upstream.timeouts.read, limiter, buffers);
             let coming = if settings.request.ignore_client_abort { coming } else { coming.for_client() };
             Outcome::Respond(with_stored_copy(r, settings, Body::Pull(Box::new(coming))))
         }
@@ -144,7 +146,7 @@ fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) 
 /// Logs that the body cannot be read, and answers 502.
 fn fail(r: &mut Request, failure: &UpstreamFailure) -> Outcome {
     r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
-    r.facts.upstream.note(failure);
+    r.facts.upstream.record_failure(failure);
     Outcome::Status(502)
 }
 
@@ -162,7 +164,7 @@ fn respond_and_store<C: Codec>(
         keeping.whole(r, Bytes::new());
         return Outcome::Respond(body);
     }
-    match response_body::at_once(&mut exchange, r) {
+    match response_body::take_whole(&mut exchange, r) {
         Ok(Some(bytes)) => {
             let body = finish_whole(r, exchange, bytes.clone());
             keeping.whole(r, bytes);
@@ -173,7 +175,7 @@ fn respond_and_store<C: Codec>(
             exchange.lease.status(r.facts.upstream.answer.status);
             let rate = limit_rate(r, settings);
             let limiter = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = Coming::new(home, exchange, settings.upstream.timeouts.read, limiter, None);
+            let coming = ResponseBody::new(home, exchange, settings.upstream.timeouts.read, limiter, None);
             Outcome::Respond(keeping.while_it_comes(r, Box::new(coming), rate))
         }
         Err(failure) => fail(r, &failure),
@@ -213,10 +215,10 @@ pub(super) fn ready(
 /// The body of a response to HEAD: nothing, of the length that the upstream server has told.
 fn announced(r: &Request) -> Body {
     let told = r.facts.upstream.answer.fields.get_known(Known::ContentLength).and_then(tw_http::num::parse);
-    Body::Pull(Box::new(Announced(r.facts.upstream.answer.content_length.max(told))))
+    Body::Pull(Box::new(AnnouncedLength(r.facts.upstream.answer.content_length.max(told))))
 }
 
-/// What is kept is as good as a file: conditions and ranges are answered here.
+/// A stored response is handled like a file: conditions and ranges are answered here.
 fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
     r.state.conditions =
         if settings.cache.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
@@ -228,7 +230,7 @@ fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
 fn with_stored_copy(r: &Request, settings: &ProxySettings, body: Body) -> Body {
     match (&settings.store.store, r.disk(), &settings.buffers.temp_path) {
         (Some(store), Some(disk), Some(temp)) if r.out.status == 200 => {
-            Storing::of(body, store, disk.clone(), temp.clone())
+            StoredBody::of(body, store, disk.clone(), temp.clone())
         }
         _ => body,
     }
@@ -240,8 +242,8 @@ fn limit_rate(r: &Request, settings: &ProxySettings) -> Option<u64> {
     tw_conf::units::size(&rate).filter(|rate| *rate > 0)
 }
 
-/// Whether the connections may belong to another protocol now; the error says why not.
-// DIFF(nginx): who has asked for no other protocol is answered in this one, and none is opened that carries requests.
+/// Checks that the protocol may be switched; the error says why not.
+// DIFF(nginx): a switch needs a request with `Upgrade`, and no protocol is switched to that carries requests.
 fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
     let chosen = r.facts.upstream.answer.fields.share(b"Upgrade").unwrap_or_default();
     if r.head.field("Upgrade").is_none() {
@@ -264,7 +266,7 @@ fn intercepted(r: &mut Request, status: u16) -> Outcome {
     Outcome::Status(status)
 }
 
-/// Whether `error_page` answers instead.
+/// Returns true if `error_page` replaces the response.
 fn is_intercepted(r: &Request, settings: &ProxySettings, status: u16) -> bool {
     if settings.response.answers_404 && status == 404 {
         return true;
@@ -273,7 +275,7 @@ fn is_intercepted(r: &Request, settings: &ProxySettings, status: u16) -> bool {
         && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
 }
 
-/// Has the client get what fields follow the body.
+/// Passes trailer fields on to the client.
 fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     if r.is_subrequest() {
         return;
@@ -285,11 +287,11 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     }
 }
 
-/// Where a body may go that does not fit into memory.
-fn spill_target(r: &Request, settings: &ProxySettings) -> Option<Room> {
+/// Place for the part of a body that does not fit into memory.
+fn spill_target(r: &Request, settings: &ProxySettings) -> Option<SpillTarget> {
     let disk = r.disk()?.clone();
     let (dir, home) = (settings.buffers.temp_path.clone()?, r.client().home.clone());
-    Some(Room { disk, dir, size_max: settings.buffers.max_temp_file_size, home })
+    Some(SpillTarget { disk, dir, size_max: settings.buffers.max_temp_file_size, home })
 }
 
 /// `X-Accel-Redirect`: something here answers instead, with some of the fields.
@@ -369,7 +371,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
             continue;
         }
         match known {
-            // As it was written, with its parameters: who changes one of them finds it there.
+            // As it was sent, with its parameters, which later filters may change.
             Some(Known::ContentType) => {
                 (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
             }
@@ -399,7 +401,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
     buffering
 }
 
-/// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
+/// `X-Accel-Limit-Rate`: rate at which the client gets the response, also one that replaces this one.
 fn limit_client(r: &mut Request, settings: &ProxySettings, value: &[u8]) {
     if !settings.response.ignored.has(IgnoredHeaders::LIMIT_RATE)
         && let Some(rate) = tw_conf::units::number(value)

@@ -1,4 +1,4 @@
-//! The body of a response as it comes from an upstream server: pulled by whoever writes to the client, and, if buffering is on,
+//! The body of a response as it comes from an upstream server: pulled by the writer to the client, and, if buffering is on,
 //! read ahead of a client that is slower than the server.
 
 use std::future::poll_fn;
@@ -18,9 +18,9 @@ use super::failure::{AttemptStage, UpstreamFailure};
 use super::group::now_ms;
 use super::read_rate::ReadRate;
 use super::reading::{READ_SIZE, log_warnings, read_some};
-use super::response_buffer::{ResponseBuffer, Room, Spilled};
-use super::send_request::Returned;
-use super::upstream_connection::Read;
+use super::response_buffer::{Capacity, ResponseBuffer, SpillTarget};
+use super::send_request::ReturnedBody;
+use super::upstream_connection::ReadOutcome;
 use crate::event_loop::Loop;
 use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::cache::{Arrival, Origin};
@@ -28,7 +28,7 @@ use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
 /// A response that is still coming.
-pub(super) struct Coming<C: Codec> {
+pub(super) struct ResponseBody<C: Codec> {
     /// Set while a reader without a request at hand waits for the next piece.
     is_awaited: bool,
     /// Set if it ends when the client goes away.
@@ -37,17 +37,17 @@ pub(super) struct Coming<C: Codec> {
     /// `None` once the server has nothing more to say.
     exchange: Option<Exchange<C>>,
     /// Outcome of the exchange, until the request has been told.
-    ended: Option<Ended>,
+    ended: Option<ExchangeEnd>,
     remaining: Option<u64>,
     read_timeout: Duration,
     /// Rate limit of reading.
-    pace: Option<ReadRate>,
-    ahead: Option<Ahead>,
+    rate: Option<ReadRate>,
+    ahead: Option<ReadAhead>,
     trailers: UpstreamResponse,
 }
 
 /// Outcome of an exchange.
-struct Ended {
+struct ExchangeEnd {
     how: Result<(), UpstreamFailure>,
     sent: u64,
     received: u64,
@@ -55,14 +55,14 @@ struct Ended {
     /// Bytes came behind the end.
     excess: bool,
     /// Rest of the request body.
-    body: Option<Returned>,
+    body: Option<ReturnedBody>,
 }
 
 /// State of reading ahead of the client.
-struct Ahead {
+struct ReadAhead {
     backlog: ResponseBuffer,
     memory_max: usize,
-    room: Option<Room>,
+    room: Option<SpillTarget>,
     /// For the request, which is not at hand while the body is read ahead.
     warnings: Vec<String>,
     has_spilled: bool,
@@ -70,17 +70,17 @@ struct Ahead {
     has_rested: bool,
 }
 
-impl<C: Codec> Coming<C> {
+impl<C: Codec> ResponseBody<C> {
     /// The body of `exchange`. With `buffers`, bytes of memory and where more may go, it is read ahead of a slow client.
     pub(super) fn new(
         home: Rc<Loop>,
         exchange: Exchange<C>,
         read_timeout: Duration,
-        pace: Option<ReadRate>,
-        buffers: Option<(usize, Option<Room>)>,
+        rate: Option<ReadRate>,
+        buffers: Option<(usize, Option<SpillTarget>)>,
     ) -> Self {
         let remaining = exchange.codec.remaining();
-        let ahead = buffers.map(|(memory_max, room)| Ahead {
+        let ahead = buffers.map(|(memory_max, room)| ReadAhead {
             backlog: ResponseBuffer::default(),
             memory_max,
             room,
@@ -97,7 +97,7 @@ impl<C: Codec> Coming<C> {
             ended: None,
             remaining,
             read_timeout,
-            pace,
+            rate,
             ahead,
             trailers,
         }
@@ -150,7 +150,7 @@ impl<C: Codec> Coming<C> {
         // What came before something went wrong is the client's; it learns of the rest when it asks for it.
         let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
         if next.is_none() || is_whole {
-            self.tell(r)?;
+            self.report(r)?;
         }
         if let Some(piece) = &next {
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
@@ -167,10 +167,10 @@ impl<C: Codec> Coming<C> {
     /// The next piece; `None` when the server has nothing more to say, however that came.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
-        let (pace, timeout) = (self.pace.as_mut(), self.read_timeout);
-        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, pace, cx)) {
+        let (rate, timeout) = (self.rate.as_mut(), self.read_timeout);
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, rate, cx)) {
             Ok(Some(piece)) => {
-                // The last piece is the end: nobody may come back to see that.
+                // The last piece is the end: there may be no further call.
                 if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
                     self.end(Ok(()));
                 }
@@ -199,16 +199,16 @@ impl<C: Codec> Coming<C> {
     }
 
     /// Tells the request how the exchange has ended, once its client has what came before.
-    fn tell(&mut self, r: &mut Request) -> io::Result<()> {
+    fn report(&mut self, r: &mut Request) -> io::Result<()> {
         let is_told = self.ahead.as_ref().is_none_or(|ahead| ahead.backlog.is_empty());
         let Some(ended) = self.ended.take_if(|_| is_told) else { return Ok(()) };
         std::mem::swap(&mut r.facts.upstream.answer.trailers, &mut self.trailers.trailers);
-        ended.tell(r).map_err(|_| io::Error::other(AlreadyLogged))
+        ended.report(r).map_err(|_| io::Error::other(AlreadyLogged))
     }
 }
 
 /// Counts the traffic of a response that is abandoned.
-impl<C: Codec> Drop for Coming<C> {
+impl<C: Codec> Drop for ResponseBody<C> {
     fn drop(&mut self) {
         if let Some(exchange) = &self.exchange {
             let (sent, received) = exchange.connection.traffic();
@@ -218,13 +218,13 @@ impl<C: Codec> Drop for Coming<C> {
     }
 }
 
-impl<C: Codec> Pull for Coming<C> {
+impl<C: Codec> Pull for ResponseBody<C> {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.piece(want, r))
     }
 
     fn remaining(&self) -> Option<u64> {
-        // Once all of it is told, who has asked for the last piece need not ask for the end.
+        // Once the outcome is reported, the reader of the last piece need not ask for the end.
         let is_told = self.exchange.is_none() && self.ended.is_none();
         match &self.ahead {
             Some(ahead) if !ahead.backlog.is_empty() => self.remaining,
@@ -240,7 +240,7 @@ impl<C: Codec> Pull for Coming<C> {
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
             // Whether something may be read or not, the server gets the rest of its request, or learns that there is none.
-            exchange.sending.go_on(cx);
+            exchange.sending.drive(cx);
             if exchange.sending.has_failed() {
                 return self.end(Err(UpstreamFailure::Unsent));
             }
@@ -249,8 +249,8 @@ impl<C: Codec> Pull for Coming<C> {
             let Some(ahead) = &mut self.ahead else { return };
             let has_room = match &ahead.room {
                 Some(room) => match ahead.backlog.poll_room(ahead.memory_max, room, cx) {
-                    Ok(Spilled::Room) => true,
-                    Ok(Spilled::Full) => false,
+                    Ok(Capacity::Room) => true,
+                    Ok(Capacity::Full) => false,
                     Err(error) => {
                         // The client gets it as fast as it can take it, which is what it would get without a file.
                         ahead.warnings.push(format!(
@@ -290,7 +290,7 @@ impl<C: Codec> Pull for Coming<C> {
     }
 }
 
-impl<C: Codec> Origin for Coming<C> {
+impl<C: Codec> Origin for ResponseBody<C> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if !std::mem::replace(&mut self.is_awaited, true)
             && let Some(exchange) = &self.exchange
@@ -312,7 +312,7 @@ impl<C: Codec> Origin for Coming<C> {
         };
         let how = match ended.how {
             Ok(()) => Ok(()),
-            // Of a request that is gone by now nobody else says that it broke off.
+            // A request that is gone by now does not report that its body broke off.
             Err(failure) => {
                 let level = failure.level().unwrap_or(Level::Info);
                 Err((level, failure.line(AttemptStage::ReadingBody).to_string()))
@@ -323,9 +323,9 @@ impl<C: Codec> Origin for Coming<C> {
 }
 
 /// A body of which the length is known at most: the response to `HEAD`.
-pub(super) struct Announced(pub(super) Option<u64>);
+pub(super) struct AnnouncedLength(pub(super) Option<u64>);
 
-impl Pull for Announced {
+impl Pull for AnnouncedLength {
     fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         self.0 = Some(0);
         Box::pin(async { Ok(None) })
@@ -342,11 +342,11 @@ fn poll_exchange<C: Codec>(
     home: &Loop,
     answer: &mut UpstreamResponse,
     timeout: Duration,
-    mut pace: Option<&mut ReadRate>,
+    mut rate: Option<&mut ReadRate>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, UpstreamFailure>> {
     let Exchange { connection, codec, input, sending, .. } = exchange;
-    sending.go_on(cx);
+    sending.drive(cx);
     if sending.has_failed() {
         return Poll::Ready(Err(UpstreamFailure::Unsent));
     }
@@ -362,11 +362,11 @@ fn poll_exchange<C: Codec>(
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let room = match &mut pace {
-            Some(pace) => {
-                let room = ready!(pace.poll_room(cx));
-                // The server is not late while nobody reads.
-                if pace.has_paused() {
+        let room = match &mut rate {
+            Some(rate) => {
+                let room = ready!(rate.poll_room(cx));
+                // The read timeout does not run while reading is paused.
+                if rate.has_paused() {
                     connection.begin_reading(timeout);
                 }
                 room
@@ -374,23 +374,23 @@ fn poll_exchange<C: Codec>(
             None => READ_SIZE,
         };
         let (read, came) = read_some(home, connection, room)?;
-        if let Some(pace) = &mut pace {
-            pace.count(came.len());
+        if let Some(rate) = &mut rate {
+            rate.count(came.len());
         }
         match read {
-            Read::Some => {
+            ReadOutcome::Some => {
                 read_len = came.len();
                 *input = came;
                 connection.begin_reading(timeout);
             }
-            Read::Nothing => ready!(connection.poll_readable(cx))?,
-            Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
+            ReadOutcome::Nothing => ready!(connection.poll_readable(cx))?,
+            ReadOutcome::Closed => return Poll::Ready(codec.closed().map(|()| None)),
         }
     }
 }
 
 /// Returns the body if all of it is at hand.
-pub(super) fn at_once<C: Codec>(
+pub(super) fn take_whole<C: Codec>(
     exchange: &mut Exchange<C>,
     r: &mut Request,
 ) -> Result<Option<Bytes>, UpstreamFailure> {
@@ -409,12 +409,12 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
     log_warnings(r, warnings, AttemptStage::ReadingBody);
     // It did not fail.
-    let _ = end(exchange, &home, Ok(())).tell(r);
+    let _ = end(exchange, &home, Ok(())).report(r);
 }
 
-/// Ends an exchange whose body nobody wants: its connection is closed unless all of it is at hand.
+/// Ends an exchange whose body is not wanted: its connection is closed unless all of it is at hand.
 pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
-    if matches!(at_once(&mut exchange, r), Ok(Some(_))) {
+    if matches!(take_whole(&mut exchange, r), Ok(Some(_))) {
         return finish(exchange, r);
     }
     let status = r.facts.upstream.answer.status;
@@ -432,9 +432,8 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 }
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
-fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> Ended {
-    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, learning } =
-        exchange;
+fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> ExchangeEnd {
+    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session } = exchange;
     let (sent, received) = (connection.sent.get(), connection.received.get());
     lease.sent(sent);
     lease.received(received);
@@ -444,20 +443,20 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Upstrea
     let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
     let body = sending.end();
     if how.is_err()
-        && let Some(learning) = learning
+        && let Some(session) = session
     {
-        learning.forget();
+        session.forget();
     }
     if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
         home.app.idle.put(home, &pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
-    Ended { how, sent, received, took, excess, body }
+    ExchangeEnd { how, sent, received, took, excess, body }
 }
 
-impl Ended {
-    fn tell(self, r: &mut Request) -> Result<(), ()> {
+impl ExchangeEnd {
+    fn report(self, r: &mut Request) -> Result<(), ()> {
         if let Some(body) = self.body {
             body.give_back(r);
         }
@@ -476,7 +475,7 @@ impl Ended {
             if let Some(level) = failure.level() {
                 r.log(level, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             }
-            r.facts.upstream.note(&failure);
+            r.facts.upstream.record_failure(&failure);
         })
     }
 }

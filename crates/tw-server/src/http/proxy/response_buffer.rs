@@ -17,7 +17,7 @@ use crate::http::plan::LocalFuture;
 
 /// Place of the part of the buffer that does not fit into memory.
 #[derive(Clone)]
-pub(super) struct Room {
+pub(super) struct SpillTarget {
     pub(super) disk: Disk,
     pub(super) dir: Arc<TempPath>,
     /// Bytes of the file at most; 0 is no file.
@@ -52,7 +52,7 @@ struct Stored {
 
 /// Capacity for further bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Spilled {
+pub(super) enum Capacity {
     /// There is room in memory.
     Room,
     /// There is none until a write is done, or the client has taken something.
@@ -92,17 +92,17 @@ impl ResponseBuffer {
     pub(super) fn poll_room(
         &mut self,
         memory_max: usize,
-        room: &Room,
+        room: &SpillTarget,
         cx: &mut Context<'_>,
-    ) -> Result<Spilled, DiskError> {
+    ) -> Result<Capacity, DiskError> {
         loop {
             if let Some(writing) = &mut self.writing {
                 match writing.future.as_mut().poll(cx) {
                     Poll::Pending => {
                         return Ok(if self.memory.len() < memory_max {
-                            Spilled::Room
+                            Capacity::Room
                         } else {
-                            Spilled::Full
+                            Capacity::Full
                         });
                     }
                     Poll::Ready(Ok(file)) => {
@@ -117,7 +117,7 @@ impl ResponseBuffer {
                 }
             }
             if self.memory.len() < memory_max {
-                return Ok(Spilled::Room);
+                return Ok(Capacity::Room);
             }
             if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
                 // All of it was read: it begins anew.
@@ -126,7 +126,7 @@ impl ResponseBuffer {
             }
             let written = self.file.as_ref().map_or(0, |file| file.written.get());
             if room.size_max == 0 || written + self.memory.len() as u64 > room.size_max {
-                return Ok(Spilled::Full);
+                return Ok(Capacity::Full);
             }
             let pieces = std::mem::take(&mut self.memory);
             let future = Box::pin(store(self.file.clone(), room.clone(), pieces.clone().into_parts()));
@@ -152,7 +152,7 @@ impl ResponseBuffer {
             let piece = writing.pieces.pop(want);
             writing.taken += piece.as_ref().map_or(0, |piece| piece.len() as u64);
             if writing.pieces.is_empty() {
-                // Nobody needs it any more. A job that has begun still writes to that file, so there will be another one.
+                // The file is not needed any more. A job that has begun still writes to that file, so there will be another one.
                 (self.writing, self.file) = (None, None);
             }
             if piece.is_some() {
@@ -175,7 +175,11 @@ impl ResponseBuffer {
 }
 
 /// Writes `parts` to the end of the file, which is made if there is none.
-async fn store(file: Option<Rc<Stored>>, room: Room, parts: Vec<Bytes>) -> Result<Rc<Stored>, DiskError> {
+async fn store(
+    file: Option<Rc<Stored>>,
+    room: SpillTarget,
+    parts: Vec<Bytes>,
+) -> Result<Rc<Stored>, DiskError> {
     let mut by = Account::new(JobClass::Fill, JobSource::NONE);
     let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
     if let Some(file) = file {

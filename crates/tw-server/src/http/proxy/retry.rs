@@ -8,16 +8,16 @@ use tw_log::Level;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
 use super::attempt::{
-    self, AttemptError, Attempts, ConnectionUse, FailedAttempt, PendingAttempt, RequestProgress,
+    self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, PendingAttempt, RequestProgress,
 };
-use super::attempts::AttemptPeer;
 use super::codec::Codec;
 use super::exchange::Exchange;
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::group::now_ms;
 use super::resolve;
 use super::retry_conditions::RetryOn;
-use super::upstream_request::{RequestBody, UpstreamRequest};
+use super::upstream_request::{UpstreamBody, UpstreamRequest};
+use super::upstream_state::AttemptPeer;
 use crate::http::request::Request;
 use crate::http::request_body;
 
@@ -72,7 +72,7 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
         *pending = None;
         let failed = match attempt::run(r, request, &mut attempts, pending).await {
             Ok(exchange) => match retried_status(r, request, &attempts.selection, began) {
-                None => return Ok(with_learning(r, request, attempts, exchange)),
+                None => return Ok(with_session(r, request, attempts, exchange)),
                 Some(failure) => FailedAttempt::after_head(r, exchange, failure),
             },
             Err(AttemptError::Failed(failed)) => failed,
@@ -96,7 +96,7 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
         }
         if !may_retry || attempts.selection.tries_left() == 0 {
             let cause = &failed.failure.cause;
-            return Err(NoResponse { status: cause.status(), failure: cause.stale() });
+            return Err(NoResponse { status: cause.status(), failure: cause.stale_condition() });
         }
     }
 }
@@ -106,7 +106,8 @@ async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> 
     let own = request.group.resolving.as_ref();
     let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
     let pool = r.generation().disks.default_disk().pool().clone();
-    let ready = resolve::ready(&request.group.names, &request.group.peers, &resolving, &pool).await;
+    let ready =
+        resolve::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
     let Err(failure) = ready else { return Ok(()) };
     // Only a group has an attempt in `$upstream_*`: a single name that is not resolved has no server.
     if own.is_some() {
@@ -121,11 +122,11 @@ async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> 
 }
 
 /// State of the attempts of `r` before the first one.
-fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> Attempts {
+fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> AttemptContext {
     let sticky = request.group.sticky.as_ref();
-    Attempts {
+    AttemptContext {
         selection: begin_selection(r, request),
-        belonging: sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default(),
+        sticky_id: sticky.map(|sticky| sticky.read_id(r)).unwrap_or_default(),
         options: request.settings.connection.options_once(r),
     }
 }
@@ -148,14 +149,14 @@ fn begin_selection<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PeerSele
 }
 
 /// Adds the session that `sticky learn` stores when the exchange ends.
-fn with_learning<C>(
+fn with_session<C>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: Attempts,
+    attempts: AttemptContext,
     mut exchange: Exchange<C>,
 ) -> Exchange<C> {
     let sticky = request.group.sticky.as_ref();
-    exchange.learning = sticky.and_then(|sticky| sticky.learning(r, attempts.belonging, &exchange.lease));
+    exchange.session = sticky.and_then(|sticky| sticky.begin_session(r, attempts.sticky_id, &exchange.lease));
     exchange
 }
 
@@ -167,7 +168,7 @@ fn retried_status<C>(
     began: Instant,
 ) -> Option<UpstreamFailure> {
     let failure = UpstreamFailure::Status(r.facts.upstream.answer.status);
-    let is_named = failure.next() != RetryOn::NONE;
+    let is_named = failure.retry_condition() != RetryOn::NONE;
     let is_retried = is_named
         && selection.tries_left() > 0
         && may_retry(r, request, &failure, RequestProgress::Sent, began);
@@ -185,13 +186,17 @@ fn may_retry<C>(
     let settings = request.settings;
     let was_sent = progress == RequestProgress::Sent;
     let is_risky = was_sent && matches!(r.method(), Method::Post | Method::Lock | Method::Patch);
-    let needed = if is_risky { failure.next().and(RetryOn::NON_IDEMPOTENT) } else { failure.next() };
+    let needed = if is_risky {
+        failure.retry_condition().and(RetryOn::NON_IDEMPOTENT)
+    } else {
+        failure.retry_condition()
+    };
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
     let is_touched = was_sent || r.body.received() > 0;
-    let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
+    let is_spent = matches!(request.body, UpstreamBody::Client) && !r.body.is_kept() && is_touched;
     let is_late = !settings.retry.timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
-    failure.next() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
+    failure.retry_condition() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
 }
 
 /// Decides on the effect of a failed attempt, after `refusals` earlier ones that were refused.
@@ -199,7 +204,9 @@ fn may_retry<C>(
 fn counting(failed: &FailedAttempt, refusals: u32) -> Counting {
     let is_excused = match &failed.failure.cause {
         UpstreamFailure::Refused(_) => refusals < REFUSALS_MAX,
-        failure => failed.connection == ConnectionUse::Reused && matches!(failure.next(), RetryOn::ERROR),
+        failure => {
+            failed.connection == ConnectionUse::Reused && matches!(failure.retry_condition(), RetryOn::ERROR)
+        }
     };
     if is_excused { Counting::Excused } else { Counting::Counted }
 }
@@ -210,7 +217,7 @@ fn record_failure(r: &mut Request, failure: &AttemptFailure) {
         attempt.end();
         attempt.status = failure.cause.status();
     }
-    r.facts.upstream.note(&failure.cause);
+    r.facts.upstream.record_failure(&failure.cause);
     if let Some(level) = failure.cause.level() {
         r.log(level, format_args!("{failure}"));
     }

@@ -44,7 +44,7 @@ pub enum RawStore {
 #[derive(Clone)]
 pub struct StoreSettings {
     /// Path of the copies; `None` where none are made.
-    pub(super) store: Option<Store>,
+    pub(super) store: Option<StorePath>,
     access: u32,
 }
 
@@ -81,7 +81,7 @@ impl StoreSettings {
 
 /// Path of the copies, and their permissions.
 #[derive(Clone)]
-pub(super) struct Store {
+pub(super) struct StorePath {
     /// The path; `None` is where `root` or `alias` say.
     path: Option<Template>,
     /// Permission bits of the files.
@@ -104,7 +104,7 @@ impl RawStore {
     }
 
     /// Resolves it; `None` for `off`.
-    fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<Store>, ConfError> {
+    fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<StorePath>, ConfError> {
         let path = match self {
             Self::Off => return Ok(None),
             Self::On => None,
@@ -114,11 +114,11 @@ impl RawStore {
                 Some(cx.template_text(&full, Some(word.span))?)
             }
         };
-        Ok(Some(Store { path, access }))
+        Ok(Some(StorePath { path, access }))
     }
 }
 
-impl Store {
+impl StorePath {
     /// Copies it with other permissions.
     fn with_access(&self, access: u32) -> Self {
         Self { access, ..self.clone() }
@@ -144,23 +144,23 @@ impl Store {
 
 /// A body of which a copy is made.
 // DIFF(nginx): a copy whose client leaves is given up.
-pub(super) struct Storing {
+pub(super) struct StoredBody {
     body: Body,
     /// `None` once the copy is lost, or where it belongs.
-    copy: Option<Copying>,
+    copy: Option<StoreCopy>,
 }
 
-struct Copying {
+struct StoreCopy {
     buffer: BodyBuffer,
-    store: Store,
+    store: StorePath,
     disk: Disk,
     dir: Arc<TempPath>,
 }
 
-impl Storing {
+impl StoredBody {
     /// `body`, with a copy that is made in `dir` and ends where `store` says.
-    pub(super) fn of(body: Body, store: &Store, disk: Disk, dir: Arc<TempPath>) -> Body {
-        let copy = Copying { buffer: BodyBuffer::default(), store: store.clone(), disk, dir };
+    pub(super) fn of(body: Body, store: &StorePath, disk: Disk, dir: Arc<TempPath>) -> Body {
+        let copy = StoreCopy { buffer: BodyBuffer::default(), store: store.clone(), disk, dir };
         Body::Pull(Box::new(Self { body, copy: Some(copy) }))
     }
 
@@ -168,7 +168,7 @@ impl Storing {
         let piece = self.body.next(want, r).await?;
         // Should this future be dropped while the disk is waited for, the copy is lost with it.
         let Some(mut copy) = self.copy.take() else { return Ok(piece) };
-        // The last piece is the end: nobody may come back to see that.
+        // The last piece is the end: there may be no further call.
         let is_last = piece.is_none() || self.body.len() == Some(0);
         copy.buffer.push(piece.clone().unwrap_or_default());
         let stored = if is_last {
@@ -189,7 +189,7 @@ impl Storing {
     }
 }
 
-impl Pull for Storing {
+impl Pull for StoredBody {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.piece(want, r))
     }
@@ -211,7 +211,7 @@ impl Pull for Storing {
     }
 }
 
-impl Copying {
+impl StoreCopy {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
         let home = r.client().home.clone();
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
@@ -225,7 +225,7 @@ impl Copying {
         let Some(path) = self.store.path(r) else { return Ok(()) };
         let mut by = Account::new(JobClass::Fill, r.costs.account.source);
         let modified = r.out.last_modified;
-        let ended = self.name(&mut by, &path, modified).await;
+        let ended = self.publish(&mut by, &path, modified).await;
         r.costs.account.add(&by);
         if ended.is_ok() {
             r.debug(format_args!("upstream response was stored: \"{}\"", tw_log::Text(path.to_bytes())));
@@ -233,7 +233,7 @@ impl Copying {
         ended
     }
 
-    async fn name(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
+    async fn publish(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
         let Some((file, temp)) = self.buffer.named_file() else { return Ok(()) };
         let (disk, access) = (&self.disk, self.store.access);
         disk.set_mode(by, file, access).await?;

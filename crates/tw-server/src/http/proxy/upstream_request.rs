@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::codec::Framing;
+use super::codec::BodyFraming;
 use super::group::UpstreamGroup;
 use super::settings::UpstreamSettings;
 use super::settings::response::ResponseSettings;
@@ -26,9 +26,9 @@ pub struct UpstreamRequest<'a, C> {
     /// The head.
     pub head: Bytes,
     /// The body.
-    pub body: RequestBody,
+    pub body: UpstreamBody,
     /// Framing of the body.
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// Builds `head`, `body` and `framing` anew for each server (`request_dynamic`).
     pub rebuild: Option<RequestBuilder<'a>>,
     /// Parser of the response; each attempt clones it.
@@ -52,13 +52,13 @@ pub struct BuiltRequest {
     /// The head.
     pub head: Bytes,
     /// The body.
-    pub body: RequestBody,
+    pub body: UpstreamBody,
     /// Framing of the body.
-    pub framing: Framing,
+    pub framing: BodyFraming,
 }
 
 /// Body of a request to an upstream server.
-pub enum RequestBody {
+pub enum UpstreamBody {
     /// No body.
     Nothing,
     /// The client's body.

@@ -4,7 +4,7 @@
 //! Written ─► Tls: one for all locations that inherit the same settings ─► Secured: with the name for one request
 //!                                                                             └─► handshake, with a session of before
 //! ```
-//! Connections and sessions belong to a `Tls` and a name: who verifies otherwise, or shows another certificate, has others.
+//! Connections and sessions belong to a `UpstreamTlsConfig` and a name: other verification or another certificate means other ones.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -61,7 +61,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Protocol inside of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
+pub enum TlsProtocol {
     /// A protocol that needs no agreement.
     Any,
     /// HTTP/2, which both sides agree on by ALPN (RFC 9113 section 3.3).
@@ -73,7 +73,7 @@ const ALPN_HTTP2: &[u8] = b"h2";
 
 /// The directives as written.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawUpstreamTls {
     /// `ssl_name`
     pub name: Setting<Word>,
     /// `ssl_server_name`
@@ -107,7 +107,7 @@ pub struct Raw {
 }
 
 /// Directives with nothing left unset, shared by all blocks that inherit them.
-pub(super) struct Written {
+pub(super) struct TlsDirectives {
     server_name: bool,
     verify: bool,
     verify_depth: usize,
@@ -123,12 +123,12 @@ pub(super) struct Written {
     key_log: Option<Word>,
     conf_command: Vec<(Word, Word)>,
     /// Handshake settings made of them where needed, for each protocol.
-    made: [OnceLock<Arc<Tls>>; 2],
+    made: [OnceLock<Arc<UpstreamTlsConfig>>; 2],
 }
 
-impl Written {
+impl TlsDirectives {
     /// Resolves the directives, except `ssl_name`.
-    pub(super) fn resolve(raw: Raw, outer: Option<&Arc<Self>>) -> Arc<Self> {
+    pub(super) fn resolve(raw: RawUpstreamTls, outer: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(outer) = outer
             && raw.is_unset()
         {
@@ -162,11 +162,11 @@ impl Written {
     pub(super) fn tls(
         &self,
         prefix: &'static str,
-        inside: Inside,
+        inside: TlsProtocol,
         cx: &mut Resolve<'_>,
-    ) -> Result<Arc<Tls>, ConfError> {
+    ) -> Result<Arc<UpstreamTlsConfig>, ConfError> {
         let [any, http2] = &self.made;
-        let place = if inside == Inside::Http2 { http2 } else { any };
+        let place = if inside == TlsProtocol::Http2 { http2 } else { any };
         if let Some(made) = place.get() {
             return Ok(made.clone());
         }
@@ -175,7 +175,12 @@ impl Written {
         Ok(place.get_or_init(|| made).clone())
     }
 
-    fn make(&self, prefix: &'static str, inside: Inside, cx: &mut Resolve<'_>) -> Result<Tls, ConfError> {
+    fn make(
+        &self,
+        prefix: &'static str,
+        inside: TlsProtocol,
+        cx: &mut Resolve<'_>,
+    ) -> Result<UpstreamTlsConfig, ConfError> {
         ssl::warm_up();
         let offered = common::ConfiguredCertificate {
             prefix: &format!("{prefix}ssl_"),
@@ -195,8 +200,8 @@ impl Written {
         let verifier = trust.map_or_else(Upstream::unverified, Upstream::verified);
         let (identity, named) = match self.identity(prefix, cx)? {
             None => (None, None),
-            Some(Shown::Always(identity)) => (Some(identity), None),
-            Some(Shown::DynamicCertificate(named)) => (None, Some(named)),
+            Some(ClientCertificate::Always(identity)) => (Some(identity), None),
+            Some(ClientCertificate::DynamicCertificate(named)) => (None, Some(named)),
         };
         // What variables may name is not known before.
         let is_slow = self.verify
@@ -215,7 +220,7 @@ impl Written {
             None => builder.with_no_client_auth(),
         };
         config.enable_sni = self.server_name;
-        if inside == Inside::Http2 {
+        if inside == TlsProtocol::Http2 {
             config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
         }
         (config.cert_compressors, config.cert_decompressors) = (Vec::new(), Vec::new());
@@ -223,7 +228,7 @@ impl Written {
             config.key_log = Arc::new(KeyLogFile::new(file, cx));
         }
         config.resumption = Resumption::disabled();
-        Ok(Tls {
+        Ok(UpstreamTlsConfig {
             number: NEXT_NUMBER.fetch_add(1, Relaxed),
             verifies: self.verify,
             inside,
@@ -250,7 +255,7 @@ impl Written {
         })
     }
 
-    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<Shown>, ConfError> {
+    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<ClientCertificate>, ConfError> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let Some(key) = &self.certificate_key else {
             let certificate_name = common::shown(certificate, cx);
@@ -262,24 +267,24 @@ impl Written {
         let passwords = common::passwords(self.password_file.as_ref(), cx)?;
         if dynamic_certificate::is_named(certificate, key) {
             let (passwords, cache) = (Arc::new(passwords), self.certificate_cache.clone());
-            return Ok(Some(Shown::DynamicCertificate(DynamicCertificate::new(
+            return Ok(Some(ClientCertificate::DynamicCertificate(DynamicCertificate::new(
                 (certificate, key),
                 passwords,
                 cache,
                 cx,
             )?)));
         }
-        Ok(Some(Shown::Always(common::identity(certificate, key, &passwords, cx)?)))
+        Ok(Some(ClientCertificate::Always(common::identity(certificate, key, &passwords, cx)?)))
     }
 }
 
 /// The certificate that upstream servers are shown.
-enum Shown {
+enum ClientCertificate {
     Always(Identity),
     DynamicCertificate(DynamicCertificate),
 }
 
-impl Raw {
+impl RawUpstreamTls {
     /// Returns true if no directive is set but `ssl_name`.
     fn is_unset(&self) -> bool {
         let flags = [&self.server_name, &self.verify, &self.session_reuse];
@@ -301,15 +306,15 @@ impl Raw {
     }
 }
 
-/// The next number of a [`Tls`].
+/// The next number of a [`UpstreamTlsConfig`].
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Settings of handshakes with upstream servers.
-pub struct Tls {
+pub struct UpstreamTlsConfig {
     /// Tells it from all others of the process, be they gone.
     number: u64,
     verifies: bool,
-    inside: Inside,
+    inside: TlsProtocol,
     /// Set if a step of a handshake may block a loop for too long: signing with a slow key, or verifying certificates.
     is_slow: bool,
     /// Without sessions.
@@ -317,20 +322,20 @@ pub struct Tls {
     /// The certificate that is shown, if variables name it.
     named: Option<DynamicCertificate>,
     /// Settings with sessions, for each server and each certificate that variables name; `None` without session reuse.
-    sessions: Option<FatalMutex<Sessions>>,
+    sessions: Option<FatalMutex<SessionConfigs>>,
 }
 
 /// By server, and by what variables name that it is shown.
-type Sessions = HashMap<(Addr, Option<Names>), Kept>;
+type SessionConfigs = HashMap<(Addr, Option<Names>), SessionConfig>;
 
 /// Settings of handshakes with one server, if variables name the certificate.
-struct Kept {
+struct SessionConfig {
     config: Arc<ClientConfig>,
     /// Certificate that the variables named, as it was read: another one has sessions of its own.
     shown: Option<Arc<CertifiedKey>>,
 }
 
-impl Tls {
+impl UpstreamTlsConfig {
     /// Adds to `reach` the directories of files that are read for a handshake.
     pub(super) fn reach(&self, reach: &mut Reach) {
         self.named.iter().for_each(|named| named.reach(reach));
@@ -355,7 +360,7 @@ impl Tls {
         };
         let mut sessions = sessions.lock();
         let key = (to.clone(), names);
-        let is_same = |kept: &&Kept| match (&kept.shown, &shown) {
+        let is_same = |kept: &&SessionConfig| match (&kept.shown, &shown) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
@@ -368,7 +373,7 @@ impl Tls {
             sessions.remove(&some);
         }
         let config = with(Some(Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)))));
-        sessions.insert(key, Kept { config: config.clone(), shown });
+        sessions.insert(key, SessionConfig { config: config.clone(), shown });
         config
     }
 }
@@ -376,7 +381,7 @@ impl Tls {
 /// TLS of the connections for one request. Two are equal if they may use the same connections.
 #[derive(Clone)]
 pub struct UpstreamTls {
-    tls: Arc<Tls>,
+    tls: Arc<UpstreamTlsConfig>,
     /// The name of the server: for the certificate, and to be sent.
     name: Arc<str>,
     /// Names of the certificate files, if they contain variables.
@@ -407,9 +412,9 @@ impl fmt::Debug for UpstreamTls {
 
 impl UpstreamTls {
     /// For a server called `name`, perhaps with a port behind it, which does not count, that is asked for `r`.
-    pub(super) fn new(tls: Arc<Tls>, name: &[u8], r: &Request) -> Self {
+    pub(super) fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], r: &Request) -> Self {
         let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_nothing());
-        Self { tls, name: bare(&String::from_utf8_lossy(name)).into(), shown }
+        Self { tls, name: strip_port(&String::from_utf8_lossy(name)).into(), shown }
     }
 
     /// The certificate that variables name, read before `deadline`.
@@ -422,7 +427,7 @@ impl UpstreamTls {
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
-        ready(deadline, |cx| {
+        wait_ready(deadline, |cx| {
             load.as_mut().poll(cx).map(|it| {
                 loaded = Some(it);
                 Ok(())
@@ -437,7 +442,11 @@ impl UpstreamTls {
     }
 
     /// Begins a session with the server at `to`.
-    fn begin(&self, to: &Addr, shown: Option<Identity>) -> Result<Box<ClientConnection>, rustls::Error> {
+    fn begin_session(
+        &self,
+        to: &Addr,
+        shown: Option<Identity>,
+    ) -> Result<Box<ClientConnection>, rustls::Error> {
         let shown = self.shown.as_ref().zip(shown);
         if let Ok(name) = ServerName::try_from(self.name.to_string()) {
             return tls::connect(self.tls.config_for(to, shown), name);
@@ -454,7 +463,7 @@ impl UpstreamTls {
     }
 
     /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, others do.
-    pub(super) async fn shake_hands(
+    pub(super) async fn handshake(
         &self,
         socket: Socket,
         to: &Addr,
@@ -462,7 +471,7 @@ impl UpstreamTls {
         by: &TlsPools,
     ) -> Result<TlsStream, UpstreamFailure> {
         let shown = self.identity(deadline, by).await?;
-        let session = watch::operation("shaking hands", || self.begin(to, shown));
+        let session = watch::operation("shaking hands", || self.begin_session(to, shown));
         let mut handshake =
             Handshake::new(socket, session.map_err(|error| failed(HandshakeError::Tls(error)))?);
         loop {
@@ -472,14 +481,14 @@ impl UpstreamTls {
                     let is_agreed =
                         || stream.with_session(|session| session.alpn_protocol() == Some(ALPN_HTTP2));
                     // DIFF(nginx): a server that does not say that it speaks HTTP/2 is not spoken to.
-                    return if self.tls.inside == Inside::Any || is_agreed() {
+                    return if self.tls.inside == TlsProtocol::Any || is_agreed() {
                         Ok(stream)
                     } else {
                         Err(UpstreamFailure::Alpn)
                     };
                 }
-                Step::Readable => ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
-                Step::Writable => ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
+                Step::Readable => wait_ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
+                Step::Writable => wait_ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
                 Step::Process => handshake = self.process(handshake, &by.pool).await?,
             }
         }
@@ -529,7 +538,7 @@ fn failed(failure: HandshakeError) -> UpstreamFailure {
 }
 
 /// Waits for `ready` until the time is over.
-async fn ready(
+async fn wait_ready(
     deadline: &mut Deadline,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), UpstreamFailure> {
@@ -541,7 +550,7 @@ async fn ready(
 }
 
 /// A name or an address without the port behind it.
-fn bare(name: &str) -> &str {
+fn strip_port(name: &str) -> &str {
     if let Some((address, _)) = name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;
     }
@@ -556,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_ports() {
+    fn ports_are_stripped_from_names() {
         for (name, expected) in [
             ("example.com", "example.com"),
             ("example.com:8443", "example.com"),
@@ -568,7 +577,7 @@ mod tests {
             (":1", ""),
             ("", ""),
         ] {
-            assert_eq!(bare(name), expected, "{name}");
+            assert_eq!(strip_port(name), expected, "{name}");
         }
     }
 }

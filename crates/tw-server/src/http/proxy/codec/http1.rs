@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Reads one response.
-pub struct Http1 {
+pub struct Http1Codec {
     /// The method of the request as it was sent.
     method: Method,
     limits: OriginLimits,
@@ -35,7 +35,7 @@ pub struct Http1 {
     keeps_alive: bool,
 }
 
-impl Http1 {
+impl Http1Codec {
     /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
     pub fn new(method: Method, head_size: usize, keeps_trailers: bool) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Http1 {
     }
 }
 
-/// A head that nobody uses, for a response that begins so.
+/// Takes a spare head for a response that begins like this.
 pub(super) fn spare_head(start: HeadStart) -> Box<OriginHead> {
     let mut head = SPARE.take().unwrap_or_default();
     head.begin_with(start);
@@ -119,13 +119,13 @@ pub(super) fn tell(head: &OriginHead, answer: &mut UpstreamResponse) {
 }
 
 /// For another server: nothing of what was read.
-impl Clone for Http1 {
+impl Clone for Http1Codec {
     fn clone(&self) -> Self {
         Self { start: self.start, ..Self::new(self.method, self.limits.head_size, self.keeps_trailers) }
     }
 }
 
-impl Codec for Http1 {
+impl Codec for Http1Codec {
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
         let Some(body) = &mut self.body else { return self.head(input, answer) };
         match body.take(input) {

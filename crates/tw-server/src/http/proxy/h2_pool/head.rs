@@ -8,7 +8,7 @@ use tw_http2::FieldWriter;
 use crate::http::proxy::failure::UpstreamFailure;
 
 /// A request that HTTP/2 can say.
-pub(super) struct Request<'a> {
+pub(super) struct RequestText<'a> {
     method: &'a [u8],
     scheme: &'static [u8],
     authority: &'a [u8],
@@ -17,7 +17,7 @@ pub(super) struct Request<'a> {
     lines: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> RequestText<'a> {
     /// Looks at all of `head`, a request line and fields.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ mod tests {
 
     /// Decodes the request as a server would.
     fn said(head: &str, is_secured: bool) -> Option<FieldSection> {
-        let request = Request::read(head.as_bytes(), is_secured).ok()?;
+        let request = RequestText::read(head.as_bytes(), is_secured).ok()?;
         let terms = || Config {
             streams_max: 1,
             window: 65_535,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_said() {
+    fn requests_convert_to_http2_fields() {
         for (target, host, expected) in [
             ("/", "a", Some("http://a/")),
             ("*", "a", Some("http://a*")),

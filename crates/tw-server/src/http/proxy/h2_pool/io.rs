@@ -36,7 +36,7 @@ pub(super) const LIMITS: &[Limit] = &[
 ];
 
 /// Bytes of one connection.
-pub(super) struct Io {
+pub(super) struct ConnectionIo {
     transport: Transport,
     home: Rc<Loop>,
     h2_connection: Rc<H2Connection>,
@@ -47,14 +47,14 @@ pub(super) struct Io {
 }
 
 /// Reason why a connection cannot be used any more.
-pub(super) enum Fatal {
+pub(super) enum CloseCause {
     /// HTTP/2 connection error.
     Broken(ConnectionError),
     /// More came than heads and bodies can be the reason for.
     Flooded,
 }
 
-impl Io {
+impl ConnectionIo {
     pub(super) fn new(transport: Transport, home: Rc<Loop>, h2_connection: Rc<H2Connection>) -> Self {
         Self { transport, home, h2_connection, came: 0, answers: 0 }
     }
@@ -71,8 +71,8 @@ impl Io {
     }
 
     /// Hands on what is there; ready when nothing more may come.
-    pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<Fatal> {
-        // Who does not listen need not speak.
+    pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<CloseCause> {
+        // While replies to it cannot be written, no more is read from the server.
         while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
             if !self.home.budget.may_copy(0) {
@@ -82,7 +82,7 @@ impl Io {
             let mut scratch = self.home.buffers.scratch.borrow_mut();
             let read = || self.transport.try_read_into(&mut scratch);
             match watch::operation("reading from an upstream server", read) {
-                Ok(0) => return Poll::Ready(Fatal::Broken(ConnectionError::Closed)),
+                Ok(0) => return Poll::Ready(CloseCause::Broken(ConnectionError::Closed)),
                 Ok(n) => {
                     let _ = self.home.budget.may_copy(n);
                     self.came += n as u64;
@@ -90,18 +90,18 @@ impl Io {
                     let received = connection.receive(scratch.get(..n).unwrap_or_default());
                     self.answers += connection.out_len().saturating_sub(before);
                     if let Err(broken) = received {
-                        return Poll::Ready(Fatal::Broken(broken));
+                        return Poll::Ready(CloseCause::Broken(broken));
                     }
                     if self.is_flooded(connection.payload_bytes()) {
-                        return Poll::Ready(Fatal::Flooded);
+                        return Poll::Ready(CloseCause::Flooded);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if let Err(e) = ready!(self.transport.poll_readable(cx)) {
-                        return Poll::Ready(Fatal::Broken(e.into()));
+                        return Poll::Ready(CloseCause::Broken(e.into()));
                     }
                 }
-                Err(e) => return Poll::Ready(Fatal::Broken(e.into())),
+                Err(e) => return Poll::Ready(CloseCause::Broken(e.into())),
             }
         }
         Poll::Pending

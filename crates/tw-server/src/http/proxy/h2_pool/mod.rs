@@ -25,26 +25,26 @@ use tw_net::{Addr, ConnectOptions};
 use tw_upstream::PeerId;
 
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use super::keepalive_pool::KeepAlive;
+use super::keepalive_pool::KeepaliveSettings;
 
-pub use stream::Stream;
-pub(super) use stream::{End, StreamEvent};
+pub use stream::UpstreamStream;
+pub(super) use stream::{StreamEnd, StreamEvent};
 pub(super) use stream_permit::acquire_stream;
 pub(crate) use table::H2Pool;
-pub(super) use table::{Wanted, dedicated};
+pub(super) use table::{StreamParams, open_dedicated};
 
 /// Most concurrent streams of one connection, whatever more its server allows.
 const STREAMS_MAX: usize = 100;
-/// Bytes of one response that wait for whoever reads it.
+/// Flow-control window of a stream: bytes of a response that wait for its reader.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// Flow-control window of a connection: the sum of the windows of its streams, so that no stream waits for the reader of
 /// another.
-const TRUNK_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
 /// Most bytes of requests that wait for the socket of a connection.
 const GATHERED_MAX: usize = 256 << 10;
 /// Factor between the allowed size of a head and the limit on field lists, which counts more than names and values (RFC 9113
 /// section 6.5.2).
-const LIST_FACTOR: u32 = 2;
+const FIELD_LIST_FACTOR: u32 = 2;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
@@ -79,16 +79,16 @@ pub(crate) struct H2Connection {
     /// Bytes of a head that its server was told.
     list_size: u32,
     is_secured: bool,
-    keepalive: KeepAlive,
-    state: RefCell<State>,
-    fate: Cell<Fate>,
+    keepalive: KeepaliveSettings,
+    state: RefCell<ConnectionState>,
+    fate: Cell<Availability>,
     /// Permits that are leased.
-    berths: Cell<usize>,
+    permits: Cell<usize>,
     /// Requests that were sent.
     requests: Cell<u64>,
     /// Requests that were answered.
     answered: Cell<u64>,
-    /// Bytes that may have come of responses that nobody waited for any more.
+    /// Most bytes that can have arrived for abandoned responses.
     unwanted: Cell<u64>,
     opened: Instant,
     /// Tasks waiting until it is open.
@@ -98,7 +98,7 @@ pub(crate) struct H2Connection {
 }
 
 /// State of a connection.
-enum State {
+enum ConnectionState {
     Opening,
     Open(Rc<Connection>),
     /// Could not be opened.
@@ -109,7 +109,7 @@ enum State {
 
 /// Further use of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Availability {
     /// Takes requests.
     Useful,
     /// Takes no more requests, and is closed after the last one.
@@ -119,21 +119,23 @@ enum Fate {
 impl H2Connection {
     /// Most permits at once.
     fn capacity(&self) -> usize {
-        if self.fate.get() == Fate::Retired {
+        if self.fate.get() == Availability::Retired {
             return 0;
         }
         match &*self.state.borrow() {
-            // What its server allows is not known yet; whom it refuses may come again.
-            State::Opening => STREAMS_MAX,
-            State::Open(connection) if connection.is_open() => connection.streams_max().min(STREAMS_MAX),
-            State::Open(_) => 0,
-            State::Failed(..) | State::Closed(_) => 0,
+            // The server's limit is not known yet; a refused request is repeated.
+            ConnectionState::Opening => STREAMS_MAX,
+            ConnectionState::Open(connection) if connection.is_open() => {
+                connection.streams_max().min(STREAMS_MAX)
+            }
+            ConnectionState::Open(_) => 0,
+            ConnectionState::Failed(..) | ConnectionState::Closed(_) => 0,
         }
     }
 
     /// Leases a permit, of which one must be free.
     fn lease(self: &Rc<Self>) -> StreamPermit {
-        self.berths.set(self.berths.get() + 1);
+        self.permits.set(self.permits.get() + 1);
         self.requests.set(self.requests.get() + 1);
         let age = tw_rt::clock::now().saturating_duration_since(self.opened);
         if self.requests.get() >= self.keepalive.requests || age >= self.keepalive.time {
@@ -144,12 +146,12 @@ impl H2Connection {
 
     /// No more requests are sent on it.
     fn retire(&self) {
-        self.fate.set(Fate::Retired);
+        self.fate.set(Availability::Retired);
         self.wake();
     }
 
     /// Registers the waker of the connection task.
-    fn is_driven_by(&self, waker: &Waker) {
+    fn set_waker(&self, waker: &Waker) {
         let mut life = self.life.borrow_mut();
         if !life.as_ref().is_some_and(|life| life.will_wake(waker)) {
             *life = Some(waker.clone());
@@ -163,9 +165,9 @@ impl H2Connection {
     }
 
     /// Returns true if a request with a permit can be sent now.
-    fn has_room(&self) -> bool {
+    fn can_send(&self) -> bool {
         match &*self.state.borrow() {
-            State::Open(connection) => {
+            ConnectionState::Open(connection) => {
                 connection.is_open() && connection.streams() < connection.streams_max()
             }
             _ => false,
@@ -174,13 +176,13 @@ impl H2Connection {
 
     /// Marks it closed, for this reason if it is known.
     fn close(&self, why: Option<&'static str>) {
-        if matches!(*self.state.borrow(), State::Opening | State::Open(_)) {
-            self.settle(State::Closed(why));
+        if matches!(*self.state.borrow(), ConnectionState::Opening | ConnectionState::Open(_)) {
+            self.set_state(ConnectionState::Closed(why));
         }
     }
 
     /// Changes the state and wakes the tasks that wait for it.
-    fn settle(&self, state: State) {
+    fn set_state(&self, state: ConnectionState) {
         *self.state.borrow_mut() = state;
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
@@ -188,12 +190,14 @@ impl H2Connection {
     /// Waits until it is open.
     fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<(), AttemptFailure>> {
         match &*self.state.borrow() {
-            State::Open(_) => Poll::Ready(Ok(())),
-            State::Failed(failure, stage) => {
+            ConnectionState::Open(_) => Poll::Ready(Ok(())),
+            ConnectionState::Failed(failure, stage) => {
                 Poll::Ready(Err(UpstreamFailure::Shared(failure.clone()).at(*stage)))
             }
-            State::Closed(_) => Poll::Ready(Err(UpstreamFailure::Closed.at(AttemptStage::Connecting))),
-            State::Opening => {
+            ConnectionState::Closed(_) => {
+                Poll::Ready(Err(UpstreamFailure::Closed.at(AttemptStage::Connecting)))
+            }
+            ConnectionState::Opening => {
                 let mut waiting = self.waiting.borrow_mut();
                 if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                     waiting.push(cx.waker().clone());
@@ -204,15 +208,15 @@ impl H2Connection {
     }
 
     /// Reason for which the server closed it, if known.
-    fn why_closed(&self) -> Option<&'static str> {
+    fn close_reason(&self) -> Option<&'static str> {
         match &*self.state.borrow() {
-            State::Closed(why) => *why,
+            ConnectionState::Closed(why) => *why,
             _ => None,
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.berths.get() == 0
+        self.permits.get() == 0
     }
 }
 
@@ -222,7 +226,7 @@ pub(super) struct StreamPermit(Rc<H2Connection>);
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let Self(h2_connection) = self;
-        h2_connection.berths.set(h2_connection.berths.get().saturating_sub(1));
+        h2_connection.permits.set(h2_connection.permits.get().saturating_sub(1));
         if h2_connection.is_idle() {
             h2_connection.wake();
         }

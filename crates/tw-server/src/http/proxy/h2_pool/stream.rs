@@ -10,15 +10,15 @@ use bytes::Bytes;
 use tw_http2::{ConnectionError, ErrorCode, FieldSection, Incoming, StreamError};
 use tw_rt::Deadline;
 
-use super::head::Request;
-use super::{STREAM_WINDOW, State, StreamPermit};
+use super::head::RequestText;
+use super::{ConnectionState, STREAM_WINDOW, StreamPermit};
 use crate::http::proxy::failure::UpstreamFailure;
 
 /// Request on a shared connection. Dropping it before its end resets the stream and leaves the connection open.
-pub struct Stream {
+pub struct UpstreamStream {
     /// HTTP/2 stream, once the request has been sent.
     carrier: OnceCell<tw_http2::Stream>,
-    response: Cell<Response>,
+    response: Cell<ResponseState>,
     /// Event received and not taken yet.
     came: RefCell<Option<Result<Item, UpstreamFailure>>>,
     /// Event taken that is no content, for the codec.
@@ -29,7 +29,7 @@ pub struct Stream {
 
 /// Progress of the response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Response {
+enum ResponseState {
     Coming,
     Over,
 }
@@ -52,16 +52,16 @@ pub(in crate::http::proxy) enum StreamEvent {
 
 /// End-of-message flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http::proxy) enum End {
+pub(in crate::http::proxy) enum StreamEnd {
     Here,
     NotYet,
 }
 
-impl Stream {
+impl UpstreamStream {
     pub(super) fn new(permit: StreamPermit) -> Self {
         Self {
             carrier: OnceCell::new(),
-            response: Cell::new(Response::Coming),
+            response: Cell::new(ResponseState::Coming),
             came: RefCell::new(None),
             news: RefCell::new(None),
             write: RefCell::new(Deadline::new()),
@@ -80,7 +80,7 @@ impl Stream {
     }
 
     /// No other requests go where this one went.
-    pub(in crate::http::proxy) fn retire_trunk(&self) {
+    pub(in crate::http::proxy) fn retire_connection(&self) {
         self.permit.0.retire();
     }
 
@@ -88,13 +88,19 @@ impl Stream {
     ///
     /// # Errors
     /// The request cannot be expressed in HTTP/2, or the connection takes no more requests.
-    pub(in crate::http::proxy) fn ask(&self, head: &[u8], end: End) -> Result<(), UpstreamFailure> {
+    pub(in crate::http::proxy) fn send_request(
+        &self,
+        head: &[u8],
+        end: StreamEnd,
+    ) -> Result<(), UpstreamFailure> {
         let h2_connection = &self.permit.0;
-        let request = Request::read(head, h2_connection.is_secured)?;
-        let State::Open(connection) = &*h2_connection.state.borrow() else { return Err(self.closed()) };
-        let asked = connection.send_request(|list| request.write(list), end == End::Here);
+        let request = RequestText::read(head, h2_connection.is_secured)?;
+        let ConnectionState::Open(connection) = &*h2_connection.state.borrow() else {
+            return Err(self.closed());
+        };
+        let asked = connection.send_request(|list| request.write(list), end == StreamEnd::Here);
         let carrier = asked.map_err(|cut| self.failure(cut))?;
-        // Who asks twice is taken back the second time.
+        // A second request resets the stream.
         let _ = self.carrier.set(carrier);
         Ok(())
     }
@@ -103,7 +109,7 @@ impl Stream {
     ///
     /// # Errors
     /// It takes no more, or none in time.
-    pub(in crate::http::proxy) async fn room(
+    pub(in crate::http::proxy) async fn wait_for_capacity(
         &self,
         want: usize,
         timeout: Duration,
@@ -130,13 +136,13 @@ impl Stream {
     ///
     /// # Errors
     /// The server takes no more.
-    pub(in crate::http::proxy) fn send(&self, content: Bytes, end: End) -> Result<(), UpstreamFailure> {
+    pub(in crate::http::proxy) fn send(&self, content: Bytes, end: StreamEnd) -> Result<(), UpstreamFailure> {
         let Some(carrier) = self.carrier.get() else { return Err(refused()) };
-        carrier.send_data(content, end == End::Here).map_err(|_| refused())
+        carrier.send_data(content, end == StreamEnd::Here).map_err(|_| refused())
     }
 
     /// Ready when there is something to be taken.
-    pub(in crate::http::proxy) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(in crate::http::proxy) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut came = self.came.borrow_mut();
         if came.is_none() {
             *came = Some(ready!(self.poll_next(cx)));
@@ -149,7 +155,7 @@ impl Stream {
     /// # Errors
     /// What is wrong with the response.
     pub(in crate::http::proxy) fn take(&self) -> Result<Option<Bytes>, UpstreamFailure> {
-        if self.poll_came(&mut Context::from_waker(Waker::noop())).is_pending() {
+        if self.poll_input(&mut Context::from_waker(Waker::noop())).is_pending() {
             return Ok(None);
         }
         match self.came.take().transpose()? {
@@ -163,19 +169,19 @@ impl Stream {
     }
 
     /// Event taken last, if it was no content.
-    pub(in crate::http::proxy) fn news(&self) -> Option<StreamEvent> {
+    pub(in crate::http::proxy) fn take_event(&self) -> Option<StreamEvent> {
         self.news.take()
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, UpstreamFailure>> {
         let Some(carrier) = self.carrier.get() else { return Poll::Pending };
         loop {
-            if self.response.get() == Response::Over {
+            if self.response.get() == ResponseState::Over {
                 return Poll::Pending;
             }
             let news = match ready!(carrier.poll_incoming(cx)) {
                 Ok(Some(Incoming::Data(content))) => {
-                    // Who is asked here has room for it.
+                    // The reader has room for it: the window is opened again.
                     carrier.release(content.len());
                     if content.is_empty() {
                         continue;
@@ -187,21 +193,21 @@ impl Stream {
                     let answered = &self.permit.0.answered;
                     answered.set(answered.get() + 1);
                     if list.ends() {
-                        self.response.set(Response::Over);
+                        self.response.set(ResponseState::Over);
                     }
                     StreamEvent::Head(list)
                 }
                 Ok(Some(Incoming::Trailers(list))) => {
-                    self.response.set(Response::Over);
+                    self.response.set(ResponseState::Over);
                     StreamEvent::End(Some(list))
                 }
                 // DIFF(nginx): whatever came behind the end.
                 Ok(None) => {
-                    self.response.set(Response::Over);
+                    self.response.set(ResponseState::Over);
                     StreamEvent::End(None)
                 }
                 Err(cut) => {
-                    self.response.set(Response::Over);
+                    self.response.set(ResponseState::Over);
                     return Poll::Ready(Err(self.failure(cut)));
                 }
             };
@@ -210,7 +216,7 @@ impl Stream {
     }
 
     fn closed(&self) -> UpstreamFailure {
-        match self.permit.0.why_closed() {
+        match self.permit.0.close_reason() {
             Some(why) => UpstreamFailure::Invalid(why.into()),
             None => UpstreamFailure::Closed,
         }
@@ -251,9 +257,9 @@ fn is_interim(head: &FieldSection) -> bool {
 }
 
 /// Counts the bytes that the server may still send for a stream that is abandoned: as many as its window had room for.
-impl Drop for Stream {
+impl Drop for UpstreamStream {
     fn drop(&mut self) {
-        if self.carrier.get().is_some() && self.response.get() == Response::Coming {
+        if self.carrier.get().is_some() && self.response.get() == ResponseState::Coming {
             let unwanted = &self.permit.0.unwanted;
             unwanted.set(unwanted.get() + u64::from(STREAM_WINDOW));
         }

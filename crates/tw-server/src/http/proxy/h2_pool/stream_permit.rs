@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tw_net::ConnectOptions;
 use tw_upstream::Lease;
 
-use super::table::{Wanted, shared};
+use super::table::{StreamParams, acquire_shared};
 use crate::event_loop::Loop;
 use crate::http::proxy::failure::AttemptFailure;
 use crate::http::proxy::keepalive_pool::PoolKey;
@@ -29,7 +29,7 @@ pub(in crate::http::proxy) async fn acquire_stream<C>(
         // As in nginx: it ends with its last request.
         keepalive.connections = 0;
     }
-    let wanted = Wanted {
+    let wanted = StreamParams {
         peer: lease.peer(),
         to: lease.peer().addr(),
         options,
@@ -37,6 +37,6 @@ pub(in crate::http::proxy) async fn acquire_stream<C>(
         head_size: settings.buffer_size,
         timeout: settings.timeouts.connect,
     };
-    let stream = shared(home, owner, wanted, || TlsPools::of(r.generation())).await?;
-    Ok(Rc::new(UpstreamConnection::of_stream(stream)))
+    let stream = acquire_shared(home, owner, wanted, || TlsPools::of(r.generation())).await?;
+    Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }

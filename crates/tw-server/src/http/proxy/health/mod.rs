@@ -2,7 +2,7 @@
 //! (nginx: ngx_http_upstream_hc_module).
 //!
 //! ```text
-//! keeper: one task for each group, on one loop ─► Checker (tw-upstream): who is due, what an answer means
+//! keeper: one task for each group, on one loop ─► HealthChecker (tw-upstream): due checks, meaning of responses
 //!    └─► probe: one check, a task of its own ─► connect, send, read the head and what is wanted of the body ─► Criteria
 //! ```
 //! The checks of a generation end with it: the tasks belong to its company (`Application::run_background_tasks`).
@@ -64,7 +64,7 @@ pub enum CheckProtocol {
         /// `uri=`
         uri: Box<[u8]>,
         /// `match=`; without it [`Checkable::is_well`] says which status will do.
-        criteria: Option<Arc<dyn Criteria>>,
+        criteria: Option<Arc<dyn HealthCriteria>>,
     },
 }
 
@@ -96,7 +96,7 @@ pub trait Checkable: Send + Sync {
 
 /// Destination of the requests of a location, as far as it is known when the configuration is loaded.
 #[derive(Clone, Default)]
-pub enum Passing {
+pub enum PassTarget {
     /// To no other server.
     #[default]
     Nowhere,
@@ -107,7 +107,7 @@ pub enum Passing {
 }
 
 /// Conditions on a response (`match`).
-pub trait Criteria: Send + Sync {
+pub trait HealthCriteria: Send + Sync {
     /// Name for log lines.
     fn name(&self) -> &str;
 
@@ -123,11 +123,11 @@ pub struct GroupChecks {
     /// The group to be checked.
     pub(super) group: Arc<UpstreamGroup>,
     /// Checks; each server must pass all of them.
-    pub(super) tests: Vec<Located>,
+    pub(super) tests: Vec<PlacedCheck>,
 }
 
 /// A health check, and where it stands.
-pub(super) struct Located {
+pub(super) struct PlacedCheck {
     pub(super) check: Arc<HealthCheck>,
     pub(super) server: ServerId,
     pub(super) plan: PlanId,
@@ -141,7 +141,7 @@ impl GroupChecks {
             let Some(check) = &plan.health_check else { continue };
             let server = servers.iter().position(|server| Arc::ptr_eq(&server.settings, &plan.server));
             let (server, plan) = (ServerId(server.unwrap_or_default() as u32), PlanId(at as u32));
-            let located = Located { check: check.clone(), server, plan };
+            let located = PlacedCheck { check: check.clone(), server, plan };
             let group = check.of.group();
             match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, group)) {
                 Some(checks) => checks.tests.push(located),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tw_conf::{Buffers, ConfError, Setting};
 
-use super::Kind;
+use super::ProxyKind;
 use crate::config::location::TempPath;
 use crate::load::Resolve;
 
@@ -44,7 +44,7 @@ impl BufferSettings {
         raw: RawBuffers,
         outer: Option<&Self>,
         buffer_size: usize,
-        kind: &Kind,
+        kind: &ProxyKind,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let default = Buffers { count: 8, size: rustix::param::page_size() };

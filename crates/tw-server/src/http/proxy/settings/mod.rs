@@ -67,7 +67,7 @@ impl<T: HasProxy> HasUpstream for T {
 }
 
 /// Constants in which the `*_pass` modules differ.
-pub struct Kind {
+pub struct ProxyKind {
     /// Prefix of the directives, such as `proxy_`.
     pub prefix: &'static str,
     /// Default `temp_path`, if there is one.
@@ -97,7 +97,7 @@ impl ProxySettings {
     pub fn resolve(
         raw: RawProxy,
         outer: Option<&Self>,
-        kind: &Kind,
+        kind: &ProxyKind,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let page_size = rustix::param::page_size();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Setting, Word};
 
-use super::Kind;
+use super::ProxyKind;
 use crate::http::cache::CacheSettings;
 use crate::http::proxy::header_names::HeaderNames;
 use crate::http::proxy::retry_conditions::IgnoredHeaders;
@@ -51,7 +51,7 @@ impl ResponseSettings {
     pub(super) fn resolve(
         raw: RawResponse,
         outer: Option<&Self>,
-        kind: &Kind,
+        kind: &ProxyKind,
         cache: &CacheSettings,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {

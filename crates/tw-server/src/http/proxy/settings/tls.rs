@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tw_conf::ConfError;
 use tw_core::reach::Reach;
 
-use crate::http::proxy::upstream_tls::{self, Inside, Tls, UpstreamTls};
+use crate::http::proxy::upstream_tls::{self, TlsProtocol, UpstreamTls, UpstreamTlsConfig};
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -14,15 +14,15 @@ use crate::vars::Template;
 #[derive(Clone)]
 pub struct TlsSettings {
     /// Handshake settings; `None` where no server can be reached over TLS.
-    tls: Option<Arc<Tls>>,
-    written: Arc<upstream_tls::Written>,
+    tls: Option<Arc<UpstreamTlsConfig>>,
+    written: Arc<upstream_tls::TlsDirectives>,
     /// `ssl_name`
     name: Option<Template>,
 }
 
 impl TlsSettings {
     pub(super) fn resolve(
-        mut raw: upstream_tls::Raw,
+        mut raw: upstream_tls::RawUpstreamTls,
         outer: Option<&Self>,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
@@ -30,7 +30,7 @@ impl TlsSettings {
             Some(word) => Some(cx.template(&word)?),
             None => outer.and_then(|o| o.name.clone()),
         };
-        let written = upstream_tls::Written::resolve(raw, outer.map(|o| &o.written));
+        let written = upstream_tls::TlsDirectives::resolve(raw, outer.map(|o| &o.written));
         Ok(Self { tls: None, written, name })
     }
 
@@ -41,7 +41,7 @@ impl TlsSettings {
     pub fn enable(
         &mut self,
         prefix: &'static str,
-        inside: Inside,
+        inside: TlsProtocol,
         cx: &mut Resolve<'_>,
     ) -> Result<(), ConfError> {
         self.tls = Some(self.written.tls(prefix, inside, cx)?);

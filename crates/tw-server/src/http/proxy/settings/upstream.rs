@@ -82,7 +82,7 @@ pub struct RawUpstream {
     /// `buffer_size`
     pub buffer_size: Setting<usize>,
     /// `ssl_verify` and the other `ssl_` directives.
-    pub tls: upstream_tls::Raw,
+    pub tls: upstream_tls::RawUpstreamTls,
 }
 
 /// Directives of [`Timeouts`] as written.

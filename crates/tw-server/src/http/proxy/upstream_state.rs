@@ -54,7 +54,7 @@ pub struct Attempt {
 /// Target of an attempt.
 pub(crate) enum AttemptPeer {
     Peer(Arc<Peer>),
-    /// A group in which nobody may be asked, or a name.
+    /// Group without an available peer, or a name.
     Nobody(Arc<str>),
 }
 
@@ -100,7 +100,7 @@ impl UpstreamState {
     }
 
     /// Notes what is wrong with the server that was asked last.
-    pub(super) fn note(&mut self, failure: &UpstreamFailure) {
+    pub(super) fn record_failure(&mut self, failure: &UpstreamFailure) {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.failure = failure.cause().map(|cause| cause.to_string().into());
         }
@@ -129,15 +129,15 @@ impl Attempt {
     }
 
     /// Records the totals of an exchange that went on without its request.
-    pub(crate) fn tell(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
+    pub(crate) fn record_totals(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
         (self.sent, self.received, self.length, self.ended) = (sent, received, length, took);
     }
 }
 
 /// `, upstream: "http://192.0.2.1:80/path"`, for the error log.
-pub(crate) struct Whither<'a>(pub(crate) &'a UpstreamState);
+pub(crate) struct UpstreamContext<'a>(pub(crate) &'a UpstreamState);
 
-impl fmt::Display for Whither<'_> {
+impl fmt::Display for UpstreamContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some((scheme, uri)), Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
             return Ok(());
