@@ -49,4 +49,4 @@ pub use response::{
     background_subrequest, body, content_coding, early_subrequest, send_response, subrequest,
 };
 pub use routing::{error_response, phases, route};
-pub(crate) use routing::{post_action, start};
+pub(crate) use routing::{post_action, start, tls_requirements};

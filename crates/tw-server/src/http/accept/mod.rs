@@ -14,7 +14,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_log::Level;
 use tw_net::Transport;
 use tw_rt::{Deadline, Socket};
 
@@ -24,24 +23,11 @@ use super::client_wait::{WaitError, ready_or_called};
 use super::generation::{ListenGroup, LoopGeneration};
 use super::h1::{self, Conn};
 use super::h2;
-use super::request::Request;
-use crate::config::ssl::ocsp::Standing;
-use crate::config::ssl::{self, EarlyData};
+use crate::config::ssl;
 
 pub(crate) use tls_info::TlsInfo;
 
 pub(crate) const LIMITS: &[&[Limit]] = &[proxy_protocol::LIMITS, handshake_budget::LIMITS];
-
-/// Plain HTTP where TLS is expected: `error_page 497` may redirect it; the client sees 400.
-const TO_HTTPS: u16 = 497;
-/// The certificate of the client is not trusted; it sees 400.
-const CERTIFICATE_ERROR: u16 = 495;
-/// It has none; it sees 400.
-const NO_CERTIFICATE: u16 = 496;
-/// Nobody knows that it is no copy (RFC 8470, section 5.2).
-const TOO_EARLY: u16 = 425;
-/// Its certificate was asked for by another server (RFC 9110, section 15.5.20).
-const MISDIRECTED_REQUEST: u16 = 421;
 
 /// A connection that was just accepted.
 struct PendingConnection<'a> {
@@ -64,66 +50,6 @@ impl<'a> PendingConnection<'a> {
         let until = self.client.accepted + self.timeout;
         let left = until.saturating_duration_since(tw_rt::clock::now());
         ready_or_called(self.client, &self.deadline, left, ready).await
-    }
-}
-
-/// Why a request may not be served on its connection, as far as that was greeted otherwise: the status.
-pub(crate) fn refusal(r: &Request) -> Option<u16> {
-    if r.client().is_plain_on_tls.get() {
-        let reading = r.head.reading();
-        r.log(
-            Level::Info,
-            format_args!("client sent plain HTTP request to HTTPS port while reading {reading}"),
-        );
-        return Some(TO_HTTPS);
-    }
-    let secured = r.client().tls.get()?;
-    let ssl = &r.generation().server(r.route.server).ssl;
-    if secured.is_early.get() && ssl.early_data != EarlyData::Any && !r.method().is_safe() {
-        let reading = r.head.reading();
-        r.log(Level::Info, format_args!("client sent unsafe request as early data while reading {reading}"));
-        return Some(TOO_EARLY);
-    }
-    let clients = r.generation().server(r.route.server).ssl.clients.as_ref()?;
-    if secured.server_name.as_deref().is_some_and(|name| name.as_bytes() != &*r.route.host) {
-        r.log(
-            Level::Info,
-            format_args!(
-                "client attempted to request the server name different from the one that was negotiated while reading {}",
-                r.head.reading()
-            ),
-        );
-        return Some(MISDIRECTED_REQUEST);
-    }
-    let verdict = secured.client.as_ref().map(|client| client.verdict);
-    let standing = secured.client.as_ref().map_or(Standing::Good, |client| client.standing);
-    let reading = r.head.reading();
-    match (clients.demand.admits(verdict), standing) {
-        (true, Standing::Good) => return None,
-        (true, standing) => {
-            let said =
-                format_args!("client SSL certificate verify error: {standing} while reading {reading}");
-            r.log(Level::Info, said);
-            return Some(CERTIFICATE_ERROR);
-        }
-        (false, _) => {}
-    }
-    match verdict {
-        Some(verdict) => {
-            let code = verdict.code();
-            let said = format_args!(
-                "client SSL certificate verify error: ({code}:{verdict}) while reading {reading}"
-            );
-            r.log(Level::Info, said);
-            Some(CERTIFICATE_ERROR)
-        }
-        None => {
-            r.log(
-                Level::Info,
-                format_args!("client sent no required SSL certificate while reading {reading}"),
-            );
-            Some(NO_CERTIFICATE)
-        }
     }
 }
 
