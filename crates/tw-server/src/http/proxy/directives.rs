@@ -11,9 +11,8 @@
 
 use std::sync::Arc;
 
+use tw_accept::ssl::{CertificateCache, certificate_file};
 use tw_conf::{ConfError, Node, Word};
-
-use crate::config::ssl::{CertificateCache, common};
 
 /// How many of [`gateway_limits`](crate::gateway_limits) are about connections, which come first: every gateway has these.
 pub const CONNECTION_LIMITS: usize = 5;
@@ -415,7 +414,7 @@ macro_rules! gateway_tls_directives {
 /// Reads the name of a certificate or a key for a directive of `module`.
 pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfError> {
     let word = node.arg(0)?;
-    common::check_name(node, word, module)?;
+    certificate_file::check_name(node, word, module)?;
     Ok(word.clone())
 }
 

@@ -1,10 +1,9 @@
 //! Requirements of a server on the TLS of a connection, checked before a request is routed further: plain HTTP on a TLS port,
 //! early data, client certificates.
 
+use tw_accept::ssl::{EarlyData, RevocationStatus};
 use tw_log::Level;
 
-use crate::config::ssl::EarlyData;
-use crate::config::ssl::ocsp::Standing;
 use crate::http::request::Request;
 
 /// Plain HTTP where TLS is expected: `error_page 497` may redirect it; the client sees 400.
@@ -47,13 +46,13 @@ pub(crate) fn check(r: &Request) -> Option<u16> {
         return Some(MISDIRECTED_REQUEST);
     }
     let verdict = secured.client.as_ref().map(|client| client.verdict);
-    let standing = secured.client.as_ref().map_or(Standing::Good, |client| client.standing);
+    let revocation = secured.client.as_ref().map_or(RevocationStatus::Good, |client| client.revocation);
     let reading = r.head.reading();
-    match (clients.demand.admits(verdict), standing) {
-        (true, Standing::Good) => return None,
-        (true, standing) => {
+    match (clients.verification.admits(verdict), revocation) {
+        (true, RevocationStatus::Good) => return None,
+        (true, revocation) => {
             let said =
-                format_args!("client SSL certificate verify error: {standing} while reading {reading}");
+                format_args!("client SSL certificate verify error: {revocation} while reading {reading}");
             r.log(Level::Info, said);
             return Some(CERTIFICATE_ERROR);
         }
