@@ -25,7 +25,7 @@ use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -268,8 +268,8 @@ impl<L: Language> CgiGateway<L> {
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
         let (body, announced) = match self.settings.request.pass_body {
-            true => (UpstreamBody::Client, r.body.framing(r.head.framing())),
-            false => (UpstreamBody::Nothing, Framing::None),
+            true => (RequestBody::Client, r.body.framing(r.head.framing())),
+            false => (RequestBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = Sent {
@@ -284,7 +284,7 @@ impl<L: Language> CgiGateway<L> {
                 500_u16
             })?;
             let body =
-                if self.settings.request.pass_body { UpstreamBody::Client } else { UpstreamBody::Nothing };
+                if self.settings.request.pass_body { RequestBody::Client } else { RequestBody::Nothing };
             Ok(BuiltRequest { head, body, framing })
         };
         let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {

@@ -24,7 +24,7 @@ use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -202,7 +202,7 @@ impl Grpc {
             secured,
             url: (to.scheme.text, path),
             head,
-            body: UpstreamBody::Client,
+            body: RequestBody::Client,
             framing: BodyFraming::Plain,
             rebuild,
             codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
@@ -217,7 +217,7 @@ impl Grpc {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(BuiltRequest { head: head.into(), body: UpstreamBody::Client, framing: BodyFraming::Plain })
+        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: BodyFraming::Plain })
     }
 
     fn write(

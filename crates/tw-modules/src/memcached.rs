@@ -20,7 +20,7 @@ use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{
-    self, ProxySettings, RewriteFields, UpstreamBody, UpstreamGroup, UpstreamRequest, UpstreamSettings,
+    self, ProxySettings, RequestBody, RewriteFields, UpstreamGroup, UpstreamRequest, UpstreamSettings,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -177,7 +177,7 @@ impl MemcachedPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head,
-            body: UpstreamBody::Nothing,
+            body: RequestBody::Nothing,
             framing: BodyFraming::Plain,
             rebuild: None,
             codec,

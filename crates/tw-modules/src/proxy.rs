@@ -35,7 +35,7 @@ use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -375,8 +375,8 @@ impl Proxy {
             Err(answer) => return answer,
         };
         let (announced, body) = match sends_client_body {
-            true => (r.body.framing(r.head.framing()), UpstreamBody::Client),
-            false => (Framing::None, UpstreamBody::Nothing),
+            true => (r.body.framing(r.head.framing()), RequestBody::Client),
+            false => (Framing::None, RequestBody::Nothing),
         };
         let method: Cow<'static, [u8]> = match &self.method {
             Some(template) => template.value(r).into(),
@@ -450,10 +450,10 @@ impl Proxy {
         let (announced, body) = match &self.body {
             Some(own) => {
                 let own = Bytes::from(own.value(r));
-                (Framing::Length(own.len() as u64), UpstreamBody::Bytes(own))
+                (Framing::Length(own.len() as u64), RequestBody::Bytes(own))
             }
-            None if self.settings.request.pass_body => (announced, UpstreamBody::Client),
-            None => (announced, UpstreamBody::Nothing),
+            None if self.settings.request.pass_body => (announced, RequestBody::Client),
+            None => (announced, RequestBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);

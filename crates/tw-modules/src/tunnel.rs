@@ -23,7 +23,7 @@ use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{BodyFraming, connect_tunnel::ConnectTunnel};
 use tw_server::http::proxy::retry_conditions::RetryOn;
 use tw_server::http::proxy::settings::{HasUpstream, RawUpstream};
-use tw_server::http::proxy::{self, UpstreamBody, UpstreamRequest, UpstreamSettings};
+use tw_server::http::proxy::{self, RequestBody, UpstreamRequest, UpstreamSettings};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
@@ -199,7 +199,7 @@ impl TunnelPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head: Bytes::new(),
-            body: UpstreamBody::Nothing,
+            body: RequestBody::Nothing,
             framing: BodyFraming::Plain,
             rebuild: None,
             codec: ConnectTunnel,

@@ -20,7 +20,7 @@ use super::reading::{READ_SIZE, log_warnings, read_some};
 use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError};
 use super::sticky::StickyId;
 use super::upstream_connection::{ReadOutcome, UpstreamConnection};
-use super::upstream_request::{BuiltRequest, UpstreamBody, UpstreamRequest};
+use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
 use super::upstream_state::AttemptPeer;
 use super::upstream_tls::TlsPools;
 use crate::event_loop::Loop;
@@ -276,9 +276,9 @@ fn outgoing<C>(
         None => (&request.head, &request.body, request.framing),
     };
     let body = match body {
-        UpstreamBody::Nothing => Source::None,
-        UpstreamBody::Client => r.body.take(),
-        UpstreamBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
+        RequestBody::Nothing => Source::None,
+        RequestBody::Client => r.body.take(),
+        RequestBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
     };
     OutgoingRequest {
         home: home.clone(),

@@ -1,5 +1,5 @@
-//! Protocols of upstream servers. A codec turns bytes into events and does no I/O; everything else about an exchange is the same
-//! for all.
+//! The languages that upstream servers speak. A codec turns bytes into events and does no I/O; everything else of an
+//! exchange is the same for all.
 
 pub mod connect_tunnel;
 pub mod fastcgi;
@@ -26,7 +26,7 @@ pub trait Codec: 'static {
         false
     }
 
-    /// Attaches the codec to a stream, whose events it takes besides its content.
+    /// Reads what comes by this stream from now on: its content, and its news.
     fn attach(&mut self, _stream: &Rc<UpstreamStream>) {}
 
     /// Takes bytes from the front of `input` and says what they are; a head is written into `answer`. [`Event::NeedMore`]
@@ -36,7 +36,7 @@ pub trait Codec: 'static {
     /// What is no response.
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure>;
 
-    /// Handles the end of the connection: the end of the body, if it is not told otherwise.
+    /// The server has closed its side: the end of the body, if nothing else tells it.
     ///
     /// # Errors
     /// Something is missing.

@@ -1,19 +1,18 @@
 //! The directives of gateways, and their limits: written once, for any prefix.
 //!
-//! | group | modules |
+//! | group | who has it |
 //! |---|---|
-//! | `connection_directives` | all |
-//! | `next_upstream_directive` | all, each with its own words |
-//! | `socket_size_directives` | those whose connections may carry much |
+//! | `connection_directives` | everybody |
+//! | `next_upstream_directive` | everybody, each with its own words |
+//! | `socket_size_directives` | everybody whose connections may carry much |
 //! | `response_directives` | those whose servers make responses to requests |
 //! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |
 
 use std::sync::Arc;
 
+use tw_accept::ssl::{CertificateCache, certificate_file};
 use tw_conf::{ConfError, Node, Word};
-
-use crate::config::ssl::{CertificateCache, common};
 
 /// Number of entries at the head of [`gateway_limits`](crate::gateway_limits) that are about connections, which every module
 /// has.
@@ -418,7 +417,7 @@ macro_rules! gateway_tls_directives {
 /// Reads the name of a certificate or a key for a directive of `module`.
 pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfError> {
     let word = node.arg(0)?;
-    common::check_name(node, word, module)?;
+    certificate_file::check_name(node, word, module)?;
     Ok(word.clone())
 }
 

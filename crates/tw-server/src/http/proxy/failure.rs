@@ -51,11 +51,11 @@ pub enum UpstreamFailure {
     Status(u16),
     /// The request may not be sent to this server (`proxy_allow_upstream`).
     Denied,
-    /// No server is available.
+    /// No server may be asked.
     NoPeer,
-    /// No server is available, and the queue is full.
+    /// No server may be asked, and nobody more may wait for one.
     QueueFull,
-    /// No server became available in the time that the request may wait.
+    /// No server could be asked for as long as the request may wait.
     QueueTimeout,
     /// The name of the server is not known; the text says why.
     NoName(Box<str>),
@@ -113,7 +113,7 @@ impl UpstreamFailure {
     /// The word of `proxy_next_upstream` that it is.
     pub fn retry_condition(&self) -> RetryOn {
         match self {
-            // DIFF(nginx): a request that an HTTP/2 server has refused is retried as after an error.
+            // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
             Self::Connect(_)
             | Self::Handshake(_)
             | Self::Alpn

@@ -1,7 +1,7 @@
-//! Idle keep-alive connections to upstream servers, of one loop.
+//! Connections to upstream servers that wait for the next request, on one loop.
 //!
-//! No task watches them: the loop records what the kernel reports, and it is checked when a connection is taken, and once a
-//! second.
+//! Nobody waits for them: the loop notes by itself what the kernel says of them, and that is looked at when one is wanted,
+//! and once a second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -91,7 +91,7 @@ impl KeepalivePool {
                 |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
             let at = list.iter().rposition(is_its)?;
             let found = list.remove(at)?;
-            // Input on an idle connection is unsolicited, or an end.
+            // Whatever is there to be read, nobody has asked for it.
             if !found.connection.may_have_input() && found.until > tw_rt::clock::now() {
                 return Some(found.connection);
             }

@@ -50,4 +50,4 @@ pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 pub use group::UpstreamGroup;
 pub use pass::{open_tunnel, pass};
 pub use settings::{ProxySettings, UpstreamSettings};
-pub use upstream_request::{BuiltRequest, RequestBuilder, RewriteFields, UpstreamBody, UpstreamRequest};
+pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, RewriteFields, UpstreamRequest};

@@ -54,7 +54,7 @@ enum WakeReason {
     ByTime,
 }
 
-/// Waits in the queue until a server is available.
+/// Waits at a place of the line until there is somebody.
 async fn wait(
     group: &UpstreamGroup,
     queue: UpstreamQueue,
@@ -75,7 +75,7 @@ async fn wait(
         if until.is_some_and(|until| until <= tw_rt::clock::now()) {
             return Err(UpstreamFailure::QueueTimeout);
         }
-        // A failed server that may be tried again wakes no request: a timer does.
+        // Time calls nobody: a server that has failed is looked at again when it may be tried.
         let next = [until, next_retry(group)].into_iter().flatten().min();
         timer.clear();
         if let Some(next) = next {
@@ -92,7 +92,7 @@ async fn wait(
 /// Time at which the next failed server may be tried again.
 fn next_retry(group: &UpstreamGroup) -> Option<Instant> {
     let at = group.peers.retry_ms()?;
-    // A server that may be tried and was not chosen is busy; the request is woken when it is free.
+    // One that may be tried and was not chosen is busy: somebody calls.
     let after = at.checked_sub(now_ms()).filter(|after| *after > 0)?;
     tw_rt::clock::now().checked_add(Duration::from_millis(after))
 }

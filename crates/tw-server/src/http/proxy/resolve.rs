@@ -1,5 +1,5 @@
-//! Resolves servers that are given by name. Names in `upstream` blocks are looked up in the background when the server starts and
-//! when their addresses expire, other names when a request needs them; requests go on with the known addresses meanwhile.
+//! The addresses of servers that have names. Those of `upstream` blocks are asked for beside the start, and again when they hold
+//! no more, all others when a request needs them; requests go on with those there are meanwhile.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -39,7 +39,7 @@ struct NamedServer {
     is_resolving: AtomicBool,
 }
 
-/// Servers of a group that are given by name, as of the last look at the group.
+/// The servers of a group that have names, as far as somebody has looked.
 #[derive(Default)]
 pub struct UpstreamNames(FatalMutex<KnownNames>);
 
@@ -89,8 +89,9 @@ impl Drop for LookupGuard {
     }
 }
 
-/// Starts the lookups that are due. Waits only while no server of the group has an address, and then for the first answer: a
-/// silent name server delays only the requests that need it. Long computations run in `pool`.
+/// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one,
+/// and then for the first answer: a name server that says nothing costs those that need it. What takes long to compute, `pool`
+/// does.
 pub(super) async fn ensure_addresses(
     names: &UpstreamNames,
     group: &Arc<Group>,
@@ -136,7 +137,7 @@ pub(super) async fn ensure_addresses(
     }
 }
 
-/// Spawns the lookup of a name, unless there is one under way.
+/// Asks for a name, unless somebody does already; nobody waits for that.
 fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) {
     if named.is_resolving.swap(true, Relaxed) {
         return;
@@ -187,7 +188,7 @@ impl NamedServer {
     ) -> Result<(), ResolveError> {
         let mut found = self.look_up_addresses(group, resolving, pool).await;
         if found == Err(ResolveError::NotFound) && self.follows {
-            // The name does not exist any more: its addresses are removed.
+            // There is no such name any more: those who had it are not asked.
             match self.set_addresses(group, Vec::new(), pool).await {
                 Ok(()) => self.until.store(0, Relaxed),
                 Err(error) => found = Err(error),

@@ -243,7 +243,7 @@ fn limit_rate(r: &Request, settings: &ProxySettings) -> Option<u64> {
 }
 
 /// Checks that the protocol may be switched; the error says why not.
-// DIFF(nginx): a switch needs a request with `Upgrade`, and no protocol is switched to that carries requests.
+// DIFF(nginx): who has asked for no other protocol is answered in this one, and none is opened that carries requests.
 fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
     let chosen = r.facts.upstream.answer.fields.share(b"Upgrade").unwrap_or_default();
     if r.head.field("Upgrade").is_none() {
@@ -371,7 +371,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
             continue;
         }
         match known {
-            // As it was sent, with its parameters, which later filters may change.
+            // As it was written, with its parameters: who changes one of them finds it there.
             Some(Known::ContentType) => {
                 (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
             }
@@ -401,7 +401,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
     buffering
 }
 
-/// `X-Accel-Limit-Rate`: rate at which the client gets the response, also one that replaces this one.
+/// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
 fn limit_client(r: &mut Request, settings: &ProxySettings, value: &[u8]) {
     if !settings.response.ignored.has(IgnoredHeaders::LIMIT_RATE)
         && let Some(rate) = tw_conf::units::number(value)

@@ -1,4 +1,4 @@
-//! The body of a response as it comes from an upstream server: pulled by the writer to the client, and, if buffering is on,
+//! The body of a response as it comes from an upstream server: pulled by whoever writes to the client, and, if buffering is on,
 //! read ahead of a client that is slower than the server.
 
 use std::future::poll_fn;
@@ -170,7 +170,7 @@ impl<C: Codec> ResponseBody<C> {
         let (rate, timeout) = (self.rate.as_mut(), self.read_timeout);
         match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, rate, cx)) {
             Ok(Some(piece)) => {
-                // The last piece is the end: there may be no further call.
+                // The last piece is the end: nobody may come back to see that.
                 if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
                     self.end(Ok(()));
                 }
@@ -224,7 +224,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
     }
 
     fn remaining(&self) -> Option<u64> {
-        // Once the outcome is reported, the reader of the last piece need not ask for the end.
+        // Once all of it is told, who has asked for the last piece need not ask for the end.
         let is_told = self.exchange.is_none() && self.ended.is_none();
         match &self.ahead {
             Some(ahead) if !ahead.backlog.is_empty() => self.remaining,
@@ -312,7 +312,7 @@ impl<C: Codec> Origin for ResponseBody<C> {
         };
         let how = match ended.how {
             Ok(()) => Ok(()),
-            // A request that is gone by now does not report that its body broke off.
+            // Of a request that is gone by now nobody else says that it broke off.
             Err(failure) => {
                 let level = failure.level().unwrap_or(Level::Info);
                 Err((level, failure.line(AttemptStage::ReadingBody).to_string()))
@@ -365,7 +365,7 @@ fn poll_exchange<C: Codec>(
         let room = match &mut rate {
             Some(rate) => {
                 let room = ready!(rate.poll_room(cx));
-                // The read timeout does not run while reading is paused.
+                // The server is not late while nobody reads.
                 if rate.has_paused() {
                     connection.begin_reading(timeout);
                 }
@@ -412,7 +412,7 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let _ = end(exchange, &home, Ok(())).report(r);
 }
 
-/// Ends an exchange whose body is not wanted: its connection is closed unless all of it is at hand.
+/// Ends an exchange whose body nobody wants: its connection is closed unless all of it is at hand.
 pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     if matches!(take_whole(&mut exchange, r), Ok(Some(_))) {
         return finish(exchange, r);

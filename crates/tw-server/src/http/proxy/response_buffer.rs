@@ -152,7 +152,7 @@ impl ResponseBuffer {
             let piece = writing.pieces.pop(want);
             writing.taken += piece.as_ref().map_or(0, |piece| piece.len() as u64);
             if writing.pieces.is_empty() {
-                // The file is not needed any more. A job that has begun still writes to that file, so there will be another one.
+                // Nobody needs it any more. A job that has begun still writes to that file, so there will be another one.
                 (self.writing, self.file) = (None, None);
             }
             if piece.is_some() {

@@ -16,7 +16,7 @@ use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::group::now_ms;
 use super::resolve;
 use super::retry_conditions::RetryOn;
-use super::upstream_request::{UpstreamBody, UpstreamRequest};
+use super::upstream_request::{RequestBody, UpstreamRequest};
 use super::upstream_state::AttemptPeer;
 use crate::http::request::Request;
 use crate::http::request_body;
@@ -193,7 +193,7 @@ fn may_retry<C>(
     };
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
     let is_touched = was_sent || r.body.received() > 0;
-    let is_spent = matches!(request.body, UpstreamBody::Client) && !r.body.is_kept() && is_touched;
+    let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
     let is_late = !settings.retry.timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
     failure.retry_condition() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late

@@ -61,7 +61,7 @@ impl From<UpstreamFailure> for SendError {
     }
 }
 
-/// Borrowed body: it returns to its owner when this is dropped.
+/// A body that somebody borrows: it comes back whatever becomes of that.
 struct BorrowedBody {
     body: Source,
     seen: Pieces,
@@ -228,7 +228,7 @@ impl RequestSender {
         matches!(self.stage, SendStage::Sent)
     }
 
-    /// Takes the body back if all of it was sent.
+    /// The body, if all of it was sent and nobody has it back yet.
     pub(super) fn returned(&mut self) -> Option<ReturnedBody> {
         if self.is_sent() { self.body.take() } else { None }
     }
@@ -289,7 +289,7 @@ async fn send(
                 break;
             };
             if is_kept && lent.seen.len() + piece.len() <= kept_max {
-                // The buffer goes back to the loop.
+                // Its buffer serves whoever reads next.
                 lent.seen.push_copy(&piece);
             } else {
                 (is_kept, lent.seen) = (false, Pieces::default());
@@ -306,7 +306,7 @@ async fn send(
             parts.push(framing.end());
         }
         write(&connection, &mut parts, timeout).await?;
-        // The buffer goes back to the loop.
+        // The buffer serves whoever reads next.
         parts.into_iter().for_each(|part| home.app.give_back_bytes(part));
         // Others go first, and this one has more at hand then. Once a turn has copied enough, that is the next one.
         match home.budget.may_copy(size) {

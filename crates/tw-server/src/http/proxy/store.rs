@@ -168,7 +168,7 @@ impl StoredBody {
         let piece = self.body.next(want, r).await?;
         // Should this future be dropped while the disk is waited for, the copy is lost with it.
         let Some(mut copy) = self.copy.take() else { return Ok(piece) };
-        // The last piece is the end: there may be no further call.
+        // The last piece is the end: nobody may come back to see that.
         let is_last = piece.is_none() || self.body.len() == Some(0);
         copy.buffer.push(piece.clone().unwrap_or_default());
         let stored = if is_last {

@@ -158,7 +158,7 @@ impl<'a> Direction<'a> {
                 return Ok(moved);
             }
             let read = match read(home, self.from, self.size) {
-                // The two ends know by themselves whether their data is complete.
+                // Whether what passes through is whole, those who speak know.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     (ReadOutcome::Closed, Bytes::new())
                 }

@@ -164,7 +164,7 @@ impl UpstreamConnection {
             Poll::Ready(ready) => Poll::Ready(ready),
             Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
                 if let Carrier::Stream(stream) = &self.way {
-                    // The connection may be dead: no new streams are opened on it.
+                    // Nobody knows whether anything comes by it any more.
                     stream.retire_connection();
                 }
                 Err(UpstreamFailure::ReceiveTimeout)
@@ -240,7 +240,7 @@ impl UpstreamConnection {
     }
 }
 
-/// Error of writing bytes to a stream, which takes frames only.
+/// Whoever has a stream says in frames what it has to say.
 fn not_in_bytes() -> UpstreamFailure {
     UpstreamFailure::Send(io::ErrorKind::Unsupported.into())
 }

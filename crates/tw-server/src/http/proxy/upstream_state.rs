@@ -54,7 +54,7 @@ pub struct Attempt {
 /// Target of an attempt.
 pub(crate) enum AttemptPeer {
     Peer(Arc<Peer>),
-    /// Group without an available peer, or a name.
+    /// A group in which nobody may be asked, or a name.
     Nobody(Arc<str>),
 }
 

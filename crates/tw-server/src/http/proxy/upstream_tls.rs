@@ -4,7 +4,7 @@
 //! Written ─► Tls: one for all locations that inherit the same settings ─► Secured: with the name for one request
 //!                                                                             └─► handshake, with a session of before
 //! ```
-//! Connections and sessions belong to a `UpstreamTlsConfig` and a name: other verification or another certificate means other ones.
+//! Connections and sessions belong to a `UpstreamTlsConfig` and a name: who verifies otherwise, or shows another certificate, has others.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,6 +21,10 @@ use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
+use tw_accept::ssl::{
+    self, CertificateCache, CertificateNames, DynamicCertificate, KeyLogFile, TlsParameters,
+    certificate_file, is_dynamic,
+};
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::reach::Reach;
@@ -32,9 +36,6 @@ use tw_tls::words::{Flag, Switch};
 use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
 
 use super::failure::UpstreamFailure;
-use crate::config::ssl::dynamic_certificate::{self, DynamicCertificate, Names};
-use crate::config::ssl::keylog::KeyLogFile;
-use crate::config::ssl::{self, CertificateCache, common};
 use crate::http::generation::Generation;
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -182,7 +183,7 @@ impl TlsDirectives {
         cx: &mut Resolve<'_>,
     ) -> Result<UpstreamTlsConfig, ConfError> {
         ssl::warm_up();
-        let offered = common::ConfiguredCertificate {
+        let offered = TlsParameters {
             prefix: &format!("{prefix}ssl_"),
             protocols: &self.protocols,
             ciphers: self.ciphers.as_ref(),
@@ -248,8 +249,8 @@ impl TlsDirectives {
             ConfError::new(format!("authorities of upstream servers cannot be used: {error}")).at(word.span)
         };
         Ok(Trust {
-            authorities: Arc::new(Authorities::new(common::trusted(word, cx)?).map_err(broken)?),
-            crls: self.crl.as_ref().map(|word| common::crls(word, cx)).transpose()?,
+            authorities: Arc::new(Authorities::new(certificate_file::trusted(word, cx)?).map_err(broken)?),
+            crls: self.crl.as_ref().map(|word| certificate_file::crls(word, cx)).transpose()?,
             depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
             purpose: Purpose::Server,
         })
@@ -258,14 +259,14 @@ impl TlsDirectives {
     fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<ClientCertificate>, ConfError> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let Some(key) = &self.certificate_key else {
-            let certificate_name = common::shown(certificate, cx);
+            let certificate_name = certificate_file::shown(certificate, cx);
             let message = format!(
                 "no \"{prefix}ssl_certificate_key\" is defined for certificate \"{certificate_name}\""
             );
             return Err(ConfError::new(message).at(certificate.span));
         };
-        let passwords = common::passwords(self.password_file.as_ref(), cx)?;
-        if dynamic_certificate::is_named(certificate, key) {
+        let passwords = certificate_file::passwords(self.password_file.as_ref(), cx)?;
+        if is_dynamic(certificate, key) {
             let (passwords, cache) = (Arc::new(passwords), self.certificate_cache.clone());
             return Ok(Some(ClientCertificate::DynamicCertificate(DynamicCertificate::new(
                 (certificate, key),
@@ -274,14 +275,14 @@ impl TlsDirectives {
                 cx,
             )?)));
         }
-        Ok(Some(ClientCertificate::Always(common::identity(certificate, key, &passwords, cx)?)))
+        Ok(Some(ClientCertificate::Always(certificate_file::identity(certificate, key, &passwords, cx)?)))
     }
 }
 
 /// The certificate that upstream servers are shown.
 enum ClientCertificate {
     Always(Identity),
-    DynamicCertificate(DynamicCertificate),
+    DynamicCertificate(DynamicCertificate<Request>),
 }
 
 impl RawUpstreamTls {
@@ -320,13 +321,13 @@ pub struct UpstreamTlsConfig {
     /// Without sessions.
     config: Arc<ClientConfig>,
     /// The certificate that is shown, if variables name it.
-    named: Option<DynamicCertificate>,
+    named: Option<DynamicCertificate<Request>>,
     /// Settings with sessions, for each server and each certificate that variables name; `None` without session reuse.
     sessions: Option<FatalMutex<SessionConfigs>>,
 }
 
 /// By server, and by what variables name that it is shown.
-type SessionConfigs = HashMap<(Addr, Option<Names>), SessionConfig>;
+type SessionConfigs = HashMap<(Addr, Option<CertificateNames>), SessionConfig>;
 
 /// Settings of handshakes with one server, if variables name the certificate.
 struct SessionConfig {
@@ -342,7 +343,7 @@ impl UpstreamTlsConfig {
     }
 
     /// Settings with the sessions of the server at `to`, and with the certificate for it.
-    fn config_for(&self, to: &Addr, shown: Option<(&Names, Identity)>) -> Arc<ClientConfig> {
+    fn config_for(&self, to: &Addr, shown: Option<(&CertificateNames, Identity)>) -> Arc<ClientConfig> {
         let (names, shown) = match shown {
             Some((names, identity)) => (Some(names.clone()), Some(identity.certified)),
             None => (None, None),
@@ -385,7 +386,7 @@ pub struct UpstreamTls {
     /// The name of the server: for the certificate, and to be sent.
     name: Arc<str>,
     /// Names of the certificate files, if they contain variables.
-    shown: Option<Names>,
+    shown: Option<CertificateNames>,
 }
 
 impl PartialEq for UpstreamTls {
@@ -413,7 +414,7 @@ impl fmt::Debug for UpstreamTls {
 impl UpstreamTls {
     /// For a server called `name`, perhaps with a port behind it, which does not count, that is asked for `r`.
     pub(super) fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], r: &Request) -> Self {
-        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_nothing());
+        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_empty());
         Self { tls, name: strip_port(&String::from_utf8_lossy(name)).into(), shown }
     }
 
@@ -529,7 +530,7 @@ pub(crate) struct TlsPools {
 impl TlsPools {
     /// Returns those of a configuration.
     pub(crate) fn of(generation: &Generation) -> Self {
-        Self { pool: ssl::pool_of(generation), disk: generation.disks.default_disk().clone() }
+        Self { pool: ssl::default_pool(&generation.disks), disk: generation.disks.default_disk().clone() }
     }
 }
 

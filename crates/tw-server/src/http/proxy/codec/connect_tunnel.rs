@@ -1,4 +1,4 @@
-//! Codec of CONNECT tunnels, which parse nothing (RFC 9110 section 9.3.6).
+//! No language: what goes to and fro is nobody's business but the client's and the server's (CONNECT, RFC 9110 section 9.3.6).
 
 use bytes::Bytes;
 

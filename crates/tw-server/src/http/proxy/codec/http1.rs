@@ -84,7 +84,7 @@ impl Http1Codec {
     }
 }
 
-/// Takes a spare head for a response that begins like this.
+/// A head that nobody uses, for a response that begins so.
 pub(super) fn spare_head(start: HeadStart) -> Box<OriginHead> {
     let mut head = SPARE.take().unwrap_or_default();
     head.begin_with(start);

@@ -37,7 +37,7 @@ pub struct Http2Codec {
     interims: u32,
     /// Bytes of the body that were announced and did not come yet.
     left: Option<u64>,
-    /// Content received and not returned yet.
+    /// Content that came and nobody has.
     held: VecDeque<Bytes>,
     /// Failure behind the bytes held.
     failure: Option<UpstreamFailure>,

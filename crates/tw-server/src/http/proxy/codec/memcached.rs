@@ -41,7 +41,7 @@ enum ReplyStage {
 }
 
 impl MemcachedCodec {
-    /// Reads the response to `get key`, whose first line has at most `line_size` bytes. With `is_head`, the value is not wanted.
+    /// Reads the response to `get key`, whose first line has at most `line_size` bytes. With `is_head` nobody wants the value.
     pub fn new(key: Bytes, line_size: usize, gzip_flag: u64, is_head: bool) -> Self {
         Self { key, line_size, gzip_flag, is_head, stage: ReplyStage::Line(Vec::new()) }
     }
@@ -264,7 +264,7 @@ mod tests {
         let (status, value, said, end) = read("END\r\n");
         assert_eq!((status, &*value, end), (404, "", Ok(true)));
         assert_eq!(said, ["key: \"key\" was not found by memcached"]);
-        // Another value, which was not requested.
+        // Another value nobody has asked for.
         let (_, value, said, end) = read("VALUE key 0 5\r\nhello\r\nVALUE key 0 1\r\n");
         assert_eq!((&*value, end), ("hello", Ok(false)));
         assert_eq!(said, ["memcached sent invalid trailer"]);

@@ -214,7 +214,7 @@ impl ConnectionTask {
     }
 }
 
-/// Streams learn of the end, even if the loop has ended.
+/// Whoever has a stream learns of it, be it that the loop has ended.
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.connection.fail(ConnectionError::Closed);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_convert_to_http2_fields() {
+    fn what_can_be_said() {
         for (target, host, expected) in [
             ("/", "a", Some("http://a/")),
             ("*", "a", Some("http://a*")),

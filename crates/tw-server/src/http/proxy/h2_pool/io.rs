@@ -72,7 +72,7 @@ impl ConnectionIo {
 
     /// Hands on what is there; ready when nothing more may come.
     pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<CloseCause> {
-        // While replies to it cannot be written, no more is read from the server.
+        // Who does not listen need not speak.
         while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
             if !self.home.budget.may_copy(0) {

@@ -35,7 +35,7 @@ pub(super) use table::{StreamParams, open_dedicated};
 
 /// Most concurrent streams of one connection, whatever more its server allows.
 const STREAMS_MAX: usize = 100;
-/// Flow-control window of a stream: bytes of a response that wait for its reader.
+/// Bytes of one response that wait for whoever reads it.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// Flow-control window of a connection: the sum of the windows of its streams, so that no stream waits for the reader of
 /// another.
@@ -88,7 +88,7 @@ pub(crate) struct H2Connection {
     requests: Cell<u64>,
     /// Requests that were answered.
     answered: Cell<u64>,
-    /// Most bytes that can have arrived for abandoned responses.
+    /// Bytes that may have come of responses that nobody waited for any more.
     unwanted: Cell<u64>,
     opened: Instant,
     /// Tasks waiting until it is open.
@@ -123,7 +123,7 @@ impl H2Connection {
             return 0;
         }
         match &*self.state.borrow() {
-            // The server's limit is not known yet; a refused request is repeated.
+            // What its server allows is not known yet; whom it refuses may come again.
             ConnectionState::Opening => STREAMS_MAX,
             ConnectionState::Open(connection) if connection.is_open() => {
                 connection.streams_max().min(STREAMS_MAX)

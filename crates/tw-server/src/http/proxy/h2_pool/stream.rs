@@ -100,7 +100,7 @@ impl UpstreamStream {
         };
         let asked = connection.send_request(|list| request.write(list), end == StreamEnd::Here);
         let carrier = asked.map_err(|cut| self.failure(cut))?;
-        // A second request resets the stream.
+        // Who asks twice is taken back the second time.
         let _ = self.carrier.set(carrier);
         Ok(())
     }
@@ -181,7 +181,7 @@ impl UpstreamStream {
             }
             let news = match ready!(carrier.poll_incoming(cx)) {
                 Ok(Some(Incoming::Data(content))) => {
-                    // The reader has room for it: the window is opened again.
+                    // Who is asked here has room for it.
                     carrier.release(content.len());
                     if content.is_empty() {
                         continue;

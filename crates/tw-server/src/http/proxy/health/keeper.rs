@@ -58,7 +58,7 @@ async fn check_group(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) 
     let mut running: TaskSet<(Arc<Peer>, usize), Result<(), CheckFailure>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
-        // Without addresses there is nothing to check; requests log the reason.
+        // Without addresses there is nobody to check; requests tell why there are none.
         let _ = resolve::ensure_addresses(&group.names, &group.peers, resolving, pool).await;
         let now = now_ms();
         checker.follow(&group.peers.list(), now, &mut random.borrow_mut());

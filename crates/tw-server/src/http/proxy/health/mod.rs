@@ -2,7 +2,7 @@
 //! (nginx: ngx_http_upstream_hc_module).
 //!
 //! ```text
-//! keeper: one task for each group, on one loop ─► HealthChecker (tw-upstream): due checks, meaning of responses
+//! keeper: one task for each group, on one loop ─► Checker (tw-upstream): who is due, what an answer means
 //!    └─► probe: one check, a task of its own ─► connect, send, read the head and what is wanted of the body ─► Criteria
 //! ```
 //! The checks of a generation end with it: the tasks belong to its company (`Application::run_background_tasks`).

@@ -99,7 +99,7 @@ async fn run_check(
         None => send(&connection, sent, check).await,
     }
     .map_err(|failure| CheckFailure::Upstream(failure.at(AttemptStage::Sending)))?;
-    // DIFF(nginx): all that is read has this time together, so that no server can prolong a check.
+    // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
     connection.begin_reading(settings.timeouts.read);
     let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
     let mut stage = AttemptStage::ReadingHead;

@@ -137,7 +137,7 @@ fn records_of_any_size_and_padding() {
 }
 
 #[test]
-fn stderr_output_becomes_warnings() {
+fn what_an_application_complains_of_is_said() {
     let read = get(&[err(b"one. \r\n"), out(b"A: b\r\n\r\n"), err(b"two"), out(b"x"), err(b""), end()]);
     let said = ["one", "two"].map(|text| format!("FastCGI sent in stderr: \"{text}\""));
     assert_eq!((read.said, &*read.body, read.end), (said.to_vec(), &b"x"[..], Ok(true)));
@@ -205,7 +205,7 @@ fn more_than_was_announced_is_cut_off() {
 }
 
 #[test]
-fn responses_without_body_end_with_the_head() {
+fn what_has_no_body_has_none() {
     for (method, head) in [
         (Method::Head, "Content-Length: 9\r\n\r\n"),
         (Method::Get, "Status: 304\r\n\r\n"),
@@ -229,7 +229,7 @@ fn a_connection_that_does_not_stay_ends_with_the_output() {
 }
 
 #[test]
-fn available_body_is_taken_whole() {
+fn what_is_at_hand_is_taken_at_once() {
     for (rest, expected) in [
         (vec![out(b""), end()], Some("body")),
         (vec![end()], Some("body")),

@@ -1,4 +1,4 @@
-//! What a handshake has agreed on: facts for variables and logs, no I/O.
+//! Result of a handshake, for variables and logs.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,49 +9,49 @@ use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureS
 use tw_net::tls::Handshake;
 use tw_tls::Verdict;
 
-use crate::config::ssl::ocsp::Standing;
+use crate::ssl::RevocationStatus;
 
-/// A connection that TLS secures.
+/// Parameters of a TLS connection.
 #[derive(Debug)]
 pub struct TlsInfo {
-    /// The name that the client asked for (SNI), in lower case.
+    /// Server name that the client sent (SNI), in lower case.
     pub server_name: Option<Box<str>>,
     /// Version of the protocol.
     pub version: Option<ProtocolVersion>,
     /// Cipher suite.
     pub suite: Option<CipherSuite>,
-    /// Group of the key exchange; none where a session was taken up again without one.
+    /// Group of the key exchange; none where a session was resumed without one.
     pub group: Option<NamedGroup>,
-    /// The protocol inside (ALPN).
+    /// Protocol chosen by ALPN.
     pub protocol: Option<Box<[u8]>>,
-    /// Whether a session was taken up again.
+    /// True if a session was resumed.
     pub is_resumed: bool,
-    /// The certificate that the client has shown.
+    /// Certificate that the client sent.
     pub client: Option<ClientCertificate>,
-    /// What the client could have done.
+    /// Abilities of the client.
     pub offered: ClientHelloInfo,
-    /// The id of the session.
+    /// Session id.
     pub id: Option<Box<[u8]>>,
-    /// In which scheme the server has signed; none where a session was taken up again.
+    /// Signature scheme of the server; none where a session was resumed.
     pub scheme: Option<SignatureScheme>,
-    /// Whether the handshake still goes on, and what comes meanwhile may be a copy.
-    pub(crate) is_early: Rc<Cell<bool>>,
+    /// True until the handshake is complete: early data may be replayed.
+    pub is_early: Rc<Cell<bool>>,
 }
 
-/// A certificate of a client that has its key.
+/// Certificate of a client that has proved to have its key.
 #[derive(Debug)]
 pub struct ClientCertificate {
-    /// As DER.
+    /// Certificate as DER.
     pub der: CertificateDer<'static>,
-    /// Whether it can be trusted.
+    /// Result of the verification.
     pub verdict: Verdict,
-    /// What its authority says of it now.
-    pub(crate) standing: Standing,
-    /// In which scheme the client has signed; none where a session was taken up again.
+    /// Result of the OCSP check.
+    pub revocation: RevocationStatus,
+    /// Signature scheme of the client; none where a session was resumed.
     pub scheme: Option<SignatureScheme>,
 }
 
-/// What a client can do, as its hello says.
+/// Abilities of a client, from its hello.
 #[derive(Debug, Default)]
 pub struct ClientHelloInfo {
     /// Cipher suites.
@@ -63,7 +63,7 @@ pub struct ClientHelloInfo {
 }
 
 impl ClientHelloInfo {
-    pub(super) fn new(accepted: &Accepted) -> Self {
+    pub(crate) fn new(accepted: &Accepted) -> Self {
         let hello = accepted.client_hello();
         Self {
             suites: hello.cipher_suites().into(),
@@ -74,8 +74,8 @@ impl ClientHelloInfo {
 }
 
 impl TlsInfo {
-    /// As much as the hello of a client says.
-    pub(super) fn announced(accepted: &Accepted) -> Self {
+    /// Information of a client hello, before the handshake.
+    pub(crate) fn of_hello(accepted: &Accepted) -> Self {
         let name = accepted.client_hello().server_name().map(|name| name.to_ascii_lowercase().into());
         Self {
             server_name: name,
@@ -92,7 +92,8 @@ impl TlsInfo {
         }
     }
 
-    pub(super) fn new(
+    /// Information of a handshake that is complete, or far enough for early data.
+    pub(crate) fn new(
         handshake: &Handshake<ServerConnection>,
         client: Option<ClientCertificate>,
         offered: ClientHelloInfo,

@@ -1,4 +1,4 @@
-//! An authority that looks at the certificate of a handshake, to see whether a name is ours (RFC 8737).
+//! Answer to the ACME challenge tls-alpn-01 (RFC 8737): the authority looks at the certificate of a handshake.
 
 use std::sync::Arc;
 
@@ -9,33 +9,34 @@ use tw_net::Transport;
 use tw_net::tls::{self, Handshake, HandshakeError, Step};
 use tw_rt::{Socket, watch};
 
-use super::PendingConnection;
-use crate::config::acme;
+use crate::connection::PendingConnection;
+use crate::host::Host;
 
-/// The settings for the hello of an authority whose question is open; everybody else is a client.
-pub(super) fn question(pending: &PendingConnection<'_>, accepted: &Accepted) -> Option<Arc<ServerConfig>> {
+/// Configuration of the answer, if the client hello belongs to a pending challenge.
+pub(crate) fn find<H: Host>(
+    pending: &PendingConnection<'_, H>,
+    accepted: &Accepted,
+) -> Option<Arc<ServerConfig>> {
     let hello = accepted.client_hello();
     let mut protocols = hello.alpn()?;
     if protocols.next() != Some(ALPN) || protocols.next().is_some() {
         return None;
     }
-    let name = hello.server_name()?.to_ascii_lowercase();
-    let generation = pending.client.home.generation();
-    acme::answers(&generation).tls(&name)
+    pending.host.acme_challenge(&hello.server_name()?.to_ascii_lowercase())
 }
 
-/// Shakes hands. With that the authority has seen what it wanted to see: there is no request.
-pub(super) async fn answer(
-    pending: &PendingConnection<'_>,
+/// Completes the handshake, after which the authority has seen the certificate: no request follows.
+pub(crate) async fn answer<H: Host>(
+    pending: &PendingConnection<'_, H>,
     socket: Socket,
     accepted: Accepted,
     config: Arc<ServerConfig>,
 ) -> Option<(Transport, Vec<u8>)> {
-    // Its key is of ECDSA: a loop has the time.
+    // The key is of ECDSA, which is fast enough for a loop.
     let session = match watch::operation("shaking hands", || tls::begin(accepted, config)) {
         Ok(session) => session,
         Err((error, alert)) => {
-            // Who takes nothing need not know.
+            // A client that does not read needs no alert.
             let _ = socket.try_write(&alert);
             return pending.failed(&HandshakeError::Tls(error));
         }

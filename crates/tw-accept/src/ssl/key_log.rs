@@ -1,5 +1,5 @@
-//! Secrets of connections in a file (`ssl_key_log`, `proxy_ssl_key_log`), in the format of NSS: for who wants to read what was sent,
-//! with Wireshark. Whoever can read the file can read everything.
+//! Secrets of connections in a file (`ssl_key_log`, `proxy_ssl_key_log`), in the format of NSS, as Wireshark reads it to decrypt
+//! traffic.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -7,18 +7,18 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustls::KeyLog;
 use tw_conf::Word;
+use tw_core::load::Resolve;
 use tw_core::log::SinkRef;
+use tw_core::module::Protocol;
 use tw_tls::Zeroizing;
 
-use crate::load::Resolve;
-
-/// A log of secrets. Lines that find no room in its ring are lost.
+/// Log of secrets. Lines that find no room in its ring are lost.
 #[derive(Debug)]
-pub(crate) struct KeyLogFile(SinkRef);
+pub struct KeyLogFile(SinkRef);
 
 impl KeyLogFile {
-    /// The file of this name, below the prefix; the master opens it.
-    pub(crate) fn new(name: &Word, cx: &mut Resolve<'_>) -> Self {
+    /// Log in the file of this name, relative to the prefix. The master opens it.
+    pub fn new<P: Protocol>(name: &Word, cx: &mut Resolve<'_, P>) -> Self {
         let path = OsString::from_vec(cx.full_path(&name.bytes));
         Self(cx.sink(path.as_ref()))
     }

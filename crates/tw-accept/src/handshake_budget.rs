@@ -1,5 +1,5 @@
-//! How much is done for handshakes at a time, by a loop itself and by the pool that signs for it. What is too much waits in
-//! line, so that a thousand clients who come at once cost those who are there no more than their share of each turn.
+//! Budget of handshakes, on a loop and on the pool that signs for it. Work beyond it waits in a queue, so that a thousand clients
+//! that connect at once take no more than a share of each turn.
 //!
 //! ```text
 //! signatures of RSA, long chains ─► at most SIGNATURES_MAX of a loop with the pool ─► others wait, as sockets and hellos
@@ -14,40 +14,40 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tw_base::Limit;
 
-/// A handshake of ECDSA takes some 0.2 ms: ten in a turn, and those behind them wait no longer than that.
+/// Time of a turn. A handshake of ECDSA takes some 0.2 ms: ten in a turn, and other tasks wait no longer than that.
 const HANDSHAKES_NS_MAX: u64 = 2_000_000;
-/// Enough to keep all threads of a pool busy that takes turns with other loops. At 0.5 ms each they are done after 32 ms.
+/// Handshakes of a loop with a pool: enough to keep all its threads busy. At 0.5 ms each they are done after 32 ms.
 const SIGNATURES_MAX: usize = 64;
 
-pub(super) const LIMITS: &[Limit] = &[
+pub(crate) const LIMITS: &[Limit] = &[
     Limit::micros(
         "HANDSHAKES_NS_MAX",
         HANDSHAKES_NS_MAX / 1000,
-        "Time of one turn of a loop that handshakes of TLS may take",
+        "Time of one turn of a loop for TLS handshakes",
         "further ones wait for another turn",
     ),
     Limit::count(
         "SIGNATURES_MAX",
         SIGNATURES_MAX as u64,
-        "Handshakes of TLS of one loop that wait for a pool to sign, or to verify a long chain",
-        "further ones wait in line, within client_header_timeout",
+        "TLS handshakes of one loop with a pool, which signs or verifies a long chain",
+        "further ones wait in a queue, within client_header_timeout",
     ),
 ];
 
 thread_local! {
-    /// When the turn began, and what was spent in it, in nanoseconds.
+    /// Begin of the turn, and nanoseconds spent in it.
     static TURN: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
-    /// Those who wait for another turn, in the order they came; the first of them holds the permit.
-    static LINE: Rc<Semaphore> = Rc::new(Semaphore::new(1));
+    /// Queue of handshakes that wait for another turn; the first of them holds the permit.
+    static QUEUE: Rc<Semaphore> = Rc::new(Semaphore::new(1));
     static SIGNATURES: Arc<Semaphore> = Arc::new(Semaphore::new(SIGNATURES_MAX));
 }
 
-/// Does some work of a handshake on this loop, in a turn that has time left for it.
-pub(super) async fn here<T>(work: impl FnOnce() -> T) -> T {
-    let line = LINE.with(Rc::clone);
-    if line.available_permits() == 0 || !has_time(tw_rt::clock::now()) {
-        // It is never closed, so everybody gets the place.
-        let _first = line.acquire().await;
+/// Does work of a handshake on this loop, in a turn that has time left for it.
+pub(crate) async fn run_on_loop<T>(work: impl FnOnce() -> T) -> T {
+    let queue = QUEUE.with(Rc::clone);
+    if queue.available_permits() == 0 || !has_time(tw_rt::clock::now()) {
+        // The semaphore is never closed.
+        let _first = queue.acquire().await;
         while !has_time(tw_rt::clock::now()) {
             tw_rt::yield_now().await;
         }
@@ -56,9 +56,9 @@ pub(super) async fn here<T>(work: impl FnOnce() -> T) -> T {
     timed(work)
 }
 
-/// The permit to have a pool do something for a handshake; whoever drops it lets the next one have it.
-pub(super) async fn permit() -> Option<OwnedSemaphorePermit> {
-    // It is never closed.
+/// Waits for the permit to use a pool for a handshake. Dropping it lets the next handshake have it.
+pub(crate) async fn pool_permit() -> Option<OwnedSemaphorePermit> {
+    // The semaphore is never closed.
     SIGNATURES.with(Arc::clone).acquire_owned().await.ok()
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_has_an_end() {
+    fn handshakes_wait_once_the_time_of_a_turn_is_spent() {
         let now = Instant::now();
         assert!(has_time(now));
         spend(now, HANDSHAKES_NS_MAX - 1);
@@ -100,21 +100,21 @@ mod tests {
     }
 
     #[test]
-    fn permits_end_and_come_back() {
+    fn dropped_pool_permit_is_given_to_the_next_handshake() {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         let mut taken = Vec::new();
-        let mut ask = || {
-            let mut asked = Box::pin(permit());
-            match asked.as_mut().poll(&mut cx) {
+        let mut take = || {
+            let mut permit = Box::pin(pool_permit());
+            match permit.as_mut().poll(&mut cx) {
                 std::task::Poll::Ready(permit) => permit,
                 std::task::Poll::Pending => None,
             }
         };
-        while let Some(permit) = ask() {
+        while let Some(permit) = take() {
             taken.push(permit);
         }
         assert_eq!(taken.len(), SIGNATURES_MAX);
         taken.pop();
-        assert!(ask().is_some());
+        assert!(take().is_some());
     }
 }

@@ -1,8 +1,8 @@
-//! Certificates whose files are followed (`ssl_certificate_watch`): who may read them looks whether they have changed, and puts
-//! what they are then in the place of what they were. Nothing else of the configuration is loaded.
+//! Certificates whose files are watched (`ssl_certificate_watch`): the master, which may read them, looks for changes, and
+//! handshakes use the new certificate. Nothing else of the configuration is loaded again.
 //!
 //! ```text
-//! master: looks at the files of each Pair ─► reads them ─► the texts go to the worker process ─► Watched ─► handshakes
+//! master: looks at CertificateFiles ─► reads them ─► texts go to the worker process ─► WatchedCertificate ─► handshakes
 //! ```
 
 use std::fmt;
@@ -11,39 +11,39 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use tw_base::{Errno, FatalMutex};
 use tw_conf::{ConfFiles, Word};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
 use tw_rt::secret;
 use tw_tls::{Identity, Passwords, Zeroizing};
 
-use super::common::{DATA, paired};
-use crate::http::generation::Config;
-use crate::load::Resolve;
+use super::certificate_file::{DATA, paired};
 
-/// A certificate and its key, by the names of their files.
+/// Names of the files of a certificate and its key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
-    certificate: Part,
-    key: Part,
+pub struct CertificateFiles {
+    certificate: Content,
+    key: Content,
     /// `ssl_password_file`
     passwords: Option<Box<[u8]>>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Part {
-    /// Its full name.
+enum Content {
+    /// Full name of a file.
     File(Box<[u8]>),
-    /// The content, which stands in the configuration.
+    /// Content that stands in the configuration.
     Data(Arc<Zeroizing<Vec<u8>>>),
 }
 
-/// What is written may be a key.
-impl fmt::Debug for Pair {
+/// Leaves out contents, which may be a key.
+impl fmt::Debug for CertificateFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "certificate \"{}\"", self.name())
     }
 }
 
-impl Part {
-    fn of(word: &Word, cx: &Resolve<'_>) -> Self {
+impl Content {
+    fn of<P: Protocol>(word: &Word, cx: &Resolve<'_, P>) -> Self {
         match word.bytes.strip_prefix(DATA) {
             Some(data) => Self::Data(Arc::new(Zeroizing::new(data.to_vec()))),
             None => Self::File(cx.conf_path(&word.bytes).into()),
@@ -76,40 +76,44 @@ fn read(name: &[u8], what: &str, files: &dyn ConfFiles) -> Result<Zeroizing<Vec<
     })
 }
 
-impl Pair {
-    pub(super) fn of((certificate, key): (&Word, &Word), passwords: Option<&Word>, cx: &Resolve<'_>) -> Self {
+impl CertificateFiles {
+    pub(super) fn of<P: Protocol>(
+        (certificate, key): (&Word, &Word),
+        passwords: Option<&Word>,
+        cx: &Resolve<'_, P>,
+    ) -> Self {
         let passwords = passwords.map(|word| cx.conf_path(&word.bytes).into());
-        Self { certificate: Part::of(certificate, cx), key: Part::of(key, cx), passwords }
+        Self { certificate: Content::of(certificate, cx), key: Content::of(key, cx), passwords }
     }
 
-    /// One of files.
+    /// Two files, without pass phrases.
     #[cfg(test)]
     pub(super) fn named(certificate: &str, key: &str) -> Self {
-        let file = |name: &str| Part::File(name.as_bytes().into());
+        let file = |name: &str| Content::File(name.as_bytes().into());
         Self { certificate: file(certificate), key: file(key), passwords: None }
     }
 
-    /// How the certificate is called in logs.
+    /// Name of the certificate in logs.
     pub fn name(&self) -> String {
         self.certificate.name()
     }
 
-    /// Whose change is followed: the certificate and the key, as far as they are files.
-    pub fn followed(&self) -> impl Iterator<Item = &[u8]> {
-        [&self.certificate, &self.key].into_iter().filter_map(Part::file)
+    /// Files that are watched: the certificate and the key, unless they stand in the configuration.
+    pub fn watched(&self) -> impl Iterator<Item = &[u8]> {
+        [&self.certificate, &self.key].into_iter().filter_map(Content::file)
     }
 
-    /// All that are read for it: pass phrases, too.
+    /// All files that are read: pass phrases, too.
     pub fn files(&self) -> impl Iterator<Item = &[u8]> {
-        self.followed().chain(self.passwords.as_deref())
+        self.watched().chain(self.passwords.as_deref())
     }
 
-    /// What `files` have of it now. A key that is sealed takes long to open. The error is in words of the log.
+    /// Reads the certificate and its key from `files`. An encrypted key takes long to open.
     ///
     /// # Errors
-    /// A file cannot be read or is broken, or the key is that of another certificate.
-    pub fn version(&self, files: &dyn ConfFiles) -> Result<Version, String> {
-        self.read(files).map(Version::of)
+    /// Line of the log: a file cannot be read or is broken, or the key is that of another certificate.
+    pub fn version(&self, files: &dyn ConfFiles) -> Result<CertificateVersion, String> {
+        self.read(files).map(CertificateVersion::of)
     }
 
     fn read(&self, files: &dyn ConfFiles) -> Result<Identity, String> {
@@ -125,60 +129,63 @@ impl Pair {
     }
 }
 
-/// What a pair is at some time, to be told from what it is at another. There is no key in it: it fits the certificate.
+/// Certificate at some time, to be compared with another version. The key is not in it: it fits the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version(Vec<CertificateDer<'static>>);
+pub struct CertificateVersion(Vec<CertificateDer<'static>>);
 
-impl Version {
+impl CertificateVersion {
     fn of(identity: Identity) -> Self {
         Self(identity.certified.cert.clone())
     }
 }
 
-/// The place of a certificate that is followed: handshakes take it from here.
+/// Certificate whose files are watched, as handshakes use it now.
 #[derive(Debug)]
-pub struct Watched {
-    /// Where it comes from.
-    pub pair: Pair,
+pub struct WatchedCertificate {
+    /// Files of the certificate.
+    pub files: CertificateFiles,
     identity: FatalMutex<Identity>,
 }
 
-impl Watched {
-    pub(super) fn new(pair: Pair, identity: Identity) -> Self {
-        Self { pair, identity: FatalMutex::new(identity) }
+impl WatchedCertificate {
+    pub(super) fn new(files: CertificateFiles, identity: Identity) -> Self {
+        Self { files, identity: FatalMutex::new(identity) }
     }
 
-    /// The certificate of now.
+    /// Current certificate and key.
     pub(super) fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
 
-    /// What its pair was when it was read last.
-    pub fn version(&self) -> Version {
-        Version::of(self.identity())
+    /// Version of the current certificate.
+    pub fn version(&self) -> CertificateVersion {
+        CertificateVersion::of(self.identity())
     }
 
-    /// Handshakes have another one from now on.
+    /// Replaces the certificate for all handshakes that begin from now on.
     pub(super) fn replace(&self, identity: Identity) {
         *self.identity.lock() = identity;
     }
 }
 
-/// Puts what `files` have into the place of every certificate of a configuration of which they have all files.
+/// Replaces those of `certificates` of which `files` has all files.
 ///
 /// # Errors
-/// Those of [`Pair::version`]; the places of this pair stay as they were.
-pub fn renew(config: &Config, files: &dyn ConfFiles) -> Result<(), String> {
-    let mut known: Option<(&Pair, Identity)> = None;
-    let has_all = |pair: &Pair| pair.files().all(|name| files.exists(name));
-    for watched in config.watched().filter(|watched| has_all(&watched.pair)) {
+/// Those of [`CertificateFiles::version`]; the certificate in question stays as it was.
+pub fn renew<'a>(
+    certificates: impl Iterator<Item = &'a Arc<WatchedCertificate>>,
+    files: &dyn ConfFiles,
+) -> Result<(), String> {
+    let mut known: Option<(&CertificateFiles, Identity)> = None;
+    let has_all = |pair: &CertificateFiles| pair.files().all(|name| files.exists(name));
+    for watched in certificates.filter(|watched| has_all(&watched.files)) {
         let identity = match &known {
-            // Servers that have it in common read it once.
-            Some((pair, identity)) if **pair == watched.pair => identity.clone(),
-            _ => watched.pair.read(files)?,
+            // Several servers with the same certificate read it once.
+            Some((pair, identity)) if **pair == watched.files => identity.clone(),
+            _ => watched.files.read(files)?,
         };
         watched.replace(identity.clone());
-        known = Some((&watched.pair, identity));
+        known = Some((&watched.files, identity));
     }
     Ok(())
 }
@@ -190,10 +197,13 @@ mod tests {
     use tw_testkit::tls::Authority;
 
     #[test]
-    fn a_pair_is_what_its_files_are() {
+    fn certificate_is_read_from_its_files() {
         let authority = Authority::new();
         let (one, two) = (authority.certify(&["localhost"]), authority.certify(&["localhost"]));
-        let pair = Pair { passwords: Some((*b"/words").into()), ..Pair::named("/crt", "/key") };
+        let pair = CertificateFiles {
+            passwords: Some((*b"/words").into()),
+            ..CertificateFiles::named("/crt", "/key")
+        };
         let mut files = MemoryFiles::default();
         let why = |files: &MemoryFiles| pair.read(files).unwrap_err();
         assert!(why(&files).ends_with("open() failed (2: No such file or directory)"));
@@ -212,11 +222,11 @@ mod tests {
         files.insert("/crt", &*two.pem);
         files.insert("/key", &*two.key);
         assert_ne!(pair.read(&files).unwrap().certified.cert[0], leaf);
-        assert_eq!(pair.followed().count(), 2);
+        assert_eq!(pair.watched().count(), 2);
         assert_eq!(pair.files().last(), Some(&b"/words"[..]));
-        let data = Part::Data(Arc::new(Zeroizing::new(one.key.into_bytes())));
-        let pair = Pair { key: data, ..Pair::named("/crt", "") };
-        assert_eq!(pair.followed().collect::<Vec<_>>(), [b"/crt"]);
+        let data = Content::Data(Arc::new(Zeroizing::new(one.key.into_bytes())));
+        let pair = CertificateFiles { key: data, ..CertificateFiles::named("/crt", "") };
+        assert_eq!(pair.watched().collect::<Vec<_>>(), [b"/crt"]);
         assert_eq!(format!("{pair:?}"), "certificate \"/crt\"", "and not the key");
     }
 }

@@ -1,123 +1,144 @@
-//! TLS of a server (nginx: ngx_http_ssl_module): what is written, and, in `material`, what is made of it.
+//! Directives of TLS for servers (nginx: ngx_http_ssl_module, ngx_stream_ssl_module), and what handshakes use of them.
 //!
-//! Certificates and keys are files of the configuration: the master reads them, with rights that the worker has not, and the
-//! worker gets them with the rest. What a server may take and what it offers is rustls's; the words of OpenSSL select among it.
+//! Certificates and keys are files of the configuration: the master reads them, with rights that the worker has not, and sends
+//! them to the worker with the configuration. rustls defines what a server can accept and offer; the words of OpenSSL select
+//! among it.
 
-pub(crate) mod common;
-pub(crate) mod dynamic_certificate;
-pub(crate) mod keylog;
-mod material;
-pub(crate) mod ocsp;
+mod acme_certificate;
+pub mod certificate_file;
+mod certificate_resolver;
+mod client_authentication;
+mod client_ocsp;
+mod dynamic_certificate;
+mod key_log;
+mod server_tls;
 pub(crate) mod stapling;
 mod ticket_keys_handover;
-pub mod watched;
+mod tls_parameters;
+mod watched_certificate;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_acme::CurrentCertificate;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, record, units};
-use tw_core::module::Settings;
-use tw_core::pools::{DiskMode, PoolSettings};
+use tw_core::load::Resolve;
+use tw_core::module::{Protocol, Settings};
+use tw_core::pools::{DiskMode, Disks, PoolSettings};
 use tw_core::reach::Reach;
+use tw_core::session::Session;
 use tw_disk::{Pool, PoolSize};
-
 use tw_tls::ClientVerification;
 
-use crate::config::location::Location;
-use crate::http::Http;
-use crate::http::generation::Generation;
-use crate::load::Resolve;
-
-pub use dynamic_certificate::Cache as CertificateCache;
-pub use material::{Clients, Tls};
-pub(crate) use material::{HTTP_2, warm_up};
+pub use client_authentication::ClientAuthentication;
+pub use client_ocsp::{ClientOcsp, RevocationStatus};
+pub use dynamic_certificate::{CertificateCache, CertificateNames, DynamicCertificate, is_dynamic};
+pub use key_log::KeyLogFile;
+pub use server_tls::{ServerTls, warm_up};
+pub use stapling::Stapling;
 pub use ticket_keys_handover::{export_keys, inherit_keys};
+pub use tls_parameters::TlsParameters;
+pub use watched_certificate::{CertificateFiles, CertificateVersion, WatchedCertificate, renew};
 
-pub(crate) const LIMITS: &[&[Limit]] =
-    &[material::LIMITS, ticket_keys_handover::LIMITS, dynamic_certificate::LIMITS, ocsp::LIMITS];
+/// Limits of TLS settings.
+pub const LIMITS: &[&[Limit]] =
+    &[server_tls::LIMITS, ticket_keys_handover::LIMITS, dynamic_certificate::LIMITS, client_ocsp::LIMITS];
 
-/// TLS of one server.
-pub struct Ssl {
-    written: Written,
-    place: Place,
-    /// What a handshake with it is done by; `None` without `ssl_certificate`.
-    pub tls: Option<Arc<Tls>>,
-    /// What is wanted of clients' certificates; `None` if they are not asked for. Also of a server without a certificate of its
-    /// own, whose handshakes are done with that of the default server.
-    pub clients: Option<Clients>,
+/// Protocol of the configuration whose servers can use TLS.
+pub trait SecureProtocol: Protocol {
+    /// Lists of protocols that a server may offer (ALPN, RFC 7301), each in the order of preference. For each handshake the host of
+    /// the connection chooses one by its index.
+    const ALPN: &'static [&'static [&'static [u8]]];
+
+    /// ACME certificate of the server that is being resolved.
+    fn acme_certificate(_block: &Self::Block) -> Option<&Arc<CurrentCertificate>> {
+        None
+    }
+}
+
+/// TLS settings of one server.
+pub struct Ssl<S: Session> {
+    written: Directives,
+    level: Level,
+    /// Configuration of handshakes; `None` without `ssl_certificate`.
+    pub tls: Option<Arc<ServerTls<S>>>,
+    /// Authentication of clients by certificates; `None` if it is off. A server without a certificate of its own has it, too: its
+    /// handshakes use the certificate of the default server.
+    pub clients: Option<ClientAuthentication>,
     /// `ssl_reject_handshake`
     pub reject_handshake: bool,
     /// `ssl_sign_pool`
-    pub(crate) sign_pool: SignPool,
+    pub sign_pool: SignPool,
     /// `ssl_early_data`
-    pub(crate) early_data: EarlyData,
+    pub early_data: EarlyData,
 }
 
-/// What may be asked before a handshake is over, in data that somebody may have copied.
+/// Requests that are accepted before the handshake is complete, in data that may be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EarlyData {
-    /// Nothing.
-    Refused,
-    /// What changes nothing: other requests are told to wait (425).
+pub enum EarlyData {
+    /// None.
+    Off,
+    /// Safe ones; others are rejected until the handshake is complete (425).
     Safe,
-    /// Anything: whoever answers has to care.
+    /// All: the application has to look for replays.
     Any,
 }
 
 const EARLY_DATA: &[(&str, EarlyData)] =
-    &[("off", EarlyData::Refused), ("on", EarlyData::Safe), ("any", EarlyData::Any)];
+    &[("off", EarlyData::Off), ("on", EarlyData::Safe), ("any", EarlyData::Any)];
 
-/// Who makes signatures that take longer than a turn of a loop may.
+/// Thread pool for signatures that take longer than a turn of a loop may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SignPool {
-    /// The pool [`POOL`].
-    Usual,
-    /// The pool of this index.
+pub enum SignPool {
+    /// Pool [`POOL`].
+    Default,
+    /// Pool of this index.
     Named(usize),
-    /// The loop.
-    Nobody,
+    /// None: the loop signs.
+    Off,
 }
 
 impl SignPool {
-    /// The pool, if it is not the loop.
-    pub(crate) fn of(self, generation: &Generation) -> Option<Pool> {
+    /// Returns the pool; `None` if the loop signs.
+    pub fn of(self, disks: &Disks) -> Option<Pool> {
         match self {
-            Self::Usual => Some(pool_of(generation)),
+            Self::Default => Some(default_pool(disks)),
             Self::Named(pool) => {
-                let disks = &generation.disks;
                 Some(disks.get(pool, DiskMode::Threads).unwrap_or(disks.default_disk()).pool().clone())
             }
-            Self::Nobody => None,
+            Self::Off => None,
         }
     }
 }
 
-/// Where settings stand.
+/// Block of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Http,
+enum Level {
+    /// Block of the protocol, such as `http`.
+    Protocol,
+    /// `server`
     Server,
 }
 
 /// `ssl_session_cache`
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SessionCache {
-    /// No session is kept, and clients are not told that none is, or are.
+    /// `off` and `none`: no session is kept.
     None,
-    /// Kept by all loops for this server, in so many bytes.
+    /// One cache for this server and all loops; size in bytes.
     Builtin { size: usize },
-    /// Kept by all loops, under a name, in so many bytes.
+    /// Named cache for all servers that name it; size in bytes.
     Shared { name: Box<[u8]>, size: usize },
 }
 
-/// Settings with nothing left unset.
+/// Directives with nothing left unset.
 #[derive(Clone)]
-struct Written {
+struct Directives {
     certificates: Vec<Word>,
     keys: Vec<Word>,
     password_file: Option<Word>,
-    certificate_cache: Option<Arc<dynamic_certificate::Cache>>,
+    certificate_cache: Option<Arc<CertificateCache>>,
     certificate_watch: bool,
     protocols: Vec<Word>,
     ciphers: Option<Word>,
@@ -137,19 +158,19 @@ struct Written {
     client_certificate: Option<Word>,
     trusted_certificate: Option<Word>,
     crl: Option<Word>,
-    stapling: stapling::Written,
-    ocsp: ocsp::Written,
+    stapling: stapling::StaplingDirectives,
+    ocsp: client_ocsp::ClientOcspDirectives,
     key_log: Option<Word>,
     certificate_compression: bool,
 }
 
-/// The same as written.
+/// Directives as written.
 #[derive(Default)]
 pub struct Raw {
     ssl_certificate: Setting<Vec<Word>>,
     ssl_certificate_key: Setting<Vec<Word>>,
     ssl_password_file: Setting<Word>,
-    ssl_certificate_cache: Setting<Option<Arc<dynamic_certificate::Cache>>>,
+    ssl_certificate_cache: Setting<Option<Arc<CertificateCache>>>,
     ssl_certificate_watch: Setting<bool>,
     ssl_protocols: Setting<Vec<Word>>,
     ssl_ciphers: Setting<Word>,
@@ -176,9 +197,9 @@ pub struct Raw {
     ssl_stapling_file: Setting<Word>,
     ssl_stapling_responder: Setting<Word>,
     ssl_stapling_verify: Setting<bool>,
-    ssl_ocsp: Setting<Option<ocsp::About>>,
+    ssl_ocsp: Setting<Option<client_ocsp::Checked>>,
     ssl_ocsp_responder: Setting<Word>,
-    ssl_ocsp_cache: Setting<Option<ocsp::CacheNamed>>,
+    ssl_ocsp_cache: Setting<Option<client_ocsp::OcspCache>>,
 }
 
 const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[
@@ -191,7 +212,7 @@ const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[
 const EVERYWHERE: u32 = HTTP | SERVER;
 const ONE: Args = Args::exact(1);
 
-impl Settings<Http> for Ssl {
+impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
@@ -216,7 +237,7 @@ impl Settings<Http> for Ssl {
             .since("1.27.4")
             .doc("Cache for certificates whose file names contain variables: number of entries, time without use, and time until a file is read again.")
             .set(|raw, node, _| {
-                let cache = dynamic_certificate::Cache::parse(node)?;
+                let cache = CertificateCache::parse(node)?;
                 raw.ssl_certificate_cache.set_once(node, cache)
             }),
         record::flag("ssl_certificate_watch", EVERYWHERE)
@@ -293,7 +314,7 @@ impl Settings<Http> for Ssl {
             .default("off")
             .since("1.15.3")
             .doc("Allows returning TLSv1.3 clients to send requests as early data (0-RTT). Requests with unsafe methods get 425, except with `any`.")
-            // DIFF(nginx): requests that are not safe have to wait.
+            // DIFF(nginx): unsafe requests are rejected until the handshake is complete.
             .set(|raw, node, _| raw.ssl_early_data.set_one_of(node, EARLY_DATA)),
         record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
             .default("off")
@@ -345,7 +366,7 @@ impl Settings<Http> for Ssl {
             .default("off")
             .since("1.19.0")
             .doc("Checks the revocation of client certificates with OCSP: for the whole chain, or only for the first certificate (leaf).")
-            .set(|raw, node, _| raw.ssl_ocsp.set_one_of(node, ocsp::ABOUT)),
+            .set(|raw, node, _| raw.ssl_ocsp.set_one_of(node, client_ocsp::CHECKED)),
         record::new("ssl_ocsp_responder", "url", EVERYWHERE, ONE)
             .since("1.19.0")
             .doc("OCSP responder to use instead of the one in the client certificate: `http://…`.")
@@ -355,13 +376,13 @@ impl Settings<Http> for Ssl {
             .since("1.19.0")
             .doc("Cache for OCSP responses about client certificates, shared by all loops.")
             .set(|raw, node, _| {
-                let cache = ocsp::cache(node)?;
+                let cache = client_ocsp::parse_cache(node)?;
                 raw.ssl_ocsp_cache.set_once(node, cache)
             }),
     ];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        // DIFF(nginx): what is known to be weak is never offered.
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
+        // DIFF(nginx): parameters that are known to be weak are never offered.
         if let Some(file) = raw.ssl_dhparam.take() {
             cx.warn(file.span, "\"ssl_dhparam\" has no effect: there is no key exchange over finite fields");
         }
@@ -371,7 +392,7 @@ impl Settings<Http> for Ssl {
         let word = |raw: Setting<Word>, outer: Option<&Option<Word>>| {
             raw.take().or_else(|| outer.cloned().flatten())
         };
-        let written = Written {
+        let written = Directives {
             certificates: list(raw.ssl_certificate, outer_written.map(|o| &o.certificates)),
             keys: list(raw.ssl_certificate_key, outer_written.map(|o| &o.keys)),
             password_file: word(raw.ssl_password_file, outer_written.map(|o| &o.password_file)),
@@ -399,12 +420,12 @@ impl Settings<Http> for Ssl {
             commands: raw.ssl_conf_command.or_else(|| outer_written.map(|o| o.commands.clone()), Vec::new),
             reject_handshake: raw.ssl_reject_handshake.or(outer_written.map(|o| o.reject_handshake), false),
             sign_pool: match raw.ssl_sign_pool.take() {
-                None => outer_written.map_or(SignPool::Usual, |outer| outer.sign_pool),
-                Some(word) if word.is("off") => SignPool::Nobody,
-                Some(word) if word.is(POOL) => SignPool::Usual,
+                None => outer_written.map_or(SignPool::Default, |outer| outer.sign_pool),
+                Some(word) if word.is("off") => SignPool::Off,
+                Some(word) if word.is(POOL) => SignPool::Default,
                 Some(word) => SignPool::Named(cx.pool(&word.bytes, word.span)?),
             },
-            early_data: raw.ssl_early_data.or(outer_written.map(|o| o.early_data), EarlyData::Refused),
+            early_data: raw.ssl_early_data.or(outer_written.map(|o| o.early_data), EarlyData::Off),
             verify_client: raw.ssl_verify_client.or(outer_written.map(|o| o.verify_client), None),
             verify_depth: raw
                 .ssl_verify_depth
@@ -425,14 +446,14 @@ impl Settings<Http> for Ssl {
             certificate_compression: raw
                 .ssl_certificate_compression
                 .or(outer_written.map(|o| o.certificate_compression), false),
-            stapling: stapling::Written {
+            stapling: stapling::StaplingDirectives {
                 is_on: raw.ssl_stapling.or(outer_written.map(|o| o.stapling.is_on), false),
                 verifies: raw.ssl_stapling_verify.or(outer_written.map(|o| o.stapling.verifies), false),
                 file: word(raw.ssl_stapling_file, outer_written.map(|o| &o.stapling.file)),
                 responder: word(raw.ssl_stapling_responder, outer_written.map(|o| &o.stapling.responder)),
             },
-            ocsp: ocsp::Written {
-                about: raw.ssl_ocsp.or(outer_written.map(|o| o.ocsp.about), None),
+            ocsp: client_ocsp::ClientOcspDirectives {
+                checked: raw.ssl_ocsp.or(outer_written.map(|o| o.ocsp.checked), None),
                 responder: word(raw.ssl_ocsp_responder, outer_written.map(|o| &o.ocsp.responder)),
                 cache: raw.ssl_ocsp_cache.or_else(|| outer_written.map(|o| o.ocsp.cache.clone()), || None),
             },
@@ -440,36 +461,36 @@ impl Settings<Http> for Ssl {
         let mut clients = None;
         let mut tls = None;
         if outer.is_some() {
-            let (wanted, hints) = material::clients(&written, cx)?.unzip();
+            let (wanted, hints) = client_authentication::resolve(&written, cx)?.unzip();
             clients = wanted;
             if !written.certificates.is_empty() || written.reject_handshake {
-                tls = Some(material::tls(&written, hints, cx)?);
+                tls = Some(server_tls::resolve(&written, hints, cx)?);
             }
         }
-        let Written { reject_handshake, sign_pool, early_data, .. } = written;
-        let place = if outer.is_some() { Place::Server } else { Place::Http };
-        Ok(Self { written, place, tls, clients, reject_handshake, sign_pool, early_data })
+        let Directives { reject_handshake, sign_pool, early_data, .. } = written;
+        let level = if outer.is_some() { Level::Server } else { Level::Protocol };
+        Ok(Self { written, level, tls, clients, reject_handshake, sign_pool, early_data })
     }
 
-    fn reach(&self, _core: &Location, reach: &mut Reach) {
-        self.tls.iter().flat_map(|tls| &tls.named).for_each(|named| named.reach(reach));
-        let asks_clients = self.clients.as_ref().is_some_and(|clients| clients.inquirer.is_some());
-        if asks_clients || self.tls.as_ref().is_some_and(|tls| tls.staplings().next().is_some()) {
+    fn reach(&self, _core: &P::Core, reach: &mut Reach) {
+        self.tls.iter().flat_map(|tls| &tls.dynamic).for_each(|dynamic| dynamic.reach(reach));
+        let checks_clients = self.clients.as_ref().is_some_and(|clients| clients.ocsp.is_some());
+        if checks_clients || self.tls.as_ref().is_some_and(|tls| tls.staplings().next().is_some()) {
             reach.connects();
         }
     }
 
     fn are_shared(&self) -> bool {
-        // Locations have nothing of it; what stands in `http` is made something of in each server.
-        let Written { certificates, verify_client, .. } = &self.written;
+        // Locations have no settings of their own; each server resolves those of the protocol's block.
+        let Directives { certificates, verify_client, .. } = &self.written;
         let is_nothing = certificates.is_empty() && !self.reject_handshake && verify_client.is_none();
-        self.place == Place::Server || is_nothing
+        self.level == Level::Server || is_nothing
     }
 }
 
 fn push_word(setting: &mut Setting<Vec<Word>>, node: &Node) -> Result<(), ConfError> {
     let word = node.arg(0)?;
-    common::check_name(node, word, "ngx_http_ssl_module")?;
+    certificate_file::check_name(node, word, "ngx_http_ssl_module")?;
     setting.push(node, word.clone());
     Ok(())
 }
@@ -486,7 +507,7 @@ fn session_cache(node: &Node) -> Result<SessionCache, ConfError> {
                     count => count.strip_prefix(b":").and_then(units::number).ok_or_else(invalid)?,
                 };
                 let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(invalid)?;
-                // Of both, the one that is shared keeps what the other one does, too.
+                // With both, the shared cache does the work of the other one.
                 if cache == SessionCache::None {
                     cache = SessionCache::Builtin { size: count.saturating_mul(SESSION_SIZE) };
                 }
@@ -507,31 +528,31 @@ fn session_cache(node: &Node) -> Result<SessionCache, ConfError> {
     Ok(cache)
 }
 
-/// The pool that signs, unless one of this name is configured otherwise.
-pub(crate) const POOL: &str = "tls";
+/// Name of the pool that signs by default.
+pub const POOL: &str = "tls";
 
-/// That pool.
-pub(crate) fn pool_of(generation: &Generation) -> Pool {
-    let disks = &generation.disks;
+/// Pool [`POOL`].
+pub fn default_pool(disks: &Disks) -> Pool {
     let named = disks.pool_index(POOL.as_bytes()).and_then(|pool| disks.get(pool, DiskMode::Threads));
     named.unwrap_or(disks.default_disk()).pool().clone()
 }
 
-/// Its settings where every loop of `loops` may want a signature: as many threads, which take turns with them.
-pub(crate) fn pool(loops: usize) -> PoolSettings {
+/// Settings of the pool [`POOL`] for `loops` event loops, unless it is configured: as many threads as loops, with which they
+/// take turns.
+pub fn pool_settings(loops: usize) -> PoolSettings {
     let threads = u32::try_from(loops).unwrap_or(u32::MAX).clamp(1, POOL_THREADS_MAX);
     PoolSettings { name: POOL.into(), size: PoolSize::new(threads, POOL_QUEUE_MAX), span: None }
 }
 
-/// More would not sign faster.
+/// Most threads of the pool; more would not sign faster.
 const POOL_THREADS_MAX: u32 = 64;
-/// At 0.3 ms each, clients give up before it is their turn.
+/// Most jobs that wait for the pool. At 0.3 ms each, clients give up before it is their turn.
 const POOL_QUEUE_MAX: usize = 4096;
 
-/// As in nginx.
+/// Sessions of a `builtin` cache without a size, as in nginx.
 const BUILTIN_SESSIONS: u64 = 20_480;
-/// nginx: "one megabyte can store about 4000 sessions".
+/// Bytes of a session (nginx: "one megabyte can store about 4000 sessions").
 const SESSION_SIZE: usize = (1 << 20) / 4000;
 
-/// As in nginx: eight pages.
+/// Least size of a shared session cache, as in nginx: eight pages.
 const SESSION_CACHE_MIN: usize = 8 * 4096;

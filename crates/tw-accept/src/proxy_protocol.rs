@@ -1,4 +1,4 @@
-//! The PROXY protocol header in front of everything else (`listen … proxy_protocol`).
+//! PROXY protocol header at the beginning of a connection (`listen … proxy_protocol`).
 
 use std::io;
 
@@ -7,30 +7,31 @@ use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 use tw_rt::Socket;
 
-use super::PendingConnection;
-use crate::http::client_wait::WaitError;
+use crate::connection::PendingConnection;
+use crate::host::Host;
+use crate::wait::WaitError;
 
-/// Bytes asked of the socket at once.
+/// Bytes requested of the socket at once.
 const READ_SIZE: usize = 512;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::bytes(
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "MAX_HEADER",
     MAX_HEADER as u64,
     "Bytes of a PROXY protocol header",
     "the connection is closed",
 )];
 
-/// Whether a connection may be served.
-pub(super) enum Header {
-    /// It began with a header; these bytes came behind it.
+/// Result of reading the header.
+pub(crate) enum Header {
+    /// A valid one; these bytes follow it.
     Accepted(Vec<u8>),
-    /// It did not, in time; it has been logged.
+    /// None in time, or an invalid one; the reason is logged.
     Refused,
 }
 
 /// Reads the header.
-pub(super) async fn read(pending: &PendingConnection<'_>, socket: &Socket) -> Header {
-    let client = pending.client;
+pub(crate) async fn read<H: Host>(pending: &PendingConnection<'_, H>, socket: &Socket) -> Header {
+    let host = pending.host;
     let mut sent = Vec::new();
     loop {
         sent.reserve(READ_SIZE);
@@ -38,29 +39,28 @@ pub(super) async fn read(pending: &PendingConnection<'_>, socket: &Socket) -> He
             Ok(0) => return Header::Refused,
             Ok(_) => match parse(&sent) {
                 Ok(Some((header, len))) => {
-                    // Set once: a connection has one header.
-                    let _ = client.proxy.set(Box::new(header));
+                    host.set_proxy_header(header);
                     return Header::Accepted(sent.split_off(len));
                 }
                 Ok(None) if sent.len() < MAX_HEADER => {}
                 Ok(None) => {
-                    client.log(Level::Error, format_args!("too long PROXY protocol header"));
+                    host.log(Level::Error, format_args!("too long PROXY protocol header"));
                     return Header::Refused;
                 }
                 Err(error) => {
-                    client.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+                    host.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
                     return Header::Refused;
                 }
             },
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if sent.is_empty() {
-                    // Who has said nothing holds no buffer.
+                    // A client that has sent nothing holds no buffer.
                     sent = Vec::new();
                 }
                 match pending.wait(|cx| socket.poll_readable(cx)).await {
                     Ok(()) => {}
                     Err(WaitError::Timeout) => {
-                        client.log(
+                        host.log(
                             Level::Info,
                             format_args!(
                                 "client timed out (110: Connection timed out) while reading PROXY protocol"
@@ -68,7 +68,7 @@ pub(super) async fn read(pending: &PendingConnection<'_>, socket: &Socket) -> He
                         );
                         return Header::Refused;
                     }
-                    Err(WaitError::Called | WaitError::Failed) => return Header::Refused,
+                    Err(WaitError::Evicted | WaitError::Failed) => return Header::Refused,
                 }
             }
             Err(_) => return Header::Refused,

@@ -1,5 +1,5 @@
-//! Certificates and keys whose files are named by variables: looked for in each handshake, read through the door to the disk,
-//! and kept for a while if that is wanted (`ssl_certificate_cache`).
+//! Certificates and keys whose files are named by variables: their names are evaluated for each handshake, the files are read
+//! through `tw_disk` and kept for a while if so configured (`ssl_certificate_cache`).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,20 +10,21 @@ use std::time::{Duration, Instant};
 
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Node, Word, units};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
 use tw_core::reach::Reach;
+use tw_core::session::Session;
+use tw_core::vars::Template;
 use tw_disk::{Account, Disk, Pool};
 use tw_rt::secret;
 use tw_tls::{Identity, Passwords, Zeroizing};
 
-use super::common::{DATA, paired};
-use crate::http::request::Request;
-use crate::load::Resolve;
-use crate::vars::Template;
+use super::certificate_file::{DATA, paired};
 
-/// What the text of a sealed key has somewhere, in either form.
+/// Word that the text of every encrypted key contains, in PKCS#8 and in the traditional form.
 const SEALED: &[u8] = b"ENCRYPTED";
 
-/// A chain of ten certificates has some 20 KB.
+/// Bytes of a file; a chain of ten certificates has some 20 KB.
 const NAMED_FILE_MAX: usize = 1 << 20;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -37,48 +38,51 @@ pub(crate) const LIMITS: &[Limit] = &[
         "ssl_certificate_cache",
         "max=",
         "off",
-        "Certificates named by variables, and their keys, that are kept in memory",
-        "the one used longest ago is forgotten",
+        "Certificates named by variables, and their keys, in memory",
+        "the least recently used one is dropped",
     ),
 ];
 
-/// A certificate and its key, whose files are named by variables.
-pub(crate) struct DynamicCertificate {
-    certificate: Template,
-    key: Template,
-    /// The directory of the configuration.
+/// Certificate and key whose files are named by variables.
+pub struct DynamicCertificate<S: Session> {
+    certificate: Template<S>,
+    key: Template<S>,
+    /// Directory of the configuration.
     directory: Box<[u8]>,
     passwords: Arc<Passwords>,
-    cache: Option<Arc<Cache>>,
+    cache: Option<Arc<CertificateCache>>,
 }
 
-/// What the variables have named.
+/// Names of both files, as evaluated for one handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Names {
+pub struct CertificateNames {
     certificate: Arc<[u8]>,
     key: Arc<[u8]>,
 }
 
-impl Names {
-    /// Whether no certificate is named.
-    pub(crate) fn is_nothing(&self) -> bool {
+impl CertificateNames {
+    /// True if no certificate is named.
+    pub fn is_empty(&self) -> bool {
         self.certificate.is_empty()
     }
 }
 
-impl fmt::Debug for DynamicCertificate {
+impl<S: Session> fmt::Debug for DynamicCertificate<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a certificate that variables name")
+        f.write_str("DynamicCertificate")
     }
 }
 
-impl DynamicCertificate {
-    /// From what is written.
-    pub(crate) fn new(
+impl<S: Session> DynamicCertificate<S> {
+    /// Compiles the names.
+    ///
+    /// # Errors
+    /// A variable is unknown.
+    pub fn new<P: Protocol<Session = S>>(
         (certificate, key): (&Word, &Word),
         passwords: Arc<Passwords>,
-        cache: Option<Arc<Cache>>,
-        cx: &mut Resolve<'_>,
+        cache: Option<Arc<CertificateCache>>,
+        cx: &mut Resolve<'_, P>,
     ) -> Result<Self, ConfError> {
         Ok(Self {
             certificate: cx.template(certificate)?,
@@ -89,16 +93,19 @@ impl DynamicCertificate {
         })
     }
 
-    /// What the variables name for `r`.
-    pub(crate) fn names(&self, r: &Request) -> Names {
-        let value = |template: &Template| Arc::from(&*template.value(r));
-        Names { certificate: value(&self.certificate), key: value(&self.key) }
+    /// Evaluates the names for a session.
+    pub fn names(&self, session: &S) -> CertificateNames {
+        let value = |template: &Template<S>| Arc::from(&*template.value(session));
+        CertificateNames { certificate: value(&self.certificate), key: value(&self.key) }
     }
 
-    /// Reads what was named, unless it is kept; keys are parsed by `pool`, if there is one. The error is the line of the log.
-    pub(crate) async fn load(
+    /// Reads the files, unless the cache has them; keys are parsed by `pool`, if there is one.
+    ///
+    /// # Errors
+    /// Line of the log: a file cannot be read or is broken, or the key is that of another certificate.
+    pub async fn load(
         &self,
-        names: &Names,
+        names: &CertificateNames,
         by: &mut Account,
         disk: &Disk,
         pool: Option<&Pool>,
@@ -118,7 +125,7 @@ impl DynamicCertificate {
             }
             None => parse(),
         }?;
-        // Whoever has not the pass phrase must not find it here.
+        // A server without the pass phrase must not find the key here.
         if let Some(cache) = self.cache.as_ref().filter(|_| !is_sealed) {
             cache.put(names.clone(), identity.clone(), now);
         }
@@ -145,7 +152,12 @@ impl DynamicCertificate {
     }
 }
 
-fn parse(certificate: &[u8], key: &[u8], passwords: &Passwords, names: &Names) -> Result<Identity, String> {
+fn parse(
+    certificate: &[u8],
+    key: &[u8],
+    passwords: &Passwords,
+    names: &CertificateNames,
+) -> Result<Identity, String> {
     paired(certificate, key, passwords, (&shown(&names.certificate), &shown(&names.key)))
 }
 
@@ -156,20 +168,20 @@ fn shown(name: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Whether variables name either of two files, be it that they are the content.
-pub(crate) fn is_named(certificate: &Word, key: &Word) -> bool {
+/// True if the name or the content of either file has variables.
+pub fn is_dynamic(certificate: &Word, key: &Word) -> bool {
     [certificate, key].iter().any(|word| word.bytes.contains(&b'$'))
 }
 
 /// Certificates and keys that were read, for all loops (`ssl_certificate_cache`).
 #[derive(Debug)]
-pub struct Cache {
+pub struct CertificateCache {
     max: usize,
-    /// One that nobody has wanted for so long is forgotten.
+    /// Time without use after which an entry is dropped.
     inactive: Duration,
-    /// One is read again after so long.
+    /// Age from which an entry is read again.
     valid: Duration,
-    entries: FatalMutex<HashMap<Names, Entry>>,
+    entries: FatalMutex<HashMap<CertificateNames, Entry>>,
 }
 
 #[derive(Debug)]
@@ -179,8 +191,11 @@ struct Entry {
     used: Instant,
 }
 
-impl Cache {
-    /// Reads `off` or `max=N [inactive=time] [valid=time]`.
+impl CertificateCache {
+    /// Parses `off` or `max=N [inactive=time] [valid=time]`.
+    ///
+    /// # Errors
+    /// A parameter is unknown or invalid, or `max` is missing.
     pub fn parse(node: &Node) -> Result<Option<Arc<Self>>, ConfError> {
         let (mut max, mut inactive, mut valid) = (None, Duration::from_secs(10), Duration::from_secs(60));
         for word in &node.args {
@@ -206,8 +221,8 @@ impl Cache {
         Ok(Some(Arc::new(Self { max, inactive, valid, entries: FatalMutex::default() })))
     }
 
-    // DIFF(nginx): what is not valid any more is read again, also where the file has not changed.
-    fn find(&self, names: &Names, now: Instant) -> Option<Identity> {
+    // DIFF(nginx): an entry that is not valid any more is read again, also where the file has not changed.
+    fn find(&self, names: &CertificateNames, now: Instant) -> Option<Identity> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(names)?;
         if now.saturating_duration_since(entry.read) >= self.valid
@@ -220,8 +235,8 @@ impl Cache {
         Some(entry.identity.clone())
     }
 
-    /// Looks at all of them: seldom, since a file was read before.
-    fn put(&self, names: Names, identity: Identity, now: Instant) {
+    /// Adds an entry. Visits all others: seldom, since a file was read before.
+    fn put(&self, names: CertificateNames, identity: Identity, now: Instant) {
         let mut entries = self.entries.lock();
         entries.retain(|_, entry| now.saturating_duration_since(entry.used) < self.inactive);
         if entries.len() >= self.max && !entries.contains_key(&names) {
@@ -234,14 +249,14 @@ impl Cache {
     }
 }
 
-impl DynamicCertificate {
-    /// Where its files may be, for the sandbox.
-    pub(crate) fn reach(&self, reach: &mut Reach) {
+impl<S: Session> DynamicCertificate<S> {
+    /// Declares the files for the sandbox.
+    pub fn reach(&self, reach: &mut Reach) {
         for template in [&self.certificate, &self.key] {
             match template.prefix() {
                 prefix if prefix.starts_with(DATA) => {}
                 [] | [b'/', ..] => reach.reads_file(template, None),
-                prefix => reach.reads_file(&Template::text(&[&self.directory, prefix].concat()), None),
+                prefix => reach.reads_file(&Template::<S>::text(&[&self.directory, prefix].concat()), None),
             }
         }
     }
@@ -258,13 +273,13 @@ mod tests {
         parse(made.pem.as_bytes(), made.key.as_bytes(), &Passwords::default(), &names).unwrap()
     }
 
-    fn names(name: &str) -> Names {
-        Names { certificate: name.as_bytes().into(), key: name.as_bytes().into() }
+    fn names(name: &str) -> CertificateNames {
+        CertificateNames { certificate: name.as_bytes().into(), key: name.as_bytes().into() }
     }
 
     #[test]
-    fn what_is_kept_has_an_end() {
-        let cache = Cache {
+    fn cached_certificates_expire_and_are_evicted() {
+        let cache = CertificateCache {
             max: 2,
             inactive: Duration::from_secs(10),
             valid: Duration::from_secs(15),
@@ -277,9 +292,9 @@ mod tests {
         cache.put(names("b"), made.clone(), at(1));
         assert!(cache.find(&names("a"), at(2)).is_some());
         cache.put(names("c"), made.clone(), at(3));
-        assert!(cache.find(&names("b"), at(4)).is_none(), "it was used longest ago");
+        assert!(cache.find(&names("b"), at(4)).is_none(), "the least recently used one is evicted");
         assert!(cache.find(&names("c"), at(4)).is_some() && cache.find(&names("a"), at(11)).is_some());
-        assert!(cache.find(&names("c"), at(14)).is_none(), "nobody wanted it");
+        assert!(cache.find(&names("c"), at(14)).is_none(), "it was inactive");
         assert!(cache.find(&names("a"), at(15)).is_none(), "it is read again");
         assert!(cache.entries.lock().is_empty());
     }

@@ -1,95 +1,92 @@
-//! Whether the certificates of clients were revoked, as their authorities say now (`ssl_ocsp`). Asked in the handshake, and kept
-//! for a while (`ssl_ocsp_cache`).
+//! Revocation check of client certificates by OCSP (`ssl_ocsp`), during the handshake. Responses are cached (`ssl_ocsp_cache`).
 
 use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Node, Word, units};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
 use tw_tls::Trust;
-use tw_tls::ocsp::{OcspError, Question, REPLY_SIZE_MAX, Reply, Status, responder};
+use tw_tls::ocsp::{OcspError, Question, REPLY_SIZE_MAX, Reply, ResponderUrl, Status, responder};
 
-use crate::config::location::Resolving;
-use crate::event_loop::Loop;
-use crate::http::proxy::ocsp_client::{OcspUrl, query};
-use crate::load::Resolve;
+use crate::ocsp_client::OcspClient;
 
-/// What an entry counts against the size of a cache: a question has some 200 bytes.
+/// Bytes that an entry counts against the size of a cache: a question has some 200.
 const ENTRY_SIZE: usize = 512;
-/// As in nginx: eight pages.
+/// Least size of a cache, as in nginx: eight pages.
 const CACHE_MIN: usize = 8 * 4096;
-/// Certificates of a chain that are asked about.
-const ASKED_MAX: usize = 10;
+/// Certificates of a chain that are checked.
+const CHECKED_MAX: usize = 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
-        "ASKED_MAX",
-        ASKED_MAX as u64,
-        "Certificates of a client's chain about which authorities are asked (OCSP)",
-        "the client is not let in",
+        "CHECKED_MAX",
+        CHECKED_MAX as u64,
+        "Certificates of a client's chain that are checked by OCSP",
+        "the client is refused",
     ),
     Limit::parameter(
         "ssl_ocsp_cache",
         "shared",
         "off",
-        "Bytes of a cache of what authorities say, 512 for each certificate",
-        "some other certificate is asked about again",
+        "Bytes of a cache of OCSP responses, 512 for each certificate",
+        "the response that expires first is dropped",
     ),
 ];
 
-/// About which certificates of a client is asked.
+/// Certificates of a client that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
-    /// All of its chain, but for the root.
+pub(super) enum Checked {
+    /// All of the chain except the root.
     All,
-    /// Its own.
+    /// The client's own.
     Leaf,
 }
 
-pub(super) const ABOUT: &[(&str, Option<About>)] =
-    &[("off", None), ("on", Some(About::All)), ("leaf", Some(About::Leaf))];
+pub(super) const CHECKED: &[(&str, Option<Checked>)] =
+    &[("off", None), ("on", Some(Checked::All)), ("leaf", Some(Checked::Leaf))];
 
-/// `ssl_ocsp_cache`: a name and a size.
+/// `ssl_ocsp_cache`: name and size in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CacheNamed {
+pub(super) struct OcspCache {
     name: Box<[u8]>,
     size: usize,
 }
 
-/// The directives as written, with nothing left unset.
+/// Directives with nothing left unset.
 #[derive(Clone, Default)]
-pub(super) struct Written {
-    pub(super) about: Option<About>,
+pub(super) struct ClientOcspDirectives {
+    pub(super) checked: Option<Checked>,
     pub(super) responder: Option<Word>,
-    pub(super) cache: Option<CacheNamed>,
+    pub(super) cache: Option<OcspCache>,
 }
 
-/// Asks about the certificates of clients.
+/// Settings of the check, with the cached responses.
 #[derive(Debug)]
-pub(crate) struct Inquirer {
-    about: About,
-    responder: Option<OcspUrl>,
-    cache: Option<Arc<Answers>>,
+pub struct ClientOcsp {
+    checked: Checked,
+    responder: Option<ResponderUrl>,
+    cache: Option<Arc<StatusCache>>,
 }
 
-/// What is known of a client's certificates.
+/// Revocation status of a client's certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// None was revoked, or nobody has asked.
+pub enum RevocationStatus {
+    /// None is revoked, or the check is off.
     Good,
-    /// One was.
+    /// One is revoked.
     Revoked,
-    /// The authority does not know one.
+    /// An authority does not know one.
     Unknown,
-    /// The authority could not be asked.
+    /// The check failed.
     Failed,
 }
 
-/// The words of nginx.
-impl fmt::Display for Standing {
+/// Words of nginx.
+impl fmt::Display for RevocationStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Good => "ok",
@@ -100,22 +97,22 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Answers that hold, by question.
+/// Unexpired statuses, by OCSP request.
 #[derive(Debug)]
-struct Answers {
+struct StatusCache {
     max: usize,
     known: FatalMutex<HashMap<Vec<u8>, (Status, u64)>>,
 }
 
-impl Answers {
+impl StatusCache {
     fn find(&self, question: &[u8], now: u64) -> Option<Status> {
         let known = self.known.lock();
         known.get(question).filter(|(_, until)| now < *until).map(|(status, _)| *status)
     }
 
-    /// Looks at all of them when it is full: seldom, since somebody was asked before.
+    /// Adds a status. Visits all others when the cache is full: seldom, since an authority was asked before.
     fn put(&self, question: Vec<u8>, Reply { status, until }: Reply, now: u64) {
-        // Without an end it holds for nobody else.
+        // Without an expiry time it may not be reused.
         let Some(until) = until else { return };
         let mut known = self.known.lock();
         if known.len() >= self.max && !known.contains_key(&question) {
@@ -130,8 +127,8 @@ impl Answers {
     }
 }
 
-/// Reads `off` or `shared:NAME:SIZE`.
-pub(super) fn cache(node: &Node) -> Result<Option<CacheNamed>, ConfError> {
+/// Parses `off` or `shared:NAME:SIZE`.
+pub(super) fn parse_cache(node: &Node) -> Result<Option<OcspCache>, ConfError> {
     let word = node.arg(0)?;
     if word.is("off") {
         return Ok(None);
@@ -145,55 +142,56 @@ pub(super) fn cache(node: &Node) -> Result<Option<CacheNamed>, ConfError> {
     if size < CACHE_MIN {
         return Err(node.fail(format!("OCSP cache \"{word}\" is too small")));
     }
-    Ok(Some(CacheNamed { name: name.into(), size }))
+    Ok(Some(OcspCache { name: name.into(), size }))
 }
 
-/// What is done by these directives; `None` if nobody is asked.
-pub(super) fn inquirer(written: &Written, cx: &mut Resolve<'_>) -> Result<Option<Arc<Inquirer>>, ConfError> {
-    let Some(about) = written.about else { return Ok(None) };
+/// Resolves the directives; `None` if the check is off.
+pub(super) fn resolve<P: Protocol>(
+    written: &ClientOcspDirectives,
+    cx: &mut Resolve<'_, P>,
+) -> Result<Option<Arc<ClientOcsp>>, ConfError> {
+    let Some(checked) = written.checked else { return Ok(None) };
     let responder = match &written.responder {
         None => None,
-        Some(word) => Some(OcspUrl::parse(&word.lossy()).ok_or_else(|| {
+        Some(word) => Some(ResponderUrl::parse(&word.lossy()).ok_or_else(|| {
             ConfError::new(format!("invalid URL prefix in OCSP responder \"{word}\"")).at(word.span)
         })?),
     };
-    let cache = written.cache.as_ref().map(|CacheNamed { name, size }| {
+    let cache = written.cache.as_ref().map(|OcspCache { name, size }| {
         let key = [b"ocsp answers ", &name[..], format!(" {size}").as_bytes()].concat();
-        cx.keep(&key, |_| true, || Answers { max: size / ENTRY_SIZE, known: FatalMutex::default() })
+        cx.keep(&key, |_| true, || StatusCache { max: size / ENTRY_SIZE, known: FatalMutex::default() })
     });
-    Ok(Some(Arc::new(Inquirer { about, responder, cache })))
+    Ok(Some(Arc::new(ClientOcsp { checked, responder, cache })))
 }
 
-impl Inquirer {
-    /// What authorities say of a client whose `chain` is trusted; and why not, if it could not be found out, in words of the log.
-    pub(crate) async fn ask(
+impl ClientOcsp {
+    /// Checks a client's `chain`, which is trusted. With [`RevocationStatus::Failed`] comes the reason, in words of the log.
+    pub(crate) async fn check(
         &self,
-        home: &Rc<Loop>,
-        resolving: &Resolving,
+        client: &impl OcspClient,
         (chain, trust): (&[CertificateDer<'_>], &Trust),
         now: u64,
-    ) -> (Standing, Option<String>) {
+    ) -> (RevocationStatus, Option<String>) {
         let path = tw_tls::path(chain, trust, now);
-        let count = if self.about == About::Leaf { 1 } else { usize::MAX };
+        let count = if self.checked == Checked::Leaf { 1 } else { usize::MAX };
         for (nth, pair) in path.windows(2).take(count).enumerate() {
             let [certificate, issuer] = pair else { continue };
-            if nth == ASKED_MAX {
-                return (Standing::Failed, Some("too many certificates to ask about".to_owned()));
+            if nth == CHECKED_MAX {
+                return (RevocationStatus::Failed, Some("too many certificates to ask about".to_owned()));
             }
-            match self.ask_about(home, resolving, (certificate, issuer), now).await {
+            match self.status(client, (certificate, issuer), now).await {
                 Ok(Status::Good) => {}
-                Ok(Status::Revoked) => return (Standing::Revoked, None),
-                Ok(Status::Unknown) => return (Standing::Unknown, None),
-                Err(why) => return (Standing::Failed, Some(why)),
+                Ok(Status::Revoked) => return (RevocationStatus::Revoked, None),
+                Ok(Status::Unknown) => return (RevocationStatus::Unknown, None),
+                Err(why) => return (RevocationStatus::Failed, Some(why)),
             }
         }
-        (Standing::Good, None)
+        (RevocationStatus::Good, None)
     }
 
-    async fn ask_about(
+    async fn status(
         &self,
-        home: &Rc<Loop>,
-        resolving: &Resolving,
+        client: &impl OcspClient,
         (certificate, issuer): (&[u8], &[u8]),
         now: u64,
     ) -> Result<Status, String> {
@@ -206,14 +204,12 @@ impl Inquirer {
             Some(_) => None,
             None => {
                 let url = responder(certificate).ok_or("no OCSP responder URL in certificate")?;
-                Some(
-                    OcspUrl::parse(&url)
-                        .ok_or_else(|| format!("invalid URL \"{url}\" of the OCSP responder"))?,
-                )
+                let invalid = || format!("invalid URL \"{url}\" of the OCSP responder");
+                Some(ResponderUrl::parse(&url).ok_or_else(invalid)?)
             }
         };
         let url = self.responder.as_ref().or(own.as_ref()).ok_or("no OCSP responder")?;
-        let response = query(home, resolving, url, &der, REPLY_SIZE_MAX).await?;
+        let response = client.query(url, &der, REPLY_SIZE_MAX).await?;
         let read = || question.read(&response, now);
         let reply = tw_rt::watch::operation("judging an OCSP response", read);
         let reply = reply.map_err(|error: OcspError| format!("{error}, responder: {url}"))?;
@@ -229,18 +225,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_hold_until_their_end_and_make_room() {
-        let answers = Answers { max: 2, known: FatalMutex::default() };
+    fn cached_statuses_expire_and_are_evicted() {
+        let answers = StatusCache { max: 2, known: FatalMutex::default() };
         let put = |name: &[u8], until| {
             answers.put(name.to_vec(), Reply { status: Status::Good, until }, 100);
         };
         put(b"a", Some(200));
         put(b"b", Some(150));
-        put(b"unsaid", None);
+        put(b"endless", None);
         assert_eq!(answers.find(b"a", 199), Some(Status::Good));
-        assert_eq!((answers.find(b"a", 200), answers.find(b"unsaid", 100)), (None, None));
+        assert_eq!((answers.find(b"a", 200), answers.find(b"endless", 100)), (None, None));
         put(b"c", Some(300));
-        assert_eq!(answers.find(b"b", 100), None, "it would have ended first");
+        assert_eq!(answers.find(b"b", 100), None, "the entry that expires first is evicted");
         assert!(answers.find(b"a", 100).is_some() && answers.find(b"c", 100).is_some());
     }
 }
