@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use tw_http::Method;
-use tw_server::http::proxy::codec::fastcgi::{FastCgi, Terms};
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::codec::memcached::Memcached;
+use tw_server::http::proxy::codec::fastcgi::{FastCgiCodec, FastCgiSettings};
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::codec::memcached::MemcachedCodec;
 use tw_server::http::proxy::codec::{Codec, Event};
 use tw_server::http::upstream_response::UpstreamResponse;
 
@@ -15,17 +15,17 @@ const HEAD_SIZE: usize = 300;
 
 pub(crate) fn fastcgi(data: &[u8]) {
     for method in [Method::Get, Method::Head] {
-        let terms = Terms { keeps_open: true, caught: [b"fatal".as_slice().into()].into() };
-        check(data, || FastCgi::new(method, HEAD_SIZE, terms.clone()));
+        let terms = FastCgiSettings { keeps_open: true, caught: [b"fatal".as_slice().into()].into() };
+        check(data, || FastCgiCodec::new(method, HEAD_SIZE, terms.clone()));
     }
 }
 
 pub(crate) fn application(data: &[u8]) {
-    check(data, || Http1::of_application(Method::Get, HEAD_SIZE));
+    check(data, || Http1Codec::of_application(Method::Get, HEAD_SIZE));
 }
 
 pub(crate) fn memcached(data: &[u8]) {
-    check(data, || Memcached::new(Bytes::from_static(b"key"), HEAD_SIZE, 2, false));
+    check(data, || MemcachedCodec::new(Bytes::from_static(b"key"), HEAD_SIZE, 2, false));
 }
 
 fn check<C: Codec>(data: &[u8], codec: impl Fn() -> C) {

@@ -18,10 +18,10 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use tw_accept::ssl::{CertificateFiles, CertificateVersion};
 use tw_base::Errno;
 use tw_conf::{MemoryFiles, RecordedFiles};
 use tw_log::Level;
-use tw_server::config::ssl::watched::{Pair, Version};
 
 use crate::console::Console;
 
@@ -29,7 +29,7 @@ use crate::console::Console;
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Certificates to be followed, each as it is used.
-pub(crate) type Used = Vec<(Pair, Version)>;
+pub(crate) type Used = Vec<(CertificateFiles, CertificateVersion)>;
 
 /// A certificate whose files have changed.
 pub(crate) struct Found {
@@ -141,8 +141,8 @@ fn distinct(used: Used) -> Vec<Followed> {
 
 /// A certificate that is followed.
 struct Followed {
-    pair: Pair,
-    used: Version,
+    pair: CertificateFiles,
+    used: CertificateVersion,
     /// Its files at the last look.
     seen: Vec<Option<Stamp>>,
     /// The same when they were read; nothing if they were not read here.
@@ -161,7 +161,7 @@ struct Stamp {
 impl Followed {
     /// Its files, if they are others than those that are used, or why they cannot be.
     fn look(&mut self) -> Option<Result<MemoryFiles, String>> {
-        let now: Vec<_> = self.pair.followed().map(stamp).collect();
+        let now: Vec<_> = self.pair.watched().map(stamp).collect();
         let is_at_rest = std::mem::replace(&mut self.seen, now.clone()) == now;
         // A change while they are read is seen at the next look.
         if !is_at_rest || std::mem::replace(&mut self.read, now) == self.seen {

@@ -15,17 +15,17 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_http::{Framing as Announced, Method};
+use tw_http::{Framing, Method};
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::cache;
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::{Codec, Framing};
-use tw_server::http::proxy::health::Passing;
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
-use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::codec::{BodyFraming, Codec};
+use tw_server::http::proxy::health::PassTarget;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };
@@ -44,11 +44,11 @@ const USUAL_KEY: &[u8] = b"$scheme$request_method$host$request_uri";
 /// What applications are spoken to in.
 pub(crate) trait Language: Sized + Send + Sync + 'static {
     /// What makes its gateway the one it is.
-    const KIND: Kind;
+    const KIND: ProxyKind;
     /// How addresses may begin; the first is the one of those that begin with none.
     const SCHEMES: &'static [Scheme];
     /// How the body of a request is marked.
-    const FRAMING: Framing;
+    const FRAMING: BodyFraming;
     /// Whether a body may be passed on of which nobody knows how long it is.
     const TAKES_ANY_LENGTH: bool;
     /// All records.
@@ -79,15 +79,15 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, Framing), String> {
+    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, BodyFraming), String> {
         let mut head = self.head(r, sent)?;
         let framing = match sent.body {
             // One write takes both.
-            Announced::None => {
+            Framing::None => {
                 head.extend_from_slice(&Self::FRAMING.end());
-                Framing::Plain
+                BodyFraming::Plain
             }
-            Announced::Length(_) | Announced::Chunked => Self::FRAMING,
+            Framing::Length(_) | Framing::Chunked => Self::FRAMING,
         };
         Ok((head.into(), framing))
     }
@@ -98,7 +98,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
 
 /// Settings as written.
 pub(crate) struct Raw<L: Language> {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     params: Setting<Vec<RawParam>>,
     without_effect: IneffectiveDirectives,
@@ -108,7 +108,7 @@ pub(crate) struct Raw<L: Language> {
 impl<L: Language> Default for Raw<L> {
     fn default() -> Self {
         Self {
-            settings: settings::Raw::default(),
+            settings: RawProxy::default(),
             pass: Setting::default(),
             params: Setting::default(),
             without_effect: IneffectiveDirectives::default(),
@@ -117,8 +117,8 @@ impl<L: Language> Default for Raw<L> {
     }
 }
 
-impl<L: Language> HasGateway for Raw<L> {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl<L: Language> HasProxy for Raw<L> {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -193,7 +193,7 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             cx.warn(span, format!("no \"{prefix}cache_key\" for \"{prefix}cache\""));
         }
         if target.as_ref().is_some_and(|target| target.may_be_secured(L::SCHEMES)) {
-            settings.secure(&L::KIND, Inside::Any, cx)?;
+            settings.upstream.tls.enable(L::KIND.prefix, TlsProtocol::Any, cx)?;
         }
         let params = match (raw.params.take(), outer) {
             (None, Some(outer)) => outer.params.clone(),
@@ -207,10 +207,10 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
         let settings = Arc::new(settings);
         if let Some(target) = &target {
             cx.block.passing = match target.fixed() {
-                None => Passing::Anywhere,
+                None => PassTarget::Anywhere,
                 Some(to) => {
                     let (settings, to, language) = (settings.clone(), to.clone(), language.clone());
-                    Passing::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
+                    PassTarget::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
                 }
             };
         }
@@ -263,20 +263,21 @@ impl<L: Language> CgiGateway<L> {
             return Outcome::Status(status);
         }
         let key = |r: &Request, key: &mut Vec<u8>| self.usual_key.eval(r, key);
-        let lookup = match cache::look_up(r, &self.settings.cache, &self.settings.forward, self, key).await {
-            Ok(lookup) => lookup,
-            Err(answer) => return answer,
-        };
+        let lookup =
+            match cache::look_up(r, &self.settings.cache, &self.settings.response.forward, self, key).await {
+                Ok(lookup) => lookup,
+                Err(answer) => return answer,
+            };
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
-        let (body, announced) = match self.settings.pass_request_body {
+        let (body, announced) = match self.settings.request.pass_body {
             true => (RequestBody::Client, r.body.framing(r.head.framing())),
-            false => (RequestBody::Nothing, Announced::None),
+            false => (RequestBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = Sent {
             params: &self.params,
-            is_client_passed: self.settings.pass_request_headers,
+            is_client_passed: self.settings.request.pass_headers,
             conditions,
             body: announced,
         };
@@ -286,31 +287,31 @@ impl<L: Language> CgiGateway<L> {
                 500_u16
             })?;
             let body =
-                if self.settings.pass_request_body { RequestBody::Client } else { RequestBody::Nothing };
+                if self.settings.request.pass_body { RequestBody::Client } else { RequestBody::Nothing };
             Ok(BuiltRequest { head, body, framing })
         };
-        let (made, remake): (_, Option<RequestBuilder<'_>>) = match self.settings.request_dynamic {
+        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {
             true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
             false => match make(r) {
                 Ok(made) => (made, None),
                 Err(status) => return Outcome::Status(status),
             },
         };
-        let secured = if to.scheme.is_secured { self.settings.secured(r, &to.host) } else { None };
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let secured =
+            if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &to.host) } else { None };
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured,
             url: (to.scheme.text, Bytes::new()),
             head: made.head,
             body: made.body,
             framing: made.framing,
-            remake,
-            codec: self.language.codec(r.method(), self.settings.buffer_size),
-            rewrite: self,
-            lookup,
+            rebuild,
+            codec: self.language.codec(r.method(), self.settings.upstream.buffer_size),
         };
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, lookup, request).await
     }
 }
 

@@ -7,9 +7,9 @@ use tw_conf::{Args, ConfError, Directive, Setting, Span, Word, record};
 use tw_core::regex::{Captures, Caseless, Match, Regex};
 use tw_http::Method;
 use tw_server::http::plan::Plan;
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::fastcgi::{FastCgi, RequestHead, Terms};
-use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, Kind};
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::fastcgi::{FastCgiCodec, FastCgiRequest, FastCgiSettings};
+use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::http::route::Pattern;
@@ -37,7 +37,7 @@ pub(crate) struct Raw {
 
 /// What is said of applications at one location.
 pub(crate) struct Responder {
-    terms: Terms,
+    terms: FastCgiSettings,
     paths: Arc<Paths>,
     slots: [u16; 2],
 }
@@ -98,7 +98,7 @@ const LISTS: &[&[Directive<Own>]] = &[
 ];
 
 impl Language for Responder {
-    const KIND: Kind = Kind {
+    const KIND: ProxyKind = ProxyKind {
         prefix: "fastcgi_",
         temp_path: Some(b"fastcgi_temp"),
         hidden: HIDDEN_OF_APPLICATIONS,
@@ -107,7 +107,7 @@ impl Language for Responder {
         converts_head: false,
     };
     const SCHEMES: &'static [Scheme] = &[Scheme::unwritten("fastcgi://")];
-    const FRAMING: Framing = Framing::Records;
+    const FRAMING: BodyFraming = BodyFraming::Records;
     const TAKES_ANY_LENGTH: bool = true;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
     const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("fastcgi_");
@@ -128,7 +128,7 @@ impl Language for Responder {
     ];
 
     type Raw = Raw;
-    type Codec = FastCgi;
+    type Codec = FastCgiCodec;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let slots = [cx.slot("fastcgi_script_name"), cx.slot("fastcgi_path_info")];
@@ -150,7 +150,7 @@ impl Language for Responder {
             None => outer.map(|o| o.terms.caught.clone()).unwrap_or_default(),
         };
         let keeps_open = raw.keeps_open.or(outer.map(|o| o.terms.keeps_open), false);
-        Ok(Self { terms: Terms { keeps_open, caught }, paths, slots })
+        Ok(Self { terms: FastCgiSettings { keeps_open, caught }, paths, slots })
     }
 
     fn install(&self, passed: Option<(Span, &Params)>, plan: &mut Plan) {
@@ -173,23 +173,23 @@ impl Language for Responder {
     }
 
     fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
-        let mut head = RequestHead::begin(HEAD_SIZE, self.terms.keeps_open);
+        let mut head = FastCgiRequest::begin(HEAD_SIZE, self.terms.keeps_open);
         sent.write(r, &mut head);
         Ok(head.end())
     }
 
-    fn codec(&self, method: Method, head_size: usize) -> FastCgi {
-        FastCgi::new(method, head_size, self.terms.clone())
+    fn codec(&self, method: Method, head_size: usize) -> FastCgiCodec {
+        FastCgiCodec::new(method, head_size, self.terms.clone())
     }
 }
 
-impl Writer for RequestHead {
+impl Writer for FastCgiRequest {
     fn begin(&mut self, name: &[u8]) -> usize {
         self.begin_param(name)
     }
 
     fn out(&mut self) -> &mut Vec<u8> {
-        RequestHead::out(self)
+        FastCgiRequest::out(self)
     }
 
     fn end(&mut self, room: usize, value_at: usize) {

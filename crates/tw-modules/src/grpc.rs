@@ -18,11 +18,11 @@ use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
-use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };
@@ -42,7 +42,7 @@ const SCHEMES: &[Scheme] = &[
 const HEAD_SIZE: usize = 1024;
 
 /// What makes this gateway the one it is.
-const KIND: Kind = Kind {
+const KIND: ProxyKind = ProxyKind {
     prefix: "grpc_",
     temp_path: None,
     hidden: &[
@@ -62,13 +62,13 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     fields: Setting<Vec<(Word, Word)>>,
 }
 
-impl HasGateway for Raw {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -127,9 +127,9 @@ impl Settings<Http> for Grpc {
             None => None,
         };
         let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
-        settings.request_buffering = false;
+        settings.request.buffering = false;
         if target.as_ref().is_some_and(|target| target.may_be_secured(SCHEMES)) {
-            settings.secure(&KIND, Inside::Http2, cx)?;
+            settings.upstream.tls.enable(KIND.prefix, TlsProtocol::Http2, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
@@ -184,7 +184,7 @@ impl Grpc {
         push_target(r, &mut uri);
         let method = r.method_name().to_vec();
         let make = |r: &Request| self.make(r, (&method, &uri, &host));
-        let (head, path, remake): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
+        let (head, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request.is_dynamic {
             (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
         } else {
             match make(r) {
@@ -195,21 +195,20 @@ impl Grpc {
                 Err(status) => return Outcome::Status(status),
             }
         };
-        let secured = if to.scheme.is_secured { self.settings.secured(r, &host) } else { None };
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let secured = if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &host) } else { None };
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured,
             url: (to.scheme.text, path),
             head,
             body: RequestBody::Client,
-            framing: Framing::Plain,
-            remake,
-            codec: Http2::new(r.method(), self.settings.buffer_size, Trailers::Passed),
-            rewrite: self,
-            lookup: None,
+            framing: BodyFraming::Plain,
+            rebuild,
+            codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
         };
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, None, request).await
     }
 
     /// The request as it is sent. The error is a status.
@@ -219,7 +218,7 @@ impl Grpc {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: Framing::Plain })
+        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: BodyFraming::Plain })
     }
 
     fn write(

@@ -12,7 +12,7 @@ use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::proxy::health::{
-    self, CheckProtocol, Checkable, Criteria, HealthCheck, HealthCheckParams, Passing,
+    self, CheckProtocol, Checkable, HealthCheck, HealthCheckParams, HealthCriteria, PassTarget,
 };
 use tw_server::load::Resolve;
 
@@ -183,7 +183,7 @@ impl RawCheck {
                     let name = word.param("match").unwrap_or_default();
                     let shown = String::from_utf8_lossy(name);
                     let unknown = || ConfError::new(format!("unknown match \"{shown}\"")).at(word.span);
-                    let found: Arc<dyn Criteria> = matches.get(name).ok_or_else(unknown)?.clone();
+                    let found: Arc<dyn HealthCriteria> = matches.get(name).ok_or_else(unknown)?.clone();
                     Ok(found)
                 };
                 let criteria = self.expected.map(find).transpose()?;
@@ -200,15 +200,15 @@ impl RawCheck {
     fn group(&self, cx: &Resolve<'_>) -> Result<Arc<dyn Checkable>, ConfError> {
         let fail = |message: String, hint: &str| Err(self.node.fail(message).hint(hint));
         let of = match &cx.block.passing {
-            Passing::To(of) => of,
-            Passing::Nowhere => {
+            PassTarget::To(of) => of,
+            PassTarget::Nowhere => {
                 return fail(
                     "there is nobody to check: no \"proxy_pass\" or its like stands in this location"
                         .to_owned(),
                     "it stands beside the \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\", \"scgi_pass\" or \"memcached_pass\" to the group whose servers are checked",
                 );
             }
-            Passing::Anywhere => {
+            PassTarget::Anywhere => {
                 return fail(
                     "\"health_check\" needs an address without variables".to_owned(),
                     "in a location of its own, which may be \"internal\", it can name the group",

@@ -13,13 +13,15 @@ use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::memcached::Memcached;
-use tw_server::http::proxy::codec::{Codec, Framing};
+use tw_server::http::proxy::codec::memcached::MemcachedCodec;
+use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
-use tw_server::http::proxy::health::{Checkable, Passing};
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
+use tw_server::http::proxy::health::{Checkable, PassTarget};
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
-use tw_server::http::proxy::{self, ProxySettings, RequestBody, UpstreamGroup, UpstreamRequest};
+use tw_server::http::proxy::{
+    self, ProxySettings, RequestBody, UpstreamGroup, UpstreamRequest, UpstreamSettings,
+};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -31,7 +33,7 @@ use crate::cgi::params;
 const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
 
 /// What makes this gateway the one it is.
-const KIND: Kind = Kind {
+const KIND: ProxyKind = ProxyKind {
     prefix: "memcached_",
     temp_path: None,
     hidden: &[],
@@ -43,13 +45,13 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     gzip_flag: Setting<u64>,
 }
 
-impl HasGateway for Raw {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -107,8 +109,8 @@ impl Settings<Http> for MemcachedPass {
         let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
         if let Some((target, _)) = &passed {
             cx.block.passing = match target.fixed() {
-                None => Passing::Anywhere,
-                Some(to) => Passing::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
+                None => PassTarget::Anywhere,
+                Some(to) => PassTarget::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
             };
         }
         Ok(Self { settings, passed, gzip_flag })
@@ -168,21 +170,20 @@ impl MemcachedPass {
         r.out.content_type = content_type;
         let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
-        let codec = Memcached::new(key, self.settings.buffer_size, self.gzip_flag, is_head);
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let codec = MemcachedCodec::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head,
             body: RequestBody::Nothing,
-            framing: Framing::Plain,
-            remake: None,
+            framing: BodyFraming::Plain,
+            rebuild: None,
             codec,
-            rewrite: self,
-            lookup: None,
         };
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, None, request).await
     }
 }
 
@@ -209,8 +210,8 @@ impl Checkable for Checked {
         self.to.group()
     }
 
-    fn settings(&self) -> &Arc<ProxySettings> {
-        &self.settings
+    fn settings(&self) -> &UpstreamSettings {
+        &self.settings.upstream
     }
 
     fn secured(&self, _: &mut Request) -> Option<UpstreamTls> {
@@ -222,7 +223,7 @@ impl Checkable for Checked {
     }
 
     fn codec(&self, r: &Request) -> Box<dyn Codec> {
-        Box::new(Memcached::new(get(r.head.target()).1, self.settings.buffer_size, 0, false))
+        Box::new(MemcachedCodec::new(get(r.head.target()).1, self.settings.upstream.buffer_size, 0, false))
     }
 
     fn is_well(&self, status: u16) -> bool {

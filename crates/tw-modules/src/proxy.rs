@@ -22,19 +22,19 @@ use tw_core::regex::{Caseless, Regex};
 use tw_core::session::Session as _;
 use tw_http::Method;
 use tw_http::origin::RequestWriter;
-use tw_http::{Framing as Announced, Version};
+use tw_http::{Framing, Version};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::cache;
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::codec::http2::{Http2, Trailers};
-use tw_server::http::proxy::health::Passing;
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
-use tw_server::http::proxy::upstream_tls::Inside;
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
+use tw_server::http::proxy::health::PassTarget;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };
@@ -53,7 +53,7 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 const HEAD_SIZE: usize = 1024;
 
 /// What makes this gateway the one it is.
-const KIND: Kind = Kind {
+const KIND: ProxyKind = ProxyKind {
     prefix: "proxy_",
     temp_path: Some(b"proxy_temp"),
     hidden: &[
@@ -74,7 +74,7 @@ const KIND: Kind = Kind {
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    settings: settings::Raw,
+    settings: RawProxy,
     pass: Setting<RawTarget>,
     fields: Setting<Vec<(Word, Word)>>,
     body: Setting<Word>,
@@ -88,8 +88,8 @@ pub(crate) struct Raw {
     without_effect: IneffectiveDirectives,
 }
 
-impl HasGateway for Raw {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
     }
 }
@@ -252,8 +252,8 @@ impl Settings<Http> for Proxy {
         let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
         let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
         if target.as_ref().is_some_and(Target::may_be_secured) {
-            let inside = if version == Version::HTTP_2 { Inside::Http2 } else { Inside::Any };
-            settings.secure(&KIND, inside, cx)?;
+            let inside = if version == Version::HTTP_2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
+            settings.upstream.tls.enable(KIND.prefix, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
@@ -282,11 +282,11 @@ impl Settings<Http> for Proxy {
         )?;
         let settings = Arc::new(settings);
         cx.block.passing = match &target {
-            None => Passing::Nowhere,
-            Some(Target::Variable { .. }) => Passing::Anywhere,
+            None => PassTarget::Nowhere,
+            Some(Target::Variable { .. }) => PassTarget::Anywhere,
             Some(Target::Fixed(to)) => {
                 let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
-                Passing::To(Arc::new(Checked { settings, to, fields, version, slots }))
+                PassTarget::To(Arc::new(Checked { settings, to, fields, version, slots }))
             }
         };
         Ok(Self {
@@ -361,7 +361,7 @@ impl Proxy {
         };
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
-        let sends_client_body = self.settings.pass_request_body && self.body.is_none();
+        let sends_client_body = self.settings.request.pass_body && self.body.is_none();
         if sends_client_body && let Err(status) = proxy::read_body(r, &self.settings, false).await {
             return Outcome::Status(status);
         }
@@ -372,13 +372,14 @@ impl Proxy {
             return Outcome::Status(500);
         }
         let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
-        let lookup = match cache::look_up(r, &self.settings.cache, &self.settings.forward, self, key).await {
-            Ok(lookup) => lookup,
-            Err(answer) => return answer,
-        };
+        let lookup =
+            match cache::look_up(r, &self.settings.cache, &self.settings.response.forward, self, key).await {
+                Ok(lookup) => lookup,
+                Err(answer) => return answer,
+            };
         let (announced, body) = match sends_client_body {
             true => (r.body.framing(r.head.framing()), RequestBody::Client),
-            false => (Announced::None, RequestBody::Nothing),
+            false => (Framing::None, RequestBody::Nothing),
         };
         let method: Cow<'static, [u8]> = match &self.method {
             Some(template) => template.value(r).into(),
@@ -392,18 +393,18 @@ impl Proxy {
         };
         let announced = match announced {
             // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
-            Announced::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
+            Framing::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
             announced => announced,
         };
         let line = Line { method: &method, uri: &uri, version: self.version };
         let passed = fields::Passed {
-            is_client_passed: self.settings.pass_request_headers,
+            is_client_passed: self.settings.request.pass_headers,
             host: &to.host,
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
         };
         let make = |r: &Request| self.write(r, &line, announced, &passed);
-        let (made, path, remake): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request_dynamic {
-            let later = BuiltRequest { head: Bytes::new(), body, framing: Framing::Plain };
+        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request.is_dynamic {
+            let later = BuiltRequest { head: Bytes::new(), body, framing: BodyFraming::Plain };
             (later, Bytes::copy_from_slice(&uri), Some(&make))
         } else {
             match make(r) {
@@ -415,31 +416,30 @@ impl Proxy {
             }
         };
         let sent_method = Method::of(&method);
-        let codec = Http1::new(sent_method, self.settings.buffer_size, self.pass_trailers);
+        let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
             Scheme::Http => None,
-            Scheme::Https => self.settings.secured(r, &to.host),
+            Scheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
         };
-        let order = UpstreamRequest {
-            settings: &self.settings,
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
             group: to.group,
             secured,
             url: (to.scheme.text(), path),
             head: made.head,
             body: made.body,
             framing: made.framing,
-            remake,
+            rebuild,
             codec,
-            rewrite: self,
-            lookup,
         };
         if self.version == Version::HTTP_2 {
             let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
-            let codec = Http2::new(sent_method, self.settings.buffer_size, trailers);
+            let codec = Http2Codec::new(sent_method, self.settings.upstream.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
-            return Box::pin(proxy::pass(r, order.read_by(codec))).await;
+            return Box::pin(proxy::pass(r, &self.settings, self, lookup, request.with_codec(codec))).await;
         }
-        proxy::pass(r, order).await
+        proxy::pass(r, &self.settings, self, lookup, request).await
     }
 
     /// Writes a request that begins with `line`. The error is a status.
@@ -447,15 +447,15 @@ impl Proxy {
         &self,
         r: &Request,
         line: &Line<'_>,
-        announced: Announced,
+        announced: Framing,
         passed: &fields::Passed<'_>,
     ) -> Result<BuiltRequest, u16> {
         let (announced, body) = match &self.body {
             Some(own) => {
                 let own = Bytes::from(own.value(r));
-                (Announced::Length(own.len() as u64), RequestBody::Bytes(own))
+                (Framing::Length(own.len() as u64), RequestBody::Bytes(own))
             }
-            None if self.settings.pass_request_body => (announced, RequestBody::Client),
+            None if self.settings.request.pass_body => (announced, RequestBody::Client),
             None => (announced, RequestBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
@@ -465,8 +465,8 @@ impl Proxy {
             Ok(writer.end())
         });
         let framing = match written {
-            Ok(Announced::Chunked) => Framing::Chunked,
-            Ok(_) => Framing::Plain,
+            Ok(Framing::Chunked) => BodyFraming::Chunked,
+            Ok(_) => BodyFraming::Plain,
             Err(error) => {
                 r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(line.uri)));
                 return Err(400);

@@ -1,10 +1,10 @@
 //! `scgi_pass` and its kin: requests go to an application that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
 
 use tw_conf::{ConfError, Directive, record};
-use tw_http::{Framing as Announced, Method, num};
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, Kind};
+use tw_http::{Framing, Method, num};
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -46,7 +46,7 @@ const LISTS: &[&[Directive<Own>]] = &[
 ];
 
 impl Language for Scgi {
-    const KIND: Kind = Kind {
+    const KIND: ProxyKind = ProxyKind {
         prefix: "scgi_",
         temp_path: Some(b"scgi_temp"),
         hidden: HIDDEN_OF_APPLICATIONS,
@@ -55,13 +55,13 @@ impl Language for Scgi {
         converts_head: false,
     };
     const SCHEMES: &'static [Scheme] = &[Scheme::unwritten("scgi://")];
-    const FRAMING: Framing = Framing::Plain;
+    const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
     const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("scgi_");
 
     type Raw = ();
-    type Codec = Http1;
+    type Codec = Http1Codec;
 
     fn resolve((): (), _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         Ok(Self)
@@ -71,8 +71,8 @@ impl Language for Scgi {
         // It comes first.
         // DIFF(nginx): the length is that of what is sent.
         let len = match sent.body {
-            Announced::Length(len) => len,
-            Announced::None | Announced::Chunked => 0,
+            Framing::Length(len) => len,
+            Framing::None | Framing::Chunked => 0,
         };
         let mut params = Netstring { text: Vec::with_capacity(PARAMS_SIZE), has_nul: false };
         let room = params.begin(b"CONTENT_LENGTH");
@@ -88,8 +88,8 @@ impl Language for Scgi {
         Ok([text.len().to_string().as_bytes(), b":", &text, b","].concat())
     }
 
-    fn codec(&self, method: Method, head_size: usize) -> Http1 {
-        Http1::of_application(method, head_size)
+    fn codec(&self, method: Method, head_size: usize) -> Http1Codec {
+        Http1Codec::of_application(method, head_size)
     }
 }
 

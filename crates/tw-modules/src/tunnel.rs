@@ -19,11 +19,10 @@ use tw_http::Method;
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::{Framing, connect_tunnel::ConnectTunnel};
-use tw_server::http::proxy::settings::{self, HasGateway, Kind};
-use tw_server::http::proxy::{self, ProxySettings, RequestBody, UpstreamRequest};
+use tw_server::http::proxy::codec::{BodyFraming, connect_tunnel::ConnectTunnel};
+use tw_server::http::proxy::settings::{HasUpstream, RawUpstream};
+use tw_server::http::proxy::{self, RequestBody, UpstreamRequest, UpstreamSettings};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -39,33 +38,23 @@ const WHERE_CLIENTS_WANT: &[u8] = b"$host:$request_port";
 /// `tunnel_buffer_size` by default.
 const BUFFER_SIZE: usize = 16 << 10;
 
-/// What makes this gateway the one it is.
-const KIND: Kind = Kind {
-    prefix: "tunnel_",
-    temp_path: None,
-    hidden: &[],
-    answers_404: false,
-    buffers: false,
-    converts_head: false,
-};
-
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    settings: settings::Raw,
+    settings: RawUpstream,
     pass: Setting<RawTarget>,
     without_effect: IneffectiveDirectives,
 }
 
-impl HasGateway for Raw {
-    fn settings(&mut self) -> &mut settings::Raw {
+impl HasUpstream for Raw {
+    fn upstream(&mut self) -> &mut RawUpstream {
         &mut self.settings
     }
 }
 
 /// Settings of one location.
 pub(crate) struct TunnelPass {
-    settings: Arc<ProxySettings>,
+    settings: UpstreamSettings,
     target: Option<Target>,
 }
 
@@ -140,12 +129,11 @@ impl Settings<Http> for TunnelPass {
             None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
             None => None,
         };
-        let size = raw.settings.buffer_size.get().copied();
-        let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
-        settings.buffer_size = size.or(outer.map(|o| o.settings.buffer_size)).unwrap_or(BUFFER_SIZE);
+        let outer_settings = outer.map(|o| &o.settings);
+        let settings = UpstreamSettings::resolve(raw.settings, outer_settings, BUFFER_SIZE, cx)?;
         if let (Some(span), Some(target)) = (span, &target) {
             cx.block.opens_tunnels = true;
-            if target.fixed().is_none() && settings.allow.is_empty() {
+            if target.fixed().is_none() && settings.connection.allow.is_empty() {
                 cx.warn(
                     span,
                     "\"tunnel_pass\" without \"tunnel_allow_upstream\" opens tunnels to whatever this machine can reach, and to itself"
@@ -153,7 +141,7 @@ impl Settings<Http> for TunnelPass {
                 );
             }
         }
-        Ok(Self { settings: Arc::new(settings), target })
+        Ok(Self { settings, target })
     }
 
     fn are_shared(&self) -> bool {
@@ -166,9 +154,9 @@ impl Settings<Http> for TunnelPass {
         }
     }
 
-    fn reach(&self, core: &Location, reach: &mut Reach) {
+    fn reach(&self, _: &Location, reach: &mut Reach) {
         if self.target.is_some() {
-            self.settings.reach(core, reach);
+            self.settings.reach(reach);
         }
     }
 }
@@ -204,32 +192,18 @@ impl TunnelPass {
             r.log(Level::Error, format_args!("invalid host in upstream \"{}\"", tw_log::Text(&to.host)));
             return Outcome::Status(500);
         }
-        let order = UpstreamRequest {
+        let request = UpstreamRequest {
             settings: &self.settings,
+            response: None,
             group: to.group,
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head: Bytes::new(),
             body: RequestBody::Nothing,
-            framing: Framing::Plain,
-            remake: None,
+            framing: BodyFraming::Plain,
+            rebuild: None,
             codec: ConnectTunnel,
-            rewrite: self,
-            lookup: None,
         };
-        proxy::pass(r, order).await
-    }
-}
-
-/// There are no fields that could name a server.
-impl RewriteFields for TunnelPass {
-    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
-
-    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
-        None
+        proxy::open_tunnel(r, request).await
     }
 }

@@ -3,9 +3,9 @@
 
 use tw_conf::{ConfError, Directive, Node, Setting, record};
 use tw_http::Method;
-use tw_server::http::proxy::codec::Framing;
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, Kind};
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -80,7 +80,7 @@ fn set_modifier(setting: &mut Setting<u8>, node: &Node) -> Result<(), ConfError>
 }
 
 impl Language for Uwsgi {
-    const KIND: Kind = Kind {
+    const KIND: ProxyKind = ProxyKind {
         prefix: "uwsgi_",
         temp_path: Some(b"uwsgi_temp"),
         hidden: HIDDEN_OF_APPLICATIONS,
@@ -92,13 +92,13 @@ impl Language for Uwsgi {
         Scheme { text: "uwsgi://", is_written: true, is_secured: false },
         Scheme { text: "suwsgi://", is_written: true, is_secured: true },
     ];
-    const FRAMING: Framing = Framing::Plain;
+    const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
     const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("uwsgi_");
 
     type Raw = Raw;
-    type Codec = Http1;
+    type Codec = Http1Codec;
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let [first, second] = raw.modifiers;
@@ -119,8 +119,8 @@ impl Language for Uwsgi {
         Ok(head)
     }
 
-    fn codec(&self, method: Method, head_size: usize) -> Http1 {
-        Http1::of_application(method, head_size)
+    fn codec(&self, method: Method, head_size: usize) -> Http1Codec {
+        Http1Codec::of_application(method, head_size)
     }
 }
 

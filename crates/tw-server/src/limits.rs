@@ -1,13 +1,13 @@
 //! The limits of the core and of the crates below it, gathered for `docs/limits.md`. Each stands beside the code that
 //! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
+use tw_accept::ssl;
 use tw_base::Limit;
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::config::{http2, listen, location, server, ssl};
-use crate::http::accept;
+use crate::config::{http2, listen, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
-use crate::http::proxy::{exchange, h2_pool, health, ocsp_client, upstream_tls};
+use crate::http::proxy::{h2_pool, health, ocsp_client, retry, upstream_tls};
 use crate::http::{
     self, background_subrequest, cache, early_subrequest, files, h2, history, request, request_body,
     subrequest,
@@ -18,7 +18,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
         (
             "connections and loops",
-            [&[process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS], accept::LIMITS]
+            [&[process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS], tw_accept::LIMITS]
                 .concat()
                 .concat(),
         ),
@@ -32,7 +32,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 health::LIMITS,
                 upstream_tls::LIMITS,
                 fastcgi::LIMITS,
-                exchange::LIMITS,
+                retry::LIMITS,
                 h2_pool::LIMITS,
                 upstream_http2::LIMITS,
             ]

@@ -11,6 +11,7 @@ mod scope;
 
 use std::sync::Arc;
 
+use tw_accept::ssl::{self, Ssl};
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
 use tw_core::load::{ConfigBuilder, Loader, Mistakes, ProtocolBlocks, ProtocolParts, ResolveContext, Table};
 use tw_core::module::Protocol;
@@ -26,11 +27,11 @@ use crate::config::http2::Http2;
 use crate::config::location::{Location, TempPath};
 use crate::config::memory::{self, Memory};
 use crate::config::server::ServerSettings;
-use crate::config::ssl::{self, Ssl};
 use crate::config::upstream::Upstream;
 use crate::http::Http;
 use crate::http::generation::Config;
 use crate::http::proxy::health::GroupChecks;
+use crate::http::request::Request;
 use crate::vars::VarTable;
 
 pub use block::Block;
@@ -50,7 +51,7 @@ static CORE: [Module; 6] = [
     Module::of::<Upstream>("upstream"),
     Module::of::<Acme>("acme"),
     // Behind what its certificates may come by.
-    Module::of::<Ssl>("ssl"),
+    Module::of::<Ssl<Request>>("ssl"),
     Module::of::<Http2>("http2"),
 ];
 pub(crate) const CORE_SERVER: usize = 0;
@@ -171,7 +172,7 @@ impl ProtocolBlocks for HttpBlocks {
         let sends = plans.iter().any(|plan| plan.core.files.sendfile);
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
         let is_secured = self.secures_upstreams || listens.groups.iter().any(|group| group.ssl);
-        let pools = is_secured.then(|| ssl::pool(process.main.worker_count())).into_iter().collect();
+        let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
         let health_checks = GroupChecks::gather(&plans, &servers);
         Ok(Config {
             health_checks,

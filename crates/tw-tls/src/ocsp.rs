@@ -7,6 +7,8 @@
 //! A response is valid if it is signed by the issuer, an authority above it, or a responder with a certificate that
 //! the issuer made for OCSP. Errors are worded as in nginx.
 
+mod responder_url;
+
 use std::fmt;
 
 use aws_lc_rs::digest;
@@ -19,6 +21,8 @@ use crate::der::{
 use crate::handshake::{self, Signature};
 use crate::time;
 use crate::x509::{Certificate, Signed};
+
+pub use responder_url::ResponderUrl;
 
 /// One with a chain of its own has some 5 KB.
 pub const REPLY_SIZE_MAX: usize = 64 << 10;

@@ -85,7 +85,7 @@ impl Handover {
         let rules = Rules::of(&config, Role::Worker);
         let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
-        let used = config.watched().map(|watched| (watched.pair.clone(), watched.version())).collect();
+        let used = config.watched().map(|watched| (watched.files.clone(), watched.version())).collect();
         drop(config);
         purge();
         Self {

@@ -76,7 +76,7 @@ impl Serving {
         match self {
             Self::Here(server, _) => {
                 let watched = server.generation().watched();
-                watched.map(|watched| (watched.pair.clone(), watched.version())).collect()
+                watched.map(|watched| (watched.files.clone(), watched.version())).collect()
             }
             Self::There(workers) => workers.used(),
         }

@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tw_accept::ssl;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread::ConfigThread;
@@ -24,7 +25,6 @@ use tw_core::pools::Disks;
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
-use tw_server::config::ssl::watched;
 use tw_server::http::generation::{Config, Generation, GenerationRef};
 use tw_sys::heap::purge;
 use tw_sys::program::Copier;
@@ -174,7 +174,7 @@ impl Server {
     /// Puts what `files` have into the place of certificates that are followed. The error is in words of the log.
     pub(crate) fn renew(&self, files: MemoryFiles) -> Result<(), String> {
         let generation = self.generation.clone();
-        self.config_thread.run(move || watched::renew(&generation, &files))
+        self.config_thread.run(move || ssl::renew(generation.watched(), &files))
     }
 
     /// Connections that are open.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tw_accept::ssl;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread;
@@ -25,7 +26,6 @@ use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
-use tw_server::config::ssl;
 use tw_server::http::generation::Config;
 use tw_sys::heap::purge;
 use tw_sys::inherit;

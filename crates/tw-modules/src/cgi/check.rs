@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_http::{Framing as Announced, Method};
+use tw_http::{Framing, Method};
 use tw_server::http::proxy::codec::Codec;
 use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
-use tw_server::http::proxy::{ProxySettings, UpstreamGroup};
+use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
 use super::Language;
@@ -28,21 +28,21 @@ impl<L: Language> Checkable for Checked<L> {
         self.to.group()
     }
 
-    fn settings(&self) -> &Arc<ProxySettings> {
-        &self.settings
+    fn settings(&self) -> &UpstreamSettings {
+        &self.settings.upstream
     }
 
     fn secured(&self, r: &mut Request) -> Option<UpstreamTls> {
-        if self.to.is_secured() { self.settings.secured(r, self.to.host()) } else { None }
+        if self.to.is_secured() { self.settings.upstream.tls.for_host(r, self.to.host()) } else { None }
     }
 
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
         let params = &self.params;
-        let sent = Sent { params, is_client_passed: false, conditions: None, body: Announced::None };
+        let sent = Sent { params, is_client_passed: false, conditions: None, body: Framing::None };
         self.language.beginning(r, &sent).map(|(beginning, _)| beginning)
     }
 
     fn codec(&self, _: &Request) -> Box<dyn Codec> {
-        Box::new(self.language.codec(Method::Get, self.settings.buffer_size))
+        Box::new(self.language.codec(Method::Get, self.settings.upstream.buffer_size))
     }
 }

@@ -6,7 +6,7 @@ use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::{Caseless, Match, Regex};
 use tw_http::Fields;
 use tw_log::Text;
-use tw_server::http::proxy::health::Criteria;
+use tw_server::http::proxy::health::HealthCriteria;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -104,7 +104,7 @@ impl RawExpected {
     }
 }
 
-impl Criteria for Expected {
+impl HealthCriteria for Expected {
     fn name(&self) -> &str {
         &self.shown
     }

@@ -8,11 +8,11 @@ use tw_core::session::Session as _;
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
 use tw_server::http::proxy::codec::Codec;
-use tw_server::http::proxy::codec::http1::Http1;
-use tw_server::http::proxy::codec::http2::{Http2, Trailers};
+use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
-use tw_server::http::proxy::{ProxySettings, UpstreamGroup};
+use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
 use super::fields::{Fields, Passed};
@@ -33,8 +33,8 @@ impl Checkable for Checked {
         &self.to.group
     }
 
-    fn settings(&self) -> &Arc<ProxySettings> {
-        &self.settings
+    fn settings(&self) -> &UpstreamSettings {
+        &self.settings.upstream
     }
 
     fn secured(&self, r: &mut Request) -> Option<UpstreamTls> {
@@ -43,7 +43,7 @@ impl Checkable for Checked {
         r.set_slot(self.slots.port, &self.to.port);
         match self.to.scheme {
             Scheme::Http => None,
-            Scheme::Https => self.settings.secured(r, &self.to.host),
+            Scheme::Https => self.settings.upstream.tls.for_host(r, &self.to.host),
         }
     }
 
@@ -52,10 +52,10 @@ impl Checkable for Checked {
     }
 
     fn codec(&self, _: &Request) -> Box<dyn Codec> {
-        let head_size = self.settings.buffer_size;
+        let head_size = self.settings.upstream.buffer_size;
         match self.version {
-            Version::HTTP_2 => Box::new(Http2::new(Method::Get, head_size, Trailers::Dropped)),
-            _ => Box::new(Http1::new(Method::Get, head_size, false)),
+            Version::HTTP_2 => Box::new(Http2Codec::new(Method::Get, head_size, Trailers::Dropped)),
+            _ => Box::new(Http1Codec::new(Method::Get, head_size, false)),
         }
     }
 }

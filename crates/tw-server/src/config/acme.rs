@@ -34,11 +34,6 @@ use crate::vars::{Template, Value, VarDef};
 
 pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives};
 
-/// In `ssl_certificate`: the certificate of the server that comes by itself.
-const CERTIFICATE: &str = "$acme_certificate";
-/// In `ssl_certificate_key`: its key.
-const KEY: &str = "$acme_certificate_key";
-
 /// Least bytes of the zone, as in nginx: eight pages.
 const ZONE_MIN: u64 = 8 * 4096;
 
@@ -209,30 +204,6 @@ fn slot_of(r: &Request) -> Option<Arc<CurrentCertificate>> {
 /// What loops say to authorities.
 pub(crate) fn answers(generation: &Generation) -> &ChallengeResponses {
     &generation.acme.answers
-}
-
-/// Whether either of two words names the certificate that comes by itself, or its key.
-pub(crate) fn is_coming(certificate: &Word, key: &Word) -> bool {
-    certificate.is(CERTIFICATE) || key.is(KEY)
-}
-
-// DIFF(nginx): these words are known when the configuration is loaded: there is no handshake that fails for want of them.
-/// The place that `ssl_certificate` and its key name, if they name the certificate that comes by itself.
-pub(crate) fn coming(
-    certificate: &Word,
-    key: &Word,
-    cx: &Resolve<'_>,
-) -> Result<Option<Arc<CurrentCertificate>>, ConfError> {
-    let fail = |word: &Word, what: String| Err(ConfError::new(what).at(word.span));
-    match (certificate.is(CERTIFICATE), key.is(KEY)) {
-        (false, false) => Ok(None),
-        (true, true) => match &cx.block.acme.slot {
-            Some(slot) => Ok(Some(slot.clone())),
-            None => fail(certificate, format!("no \"acme_certificate\" is defined for \"{CERTIFICATE}\"")),
-        },
-        (true, false) => fail(key, format!("\"{CERTIFICATE}\" takes the key \"{KEY}\"")),
-        (false, true) => fail(certificate, format!("\"{KEY}\" takes the certificate \"{CERTIFICATE}\"")),
-    }
 }
 
 impl CollectedCertificates {

@@ -11,5 +11,4 @@ pub mod media_types;
 pub mod memory;
 pub mod permissions;
 pub mod server;
-pub mod ssl;
 pub mod upstream;

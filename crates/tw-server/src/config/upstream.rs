@@ -19,9 +19,9 @@ use tw_upstream::{BalanceMethod, LeastTime, PeerParams, RandomTwo, Server, Serve
 use crate::config::location::{Resolving, resolver};
 use crate::http::Http;
 use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::keepalive_pool::KeepAlive;
-use crate::http::proxy::queue::Queue;
-use crate::http::proxy::resolve::Names;
+use crate::http::proxy::keepalive_pool::KeepaliveSettings;
+use crate::http::proxy::queue::UpstreamQueue;
+use crate::http::proxy::resolve::UpstreamNames;
 use crate::load::Resolve;
 
 use state::Servers;
@@ -55,7 +55,7 @@ pub struct Raw {
     resolving: resolver::Raw,
     state: Setting<Word>,
     sticky: Setting<sticky::Written>,
-    queue: Setting<Queue>,
+    queue: Setting<UpstreamQueue>,
 }
 
 impl Settings<Http> for Upstream {
@@ -213,9 +213,9 @@ impl Settings<Http> for Upstream {
         if raw.servers.is_empty() && state.is_none() {
             return Ok(Self::default());
         }
-        let usual = KeepAlive::default();
+        let usual = KeepaliveSettings::default();
         let (connections, is_local) = raw.keepalive.or(None, (usual.connections, usual.is_local));
-        let keepalive = KeepAlive {
+        let keepalive = KeepaliveSettings {
             connections,
             is_local,
             requests: raw.keepalive_requests.or(None, usual.requests),
@@ -241,7 +241,7 @@ impl Settings<Http> for Upstream {
                 return Err(ConfError::new(message).hint(hint).at(word.span));
             }
         };
-        let names = Names::default();
+        let names = UpstreamNames::default();
         let sticky = raw.sticky.take().map(|written| sticky::resolve(written, &name, cx)).transpose()?;
         let queue = raw.queue.take();
         Ok(Self {

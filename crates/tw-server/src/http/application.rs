@@ -3,9 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_accept::ssl::{self, SecureProtocol};
+use tw_acme::CurrentCertificate;
 use tw_base::{FatalCell, Limit};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
 use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction};
@@ -31,7 +34,6 @@ use super::proxy::keepalive_pool::KeepalivePool;
 use super::proxy::{health, resolve};
 use super::request::Request;
 use crate::config::location::Location;
-use crate::config::ssl;
 use crate::event_loop::Loop;
 use crate::load::Block;
 
@@ -148,7 +150,7 @@ impl Application for Http {
     async fn run_background_tasks(home: Rc<Loop>) {
         let mut background_tasks = TaskSet::default();
         let beside = |kind| Subject { kind, id: home.index as u64 };
-        background_tasks.spawn((), beside("names"), resolve::follow(home.clone()));
+        background_tasks.spawn((), beside("names"), resolve::refresh_names(home.clone()));
         background_tasks.spawn((), beside("health checks"), health::run(home.clone()));
         background_tasks.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
         background_tasks.spawn((), beside("history"), history::keep(home.clone()));
@@ -198,6 +200,14 @@ impl Protocol for Http {
     type Plan = Plan;
     type Core = Location;
     type Block = Block;
+}
+
+impl SecureProtocol for Http {
+    const ALPN: &'static [&'static [&'static [u8]]] = accept::ALPN;
+
+    fn acme_certificate(block: &Block) -> Option<&Arc<CurrentCertificate>> {
+        block.acme.slot.as_ref()
+    }
 }
 
 impl ClientInfo for Client {

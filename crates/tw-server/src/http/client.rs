@@ -5,13 +5,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
-use tw_core::event_loop::ConnectionSlot;
+use tw_accept::TlsInfo;
+use tw_core::event_loop::{ConnectionSlot, EvictableConnection};
 use tw_core::generation::{DebugLines, ListenAddress};
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
 
 use crate::event_loop::Loop;
-use crate::http::accept::TlsInfo;
 use crate::http::generation::{ListenGroup, LoopGeneration};
 
 /// A client, from accept to close.
@@ -128,6 +128,11 @@ impl Client {
             local: OnceCell::new(),
             group: Cell::new((0, 0)),
         })
+    }
+
+    /// Lets the loop close the connection to make room, as long as the result lives.
+    pub(crate) fn evictable(&self) -> EvictableConnection<'_, Self> {
+        EvictableConnection::new(&self.home.connections, &self.slot)
     }
 
     /// What its URLs begin with.

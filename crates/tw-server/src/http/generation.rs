@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::Configuration;
@@ -13,14 +14,13 @@ use tw_http::HeadLimits;
 use super::plan::Plan;
 use super::proxy::UpstreamGroup;
 use super::proxy::health::GroupChecks;
+use super::request::Request;
 use super::route::{Locations, ServerNames};
 use crate::config::acme::Acme;
 use crate::config::http2::Http2;
 use crate::config::location::TempPath;
 use crate::config::memory::Memory;
 use crate::config::server::ServerSettings;
-use crate::config::ssl::Ssl;
-use crate::config::ssl::watched::Watched;
 use crate::load::Directory;
 use crate::vars::Slots;
 
@@ -78,7 +78,7 @@ pub struct Server {
     /// What a request may be like that comes in lines.
     pub head: HeadLimits,
     /// TLS with its name.
-    pub ssl: Arc<Ssl>,
+    pub ssl: Arc<Ssl<Request>>,
     /// HTTP/2 with it.
     pub http2: Arc<Http2>,
     /// Its certificate that comes by itself.
@@ -152,8 +152,8 @@ impl Config {
         &self.plans[id.0 as usize]
     }
 
-    /// Certificates whose files are followed.
-    pub fn watched(&self) -> impl Iterator<Item = &Arc<Watched>> {
+    /// Certificates whose files are watched.
+    pub fn watched(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
         self.servers.iter().flat_map(|server| server.ssl.tls.iter().flat_map(|tls| tls.watched()))
     }
 

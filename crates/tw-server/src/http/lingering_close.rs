@@ -3,13 +3,14 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::task::Context;
 use std::time::Duration;
 
+use tw_accept::ready_or_evicted;
 use tw_net::Transport;
 use tw_rt::Deadline;
 
 use super::client::Client;
-use super::client_wait::ready_or_called;
 
 /// Bytes read at once.
 const LINGER_READ: usize = 16 << 10;
@@ -33,7 +34,8 @@ pub(crate) async fn linger_close(client: &Client, transport: &Transport, time: D
             Ok(0) => return,
             Ok(_) => tw_rt::yield_now().await,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if ready_or_called(client, &deadline, left, |cx| transport.poll_readable(cx)).await.is_err() {
+                let ready = |cx: &mut Context<'_>| transport.poll_readable(cx);
+                if ready_or_evicted(client.evictable(), &deadline, left, ready).await.is_err() {
                     return;
                 }
             }

@@ -1,7 +1,7 @@
 //! HTTP on the loops: from an accepted connection to a logged response. A request goes down this list, and seldom back.
 //!
 //! ```text
-//! accept     before the first request: PROXY protocol, TLS handshake, protocol
+//! accept     begin of a connection: steps of its address (tw_accept), choice of HTTP/1 or HTTP/2
 //! h1, h2     connections of each protocol: request heads in, response heads and bodies out
 //! routing    server, location, phases, error pages
 //! response   conditions, filters, ranges, bodies, subrequests
@@ -17,7 +17,6 @@ mod application;
 pub mod body_buffer;
 pub mod cache;
 pub mod client;
-pub(crate) mod client_wait;
 mod connection_request;
 mod file_error;
 mod file_reads;
@@ -48,8 +47,9 @@ pub mod wire;
 
 pub use application::Http;
 pub(crate) use application::LIMITS;
+pub(crate) use response::hop_fields;
 pub use response::{
     background_subrequest, body, content_coding, early_subrequest, forward_head, send_response, subrequest,
 };
 pub use routing::{error_response, phases, route};
-pub(crate) use routing::{post_action, start};
+pub(crate) use routing::{post_action, start, tls_requirements};

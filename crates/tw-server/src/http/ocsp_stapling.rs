@@ -1,81 +1,48 @@
-//! Who asks authorities about the certificates of servers (`ssl_stapling`): each certificate has one loop, which asks when it is
-//! due. Handshakes go on with what is known meanwhile.
+//! OCSP stapling of the servers of a generation (`ssl_stapling`).
 
-use std::future::poll_fn;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
+use tw_accept::{OcspClient, StaplingHost, keep_stapled};
 use tw_log::Level;
-use tw_rt::TaskSet;
-use tw_rt::watch::Subject;
-use tw_tls::ocsp::REPLY_SIZE_MAX;
+use tw_tls::ocsp::ResponderUrl;
 
 use super::generation::{LoopGeneration, PlanId};
-use super::proxy::ocsp_client::query;
-use crate::config::location::Resolving;
-use crate::config::ssl::stapling::{Staple, Stapling};
+use super::proxy::ocsp_client::LoopOcspClient;
 use crate::event_loop::Loop;
 
-/// How often it is looked whether an answer is about to end, or a certificate has changed.
-const LOOK: Duration = Duration::from_secs(1);
-
-// DIFF(nginx): authorities are asked before a client comes.
-/// Asks about the certificates of the loop's generation that are this loop's. Never ends by itself.
+/// Keeps the responses of the loop's certificates up to date. Never ends by itself.
 pub(crate) async fn keep(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
-    let mut known: Vec<Arc<Stapling>> = Vec::new();
-    let mut keepers = TaskSet::default();
-    for server in &generation.servers {
-        for stapling in server.ssl.tls.iter().flat_map(|tls| tls.staplings()) {
-            if known.iter().any(|other| other.is_same(stapling)) {
-                continue;
-            }
-            if known.len() % loops == home.index % loops {
-                let subject = Subject { kind: "stapling", id: known.len() as u64 };
-                let (home, generation) = (home.clone(), generation.clone());
-                keepers.spawn((), subject, follow(home, generation, stapling.clone(), server.plan));
-            }
-            known.push(stapling.clone());
-        }
-    }
-    while let ((), Ok(())) = poll_fn(|cx| keepers.poll_ended(cx)).await {}
+    let certificates = generation.servers.iter().flat_map(|server| {
+        let stapled = |stapling: &_| {
+            let (home, generation) = (home.clone(), generation.clone());
+            (Arc::clone(stapling), StapledServer { home, generation, plan: server.plan })
+        };
+        server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled)
+    });
+    keep_stapled(certificates, (home.index, loops)).await;
 }
 
-/// Asks about the certificate of one place whenever it is due, by the name servers of the server's own block.
-async fn follow(home: Rc<Loop>, generation: Rc<LoopGeneration>, stapling: Arc<Stapling>, plan: PlanId) {
-    let core = &generation.plan(plan).core;
-    loop {
-        let now = tw_rt::clock::unix().secs.unsigned_abs();
-        let name = &stapling.name;
-        match tw_rt::watch::operation("reading a certificate", || stapling.follow()) {
-            Ok(Some(staple)) => {
-                if let Some(claim) = staple.slot.claim(now) {
-                    let asked = ask(&home, &staple, &core.resolving, now).await;
-                    claim.settle();
-                    let responder = &staple.responder;
-                    if let Err(why) = asked {
-                        let message = format_args!(
-                            "{why} while requesting certificate status, responder: {responder}, certificate: \"{name}\""
-                        );
-                        core.error_log.write(Level::Error, None, message);
-                    }
-                }
-            }
-            Ok(None) => {}
-            Err(why) => {
-                let message = format_args!("\"ssl_stapling\" ignored, {why} certificate \"{name}\"");
-                core.error_log.write(Level::Warn, None, message);
-            }
-        }
-        tokio::time::sleep(LOOK).await;
+/// Server with a stapled certificate.
+struct StapledServer {
+    home: Rc<Loop>,
+    generation: Rc<LoopGeneration>,
+    /// Plan of the server's own block, for name servers and the error log.
+    plan: PlanId,
+}
+
+impl OcspClient for StapledServer {
+    async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
+        let resolving = self.generation.plan(self.plan).core.resolving.clone();
+        LoopOcspClient { home: self.home.clone(), resolving }.query(url, der, size_max).await
     }
 }
 
-async fn ask(home: &Rc<Loop>, staple: &Staple, resolving: &Resolving, now: u64) -> Result<(), String> {
-    let question = staple.question.der();
-    let response = query(home, resolving, &staple.responder, &question, REPLY_SIZE_MAX).await?;
-    let reply = tw_rt::watch::operation("judging an OCSP response", || staple.question.read(&response, now));
-    staple.take(response, reply.map_err(|error| error.to_string())?, now)
+impl StaplingHost for StapledServer {
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.generation.plan(self.plan).core.error_log.write(level, None, message);
+    }
 }

@@ -22,7 +22,7 @@ use tw_rt::clock::UnixTime;
 use super::client::Client;
 use super::generation::{LoopGeneration, PlanId, ServerId};
 use super::plan::Plan;
-use super::proxy::attempts::{UpstreamState, Whither};
+use super::proxy::upstream_state::{UpstreamContext, UpstreamState};
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
 use super::variables::random_id;
@@ -668,7 +668,7 @@ impl fmt::Display for Whence<'_> {
         if r.is_subrequest() {
             write!(f, ", subrequest: \"{}\"", Text(&r.uri.path))?;
         }
-        Whither(&r.facts.upstream).fmt(f)?;
+        UpstreamContext(&r.facts.upstream).fmt(f)?;
         if let Some(host) = r.head.field_known(tw_http::Known::Host) {
             write!(f, ", host: \"{}\"", Text(host))?;
         }

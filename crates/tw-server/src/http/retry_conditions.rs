@@ -1,6 +1,6 @@
 //! Words of `proxy_next_upstream` and `proxy_cache_use_stale` as bits.
 
-/// When a request goes to the next server: words of `proxy_next_upstream`, and what happened.
+/// Conditions on which a request goes to the next server: words of `proxy_next_upstream`, and the failure that occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryOn(u32);
 
@@ -30,7 +30,7 @@ impl RetryOn {
     ];
 
     const OFF: u32 = 1 << 31;
-    /// What words mean that all directives have; `off` is nothing.
+    /// Words common to all directives; `off` is none of them.
     const COMMON: &'static [(&'static str, u32)] =
         &[("error", Self::ERROR.0), ("timeout", Self::TIMEOUT.0), ("off", Self::OFF)];
     const STATUS_WORDS: &'static [(&'static str, u32)] = &[
@@ -41,14 +41,14 @@ impl RetryOn {
         ("http_404", Self::STATUSES[5].1.0),
         ("http_429", Self::STATUSES[6].1.0),
     ];
-    /// Of servers that are gateways themselves.
+    /// Words for HTTP servers, which may be gateways themselves.
     const GATEWAY_WORDS: &'static [(&'static str, u32)] =
         &[("http_502", Self::STATUSES[1].1.0), ("http_504", Self::STATUSES[3].1.0)];
     const DENIED_WORD: &'static [(&'static str, u32)] = &[("denied", Self::DENIED.0)];
     const RISKY_WORD: &'static [(&'static str, u32)] = &[("non_idempotent", Self::NON_IDEMPOTENT.0)];
     const UPDATING_WORD: &'static [(&'static str, u32)] = &[("updating", Self::UPDATING.0)];
 
-    /// What words of `next_upstream` mean.
+    /// Words of `next_upstream`.
     pub const WORDS: &'static [(&'static str, u32)] = &joined::<13>(&[
         Self::COMMON,
         Self::STATUS_WORDS,
@@ -56,26 +56,26 @@ impl RetryOn {
         Self::DENIED_WORD,
         Self::RISKY_WORD,
     ]);
-    /// The same for applications, which are not gateways.
+    /// Words of `next_upstream` for applications, which are not gateways.
     pub const WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
         &joined::<11>(&[Self::COMMON, Self::STATUS_WORDS, Self::DENIED_WORD, Self::RISKY_WORD]);
-    /// The same for memcached.
+    /// Words of `next_upstream` for memcached.
     pub const WORDS_OF_MEMCACHED: &'static [(&'static str, u32)] = &joined::<6>(&[
         Self::COMMON,
         Self::DENIED_WORD,
         &[("invalid_response", Self::INVALID_HEADER.0), ("not_found", Self::STATUSES[5].1.0)],
     ]);
-    /// The same for tunnels, whose servers answer nothing that could be read.
+    /// Words of `next_upstream` for tunnels, whose servers send no response that could be read.
     pub const WORDS_OF_TUNNELS: &'static [(&'static str, u32)] =
         &joined::<4>(&[Self::COMMON, Self::DENIED_WORD]);
-    /// What words of `cache_use_stale` mean.
+    /// Words of `cache_use_stale`.
     pub const STALE_WORDS: &'static [(&'static str, u32)] =
         &joined::<12>(&[Self::COMMON, Self::STATUS_WORDS, Self::GATEWAY_WORDS, Self::UPDATING_WORD]);
-    /// The same for applications.
+    /// Words of `cache_use_stale` for applications.
     pub const STALE_WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
         &joined::<10>(&[Self::COMMON, Self::STATUS_WORDS, Self::UPDATING_WORD]);
 
-    /// From bits as written; `off` is nothing, whatever else is there.
+    /// Creates it from the bits of words; `off` clears all others.
     pub(crate) fn of_bits(bits: u32) -> Self {
         if bits & Self::OFF == 0 { Self(bits) } else { Self::NONE }
     }
@@ -85,13 +85,13 @@ impl RetryOn {
         Self::STATUSES.iter().find(|(known, _)| *known == status).map_or(Self::NONE, |(_, next)| *next)
     }
 
-    /// Whether it is a server that could not answer, and not one that would not: what RFC 5861 calls an error.
+    /// Returns true if the server could not respond, rather than would not: an error in the terms of RFC 5861.
     pub(crate) fn is_failure(self) -> bool {
         let refusals = [403, 404, 429].map(Self::of_status);
         self != Self::NONE && !refusals.contains(&self)
     }
 
-    /// Whether all of `what` is in it, and it is something.
+    /// Returns true if all of `what`, which is not empty, is in it.
     pub fn has(self, what: Self) -> bool {
         what != Self::NONE && self.0 & what.0 == what.0
     }

@@ -12,7 +12,7 @@ use crate::config::location::{Resolving, TempPath};
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
 use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::health::Passing;
+use crate::http::proxy::health::PassTarget;
 use crate::http::route::{Pattern, ServerName};
 
 /// The block of `http` that is being resolved.
@@ -42,7 +42,7 @@ pub struct Block {
     /// Whether somewhere in the server CONNECT is answered.
     pub opens_tunnels: bool,
     /// Where requests go from here, as the module says that passes them on.
-    pub passing: Passing,
+    pub passing: PassTarget,
 }
 
 impl Block {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tw_accept::ssl::Ssl;
 use tw_conf::{ConfError, Diagnostics, Sources};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
@@ -20,13 +21,13 @@ use crate::config::http2::Http2;
 use crate::config::listen::Listen;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
-use crate::config::ssl::Ssl;
 use crate::config::upstream::{Groups, Upstream, lacks_servers};
 use crate::http::Http;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::health::Passing;
+use crate::http::proxy::health::PassTarget;
+use crate::http::request::Request;
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
 
 /// Plans and servers as they are built.
@@ -73,7 +74,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
-        let (ssl, http2) = (core::<Ssl>(&settings, CORE_SSL), core::<Http2>(&settings, CORE_HTTP2));
+        let (ssl, http2) = (core::<Ssl<Request>>(&settings, CORE_SSL), core::<Http2>(&settings, CORE_HTTP2));
         let acme = core::<Acme>(&settings, CORE_ACME);
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
@@ -151,7 +152,7 @@ fn resolve(
     table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    cx.block.passing = Passing::Nowhere;
+    cx.block.passing = PassTarget::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_LOCATION {
             block.has_resolver = core::<Location>(settings, CORE_LOCATION).resolving.is_said();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_upstream::StickySessions;
 
-use crate::http::proxy::queue::Queue;
-use crate::http::proxy::sticky::{Cookie, Expires, Learn, Sticky};
+use crate::http::proxy::queue::UpstreamQueue;
+use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn};
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -36,7 +36,7 @@ pub(super) enum Written {
 #[derive(Default)]
 pub(super) struct WrittenCookie {
     name: Box<[u8]>,
-    expires: Option<Expires>,
+    expires: Option<CookieExpires>,
     domain: Option<(Box<[u8]>, Span)>,
     path: Option<Box<[u8]>>,
     same_site: Option<(Box<[u8]>, Span)>,
@@ -98,8 +98,8 @@ fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
         } else if let Some(value) = word.param("expires") {
             once(written.expires.is_none(), "expires")?;
             written.expires = Some(match value {
-                b"max" => Expires::Max,
-                value => Expires::After(units::sec(value).ok_or_else(|| invalid("expires"))?),
+                b"max" => CookieExpires::Max,
+                value => CookieExpires::After(units::sec(value).ok_or_else(|| invalid("expires"))?),
             });
         } else if let Some(value) = word.param("samesite") {
             once(written.same_site.is_none(), "samesite")?;
@@ -181,7 +181,7 @@ pub(super) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) ->
             let mut template = |text: Option<(Box<[u8]>, Span)>| {
                 text.map(|(text, at)| cx.template_text(&text, Some(at))).transpose()
             };
-            Ok(Sticky::Cookie(Cookie {
+            Ok(Sticky::Cookie(StickyCookie {
                 name: cookie.name,
                 expires: cookie.expires,
                 domain: template(cookie.domain)?,
@@ -195,7 +195,7 @@ pub(super) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) ->
         Written::Learn { create, lookup, zone, timeout, in_head } => {
             let sessions = sessions(zone, timeout, upstream, cx)?;
             let (create, lookup) = (templates(&create, cx)?, templates(&lookup, cx)?);
-            Ok(Sticky::Learn(Learn { create, lookup, sessions, in_head }))
+            Ok(Sticky::Learn(StickyLearn { create, lookup, sessions, in_head }))
         }
     }
 }
@@ -235,7 +235,7 @@ fn sessions(
 }
 
 /// Reads `queue`.
-pub(super) fn queue(node: &Node) -> Result<Queue, ConfError> {
+pub(super) fn queue(node: &Node) -> Result<UpstreamQueue, ConfError> {
     let word = node.arg(0)?;
     let most = word.number().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
     let most = most.ok_or_else(|| node.fail(format!("invalid value \"{word}\"")).at(word.span))?;
@@ -244,5 +244,5 @@ pub(super) fn queue(node: &Node) -> Result<Queue, ConfError> {
         Some(word) => word.param("timeout").and_then(units::msec),
     };
     let invalid = || node.fail(format!("invalid parameter \"{}\"", node.args[1]));
-    Ok(Queue { most, timeout: timeout.ok_or_else(invalid)? })
+    Ok(UpstreamQueue { most, timeout: timeout.ok_or_else(invalid)? })
 }

@@ -611,7 +611,7 @@ impl Follower {
         let Some(report) = self.fill.state.lock().report else { return };
         self.reports = false;
         if let Some(attempt) = r.facts.upstream.attempts.last_mut() {
-            attempt.tell(report.sent, report.received, report.length, report.took);
+            attempt.record_totals(report.sent, report.received, report.length, report.took);
         }
     }
 

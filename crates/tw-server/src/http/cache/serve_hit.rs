@@ -5,7 +5,7 @@ use tw_http::{Known, Method};
 use super::cache_headers::set_cache_headers;
 use super::lookup::CachedResponse;
 use super::settings::CacheSettings;
-use crate::http::body::{Body, HeadBody};
+use crate::http::body::{AnnouncedLength, Body};
 use crate::http::forward_head::{self, ForwardRules, RewriteFields};
 use crate::http::plan::Outcome;
 use crate::http::request::{Conditions, Ranges, Request};
@@ -42,7 +42,7 @@ pub(crate) fn serve_hit(
 pub(crate) fn head_body(r: &Request) -> Body {
     let answer = &r.facts.upstream.answer;
     let field = answer.fields.get_known(Known::ContentLength).and_then(tw_http::num::parse);
-    Body::Pull(Box::new(HeadBody(answer.content_length.max(field))))
+    Body::Pull(Box::new(AnnouncedLength(answer.content_length.max(field))))
 }
 
 /// Leaves conditions and ranges to this server, as for a file: the upstream server was not sent them.

@@ -16,7 +16,6 @@ use super::keepalive::{LAST_WAIT, Woken};
 use super::request_head::{self, Head};
 use super::{Conn, Input};
 use crate::config::location::LingeringClose;
-use crate::http::accept;
 use crate::http::connection_request::ConnectionRequest;
 use crate::http::lingering_close::linger_close;
 use crate::http::phases;
@@ -25,6 +24,7 @@ use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained, Source};
 use crate::http::send_response;
 use crate::http::start;
+use crate::http::tls_requirements;
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
@@ -94,7 +94,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
                 r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);
                 start::take_over(r);
-                let admitted = match accept::refusal(r) {
+                let admitted = match tls_requirements::check(r) {
                     None => request_body::read_early(r).await,
                     Some(status) => Err(status),
                 };

@@ -9,7 +9,6 @@ use super::input::Expects;
 use super::request_head::BAD_REQUEST;
 use super::stream_handle::Intent;
 use super::{Input, StreamHandle, request_head};
-use crate::http::accept;
 use crate::http::connection_request::ConnectionRequest;
 use crate::http::phases;
 use crate::http::post_action;
@@ -17,6 +16,7 @@ use crate::http::request::Request;
 use crate::http::request_body::{self, Source};
 use crate::http::send_response;
 use crate::http::start;
+use crate::http::tls_requirements;
 use crate::http::wire::Wire;
 
 /// Answers a request.
@@ -47,7 +47,7 @@ async fn run(exchange: &Rc<StreamHandle>, r: &mut Request, list: FieldSection) {
                 Intent::Other => exchange.set_wish(wish),
             }
             start::take_over(r);
-            let admitted = match accept::refusal(r) {
+            let admitted = match tls_requirements::check(r) {
                 None => request_body::read_early(r).await,
                 Some(status) => Err(status),
             };

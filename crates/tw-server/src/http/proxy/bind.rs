@@ -6,16 +6,16 @@ use tw_conf::{ConfError, Node, Word};
 
 use crate::vars::Template;
 
-/// Where connections come from.
+/// Local address of connections to upstream servers.
 #[derive(Clone)]
 pub enum Bind {
-    /// From where the kernel says.
+    /// Chosen by the kernel.
     Off,
-    /// From this address, which may hold variables.
+    /// A fixed or computed address.
     From {
         /// The address.
         address: Template,
-        /// Whether it need not be ours.
+        /// `transparent`: the address need not belong to this machine.
         is_transparent: bool,
     },
 }

@@ -12,21 +12,21 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-pub use framing::Framing;
+pub use framing::BodyFraming;
 
 use super::failure::UpstreamFailure;
-use super::h2_pool::Stream;
+use super::h2_pool::UpstreamStream;
 use crate::http::upstream_response::UpstreamResponse;
 
 /// Reads the response of an upstream server.
 pub trait Codec: 'static {
-    /// Whether requests in this language are carried by trunks, each as a stream.
-    fn is_carried(&self) -> bool {
+    /// Returns true if requests of this protocol are streams of shared connections (HTTP/2).
+    fn is_multiplexed(&self) -> bool {
         false
     }
 
     /// Reads what comes by this stream from now on: its content, and its news.
-    fn follow(&mut self, _stream: &Rc<Stream>) {}
+    fn attach(&mut self, _stream: &Rc<UpstreamStream>) {}
 
     /// Takes bytes from the front of `input` and says what they are; a head is written into `answer`. [`Event::NeedMore`]
     /// only when `input` is empty.
@@ -44,8 +44,8 @@ pub trait Codec: 'static {
     /// Bytes of the body still to come, if known. After [`Event::Head`].
     fn remaining(&self) -> Option<u64>;
 
-    /// Whether nothing more belongs to the response, as far as `input` tells, from which an end that is at hand is taken. After
-    /// [`Event::Head`], and after the last [`Event::Body`].
+    /// Returns true if nothing more belongs to the response, as far as `input` tells; takes an end that is at hand from it.
+    /// After [`Event::Head`], and after the last [`Event::Body`].
     fn ends(&mut self, _input: &mut Bytes, _answer: &mut UpstreamResponse) -> bool {
         self.remaining() == Some(0)
     }
@@ -69,26 +69,26 @@ pub trait Codec: 'static {
         }
     }
 
-    /// Whether another request may be sent on the connection now that the body has ended.
+    /// Returns true if another request may be sent on the connection now that the body has ended.
     fn keeps_alive(&self) -> bool;
 
-    /// Whether there is a tunnel as soon as there is a connection: the server is sent no head, and none is read of it.
-    fn opens_at_once(&self) -> bool {
+    /// Returns true for a CONNECT tunnel, which is open as soon as there is a connection: no head is sent, and none is read.
+    fn is_connect(&self) -> bool {
         false
     }
 
-    /// Whether what follows the head is neither a body nor this language: both sides may say what they want.
+    /// Returns true if a tunnel follows the head: after a switch of protocols (101) both sides send what they want.
     fn is_tunnel(&self) -> bool {
         false
     }
 
-    /// Whether the client gets what fields may follow the body. After [`Event::Head`].
+    /// Returns true if the client gets the trailer fields. After [`Event::Head`].
     fn passes_trailers(&self) -> bool {
         false
     }
 }
 
-/// What a codec has read.
+/// Result of [`Codec::read`].
 #[derive(Debug)]
 pub enum Event {
     /// Everything was taken, and more is to come.

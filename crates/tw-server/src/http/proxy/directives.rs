@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
+use tw_accept::ssl::{CertificateCache, certificate_file};
 use tw_conf::{ConfError, Node, Word};
 
-use crate::config::ssl::{CertificateCache, common};
-
-/// How many of [`gateway_limits`](crate::gateway_limits) are about connections, which come first: every gateway has these.
+/// Number of entries at the head of [`gateway_limits`](crate::gateway_limits) that are about connections, which every module
+/// has.
 pub const CONNECTION_LIMITS: usize = 5;
 
 /// The limits of a gateway, with a prefix.
@@ -91,57 +91,59 @@ macro_rules! connection_directives {
     ($prefix:literal, $size:literal, $doc:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::proxy::bind::read_bind;
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasUpstream;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::time(concat!($prefix, "connect_timeout"), ALL)
                 .default("60s")
                 .doc("Time until a connection to an upstream server is there.")
-                .set(|raw, node, _| raw.settings().connect_timeout.set_msec(node)),
+                .set(|raw, node, _| raw.upstream().timeouts.connect.set_msec(node)),
             record::time(concat!($prefix, "send_timeout"), ALL)
                 .default("60s")
                 .doc("Time between two writes of a request to an upstream server.")
-                .set(|raw, node, _| raw.settings().send_timeout.set_msec(node)),
+                .set(|raw, node, _| raw.upstream().timeouts.send.set_msec(node)),
             record::time(concat!($prefix, "read_timeout"), ALL)
                 .default("60s")
                 .doc("Time between two reads of a response of an upstream server.")
-                .set(|raw, node, _| raw.settings().read_timeout.set_msec(node)),
+                .set(|raw, node, _| raw.upstream().timeouts.read.set_msec(node)),
             record::number(concat!($prefix, "next_upstream_tries"), ALL)
                 .default("0")
                 .since("1.7.5")
                 .doc("Servers that a request is sent to at most; 0 means all.")
-                .set(|raw, node, _| raw.settings().next_tries.set_number(node)),
+                .set(|raw, node, _| raw.upstream().retry.tries.set_number(node)),
             record::time(concat!($prefix, "next_upstream_timeout"), ALL)
                 .default("0")
                 .since("1.7.5")
                 .doc("Time in which a request may go to a next server; 0 means no limit.")
-                .set(|raw, node, _| raw.settings().next_timeout.set_msec(node)),
+                .set(|raw, node, _| raw.upstream().retry.timeout.set_msec(node)),
             record::size(concat!($prefix, "buffer_size"), ALL)
                 .default($size)
                 .doc($doc)
-                .set(|raw, node, _| raw.settings().buffer_size.set_size(node)),
+                .set(|raw, node, _| raw.upstream().buffer_size.set_size(node)),
             record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
                 .since("0.8.22")
                 .doc("Where connections to upstream servers come from; may hold variables.")
                 .set(|raw, node, _| {
                     let bind = read_bind(node)?;
-                    raw.settings().bind.set_once(node, bind)
+                    raw.upstream().connection.bind.set_once(node, bind)
                 }),
             record::flag(concat!($prefix, "bind_dynamic"), ALL)
                 .default("off")
                 .since("1.29.3")
                 .doc("Whether that address is computed for each connection, and not once for a request.")
-                .set(|raw, node, _| raw.settings().bind_dynamic.set_flag(node)),
+                .set(|raw, node, _| raw.upstream().connection.bind_dynamic.set_flag(node)),
             record::flag(concat!($prefix, "socket_keepalive"), ALL)
                 .default("off")
                 .since("1.15.6")
                 .doc("Sets SO_KEEPALIVE on connections to upstream servers.")
-                .set(|raw, node, _| raw.settings().socket_keepalive.set_flag(node)),
+                .set(|raw, node, _| raw.upstream().connection.socket_keepalive.set_flag(node)),
             record::new(concat!($prefix, "allow_upstream"), "string …", ALL, Args::at_least(1))
                 .since("1.29.3")
                 .doc("When a server is asked: if no string is empty or 0.")
                 .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.settings().allow.push(node, word.clone()));
+                    node.args
+                        .iter()
+                        .for_each(|word| raw.upstream().connection.allow.push(node, word.clone()));
                     Ok(())
                 }),
         ]
@@ -153,17 +155,17 @@ macro_rules! connection_directives {
 macro_rules! socket_size_directives {
     ($prefix:literal) => {{
         use tw_conf::{HTTP, LOCATION, SERVER, record};
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasUpstream;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::size(concat!($prefix, "socket_rcvbuf"), ALL)
                 .since("1.31.3")
                 .doc("Sets SO_RCVBUF on connections to upstream servers.")
-                .set(|raw, node, _| raw.settings().socket_rcvbuf.set_size(node)),
+                .set(|raw, node, _| raw.upstream().connection.socket_rcvbuf.set_size(node)),
             record::size(concat!($prefix, "socket_sndbuf"), ALL)
                 .since("1.31.3")
                 .doc("Sets SO_SNDBUF on connections to upstream servers.")
-                .set(|raw, node, _| raw.settings().socket_sndbuf.set_size(node)),
+                .set(|raw, node, _| raw.upstream().connection.socket_sndbuf.set_size(node)),
         ]
     }};
 }
@@ -173,7 +175,7 @@ macro_rules! socket_size_directives {
 macro_rules! next_upstream_directive {
     ($prefix:literal, $syntax:literal, $words:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasUpstream;
         &[record::new(
             concat!($prefix, "next_upstream"),
             $syntax,
@@ -182,7 +184,7 @@ macro_rules! next_upstream_directive {
         )
         .default("error timeout")
         .doc("After which failures a request goes to the next server.")
-        .set(|raw, node, cx| raw.settings().next.add_bits(node, $words, cx))]
+        .set(|raw, node, cx| raw.upstream().retry.on.add_bits(node, $words, cx))]
     }};
 }
 
@@ -194,35 +196,35 @@ macro_rules! response_directives {
     ($prefix:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::header_names::IgnoredHeaders;
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasProxy;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::flag(concat!($prefix, "intercept_errors"), ALL)
                 .default("off")
                 .doc("Whether error_page applies to the statuses of upstream servers.")
-                .set(|raw, node, _| raw.settings().intercept_errors.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().response.intercept_errors.set_flag(node)),
             record::new(concat!($prefix, "ignore_headers"), "field …", ALL, Args::at_least(1))
                 .doc("Fields of responses that have no meaning here.")
-                .set(|raw, node, cx| raw.settings().ignored.add_bits(node, IgnoredHeaders::WORDS, cx)),
+                .set(|raw, node, cx| raw.proxy().response.ignored.add_bits(node, IgnoredHeaders::WORDS, cx)),
             record::new(concat!($prefix, "hide_header"), "field", ALL, Args::exact(1))
                 .doc("A field of responses that is not passed on.")
                 .set(|raw, node, _| {
                     let name = node.arg(0)?.bytes.to_ascii_lowercase();
-                    raw.settings().hide.push(node, name.into());
+                    raw.proxy().response.hide.push(node, name.into());
                     Ok(())
                 }),
             record::new(concat!($prefix, "pass_header"), "field", ALL, Args::exact(1))
                 .doc("A field of responses that is passed on although it usually is not.")
                 .set(|raw, node, _| {
                     let name = node.arg(0)?.bytes.to_ascii_lowercase();
-                    raw.settings().pass.push(node, name.into());
+                    raw.proxy().response.pass.push(node, name.into());
                     Ok(())
                 }),
             record::flag(concat!($prefix, "request_dynamic"), ALL)
                 .default("off")
                 .since("1.29.3")
                 .doc("Whether a request is made anew for each server that it is sent to.")
-                .set(|raw, node, _| raw.settings().request_dynamic.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().request.dynamic.set_flag(node)),
         ]
     }};
 }
@@ -234,76 +236,76 @@ macro_rules! gateway_directives {
     ($prefix:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::proxy::directives::read_rate;
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasProxy;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::buffers(concat!($prefix, "buffers"), ALL)
                 .default("8 4k|8k")
                 .doc("What is kept of the body of a response in memory while the client is slower than the upstream server.")
-                .set(|raw, node, _| raw.settings().buffers.set_buffers(node)),
+                .set(|raw, node, _| raw.proxy().buffers.memory.set_buffers(node)),
             record::size(concat!($prefix, "busy_buffers_size"), ALL)
                 .default("8k|16k")
                 .doc("Checked as nginx does, and without effect: what the client has not taken yet is not held in buffers of its own.")
-                .set(|raw, node, _| raw.settings().busy_buffers_size.set_size(node)),
+                .set(|raw, node, _| raw.proxy().buffers.busy_size.set_size(node)),
             record::size(concat!($prefix, "max_temp_file_size"), ALL)
                 .default("1024m")
                 .doc("Bytes of the body of a response in a temporary file; 0 means none.")
-                .set(|raw, node, _| raw.settings().max_temp_file_size.set_offset(node)),
+                .set(|raw, node, _| raw.proxy().buffers.max_temp_file_size.set_offset(node)),
             record::size(concat!($prefix, "temp_file_write_size"), ALL)
                 .default("8k|16k")
                 .doc("Checked as nginx does, and without effect: what is in memory is written at once.")
-                .set(|raw, node, _| raw.settings().temp_file_write_size.set_size(node)),
+                .set(|raw, node, _| raw.proxy().buffers.temp_file_write_size.set_size(node)),
             record::new(concat!($prefix, "temp_path"), "path [level1 [level2 [level3]]]", ALL, Args::range(1, 4))
                 .doc("Directory of temporary files of responses.")
                 .set(|raw, node, cx| {
                     let path = $crate::config::location::TempPath::parse(node, cx)?;
-                    raw.settings().temp_path.set_once(node, path)
+                    raw.proxy().buffers.temp_path.set_once(node, path)
                 }),
             record::flag(concat!($prefix, "buffering"), ALL)
                 .default("on")
                 .doc("Whether a response is read ahead of a slow client.")
-                .set(|raw, node, _| raw.settings().buffering.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().buffers.buffering.set_flag(node)),
             record::flag(concat!($prefix, "request_buffering"), ALL)
                 .default("on")
                 .since("1.7.11")
                 .doc("Whether the body of a request is read before an upstream server is asked.")
-                .set(|raw, node, _| raw.settings().request_buffering.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().request.buffering.set_flag(node)),
             record::flag(concat!($prefix, "pass_request_headers"), ALL)
                 .default("on")
                 .doc("Whether fields of the request are passed on.")
-                .set(|raw, node, _| raw.settings().pass_request_headers.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().request.pass_headers.set_flag(node)),
             record::flag(concat!($prefix, "pass_request_body"), ALL)
                 .default("on")
                 .doc("Whether the body of the request is passed on.")
-                .set(|raw, node, _| raw.settings().pass_request_body.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().request.pass_body.set_flag(node)),
             record::flag(concat!($prefix, "ignore_client_abort"), ALL)
                 .default("off")
                 .doc("Whether a request goes on when its client has gone.")
-                .set(|raw, node, _| raw.settings().ignore_client_abort.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().request.ignore_client_abort.set_flag(node)),
             record::flag(concat!($prefix, "force_ranges"), ALL)
                 .default("off")
                 .since("1.7.7")
                 .doc("Whether ranges are answered whatever the upstream server says.")
-                .set(|raw, node, _| raw.settings().force_ranges.set_flag(node)),
+                .set(|raw, node, _| raw.proxy().response.force_ranges.set_flag(node)),
             record::new(concat!($prefix, "limit_rate"), "rate", ALL, Args::exact(1))
                 .default("0")
                 .since("1.7.7")
                 .doc("Bytes per second that are read of a response; may hold variables. 0 means no limit.")
                 .set(|raw, node, _| {
                     let word = read_rate(node)?;
-                    raw.settings().limit_rate.set_once(node, word)
+                    raw.proxy().response.limit_rate.set_once(node, word)
                 }),
             record::new(concat!($prefix, "store"), "on | off | path", ALL, Args::exact(1))
                 .default("off")
                 .doc("Whether a copy of a response becomes a file, and which one; may hold variables.")
                 .set(|raw, node, _| {
                     let store = $crate::http::proxy::store::RawStore::read(node)?;
-                    raw.settings().store.set_once(node, store)
+                    raw.proxy().store.store.set_once(node, store)
                 }),
             record::new(concat!($prefix, "store_access"), "users:permissions …", ALL, Args::range(1, 3))
                 .default("user:rw")
                 .doc("Permissions of such files.")
-                .set(|raw, node, _| raw.settings().store_access.set_with(node, $crate::config::permissions::read)),
+                .set(|raw, node, _| raw.proxy().store.access.set_with(node, $crate::config::permissions::read)),
         ]
     }};
 }
@@ -315,50 +317,50 @@ macro_rules! gateway_tls_directives {
     ($prefix:literal, $module:literal, $name:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::proxy::directives::{read_certificate_cache, read_file_of_tls};
-        use $crate::http::proxy::settings::HasGateway;
+        use $crate::http::proxy::settings::HasUpstream;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(concat!($prefix, "ssl_name"), "name", ALL, Args::exact(1))
                 .default($name)
                 .since("1.7.0")
                 .doc("The name that an upstream server's certificate must be for, and that it is told; may hold variables.")
-                .set(|raw, node, _| raw.settings().ssl.name.set_once(node, node.arg(0)?.clone())),
+                .set(|raw, node, _| raw.upstream().tls.name.set_once(node, node.arg(0)?.clone())),
             record::flag(concat!($prefix, "ssl_server_name"), ALL)
                 .default("off")
                 .since("1.7.0")
                 .doc("Whether an upstream server is told the name (SNI).")
-                .set(|raw, node, _| raw.settings().ssl.server_name.set_flag(node)),
+                .set(|raw, node, _| raw.upstream().tls.server_name.set_flag(node)),
             record::flag(concat!($prefix, "ssl_verify"), ALL)
                 .default("off")
                 .since("1.7.0")
                 .doc("Whether the certificates of upstream servers are verified.")
-                .set(|raw, node, _| raw.settings().ssl.verify.set_flag(node)),
+                .set(|raw, node, _| raw.upstream().tls.verify.set_flag(node)),
             record::number(concat!($prefix, "ssl_verify_depth"), ALL)
                 .default("1")
                 .since("1.7.0")
                 .doc("How many certificates may stand between an upstream server's and one that is trusted.")
-                .set(|raw, node, _| raw.settings().ssl.verify_depth.set_number(node)),
+                .set(|raw, node, _| raw.upstream().tls.verify_depth.set_number(node)),
             record::new(concat!($prefix, "ssl_trusted_certificate"), "file", ALL, Args::exact(1))
                 .since("1.7.0")
                 .doc("Authorities that are trusted with the certificates of upstream servers, in PEM.")
-                .set(|raw, node, _| raw.settings().ssl.trusted_certificate.set_once(node, node.arg(0)?.clone())),
+                .set(|raw, node, _| raw.upstream().tls.trusted_certificate.set_once(node, node.arg(0)?.clone())),
             record::new(concat!($prefix, "ssl_crl"), "file", ALL, Args::exact(1))
                 .since("1.7.0")
                 .doc("Lists of certificates of upstream servers that were revoked, in PEM: one of each authority on the way.")
-                .set(|raw, node, _| raw.settings().ssl.crl.set_once(node, node.arg(0)?.clone())),
+                .set(|raw, node, _| raw.upstream().tls.crl.set_once(node, node.arg(0)?.clone())),
             record::new(concat!($prefix, "ssl_certificate"), "file | data:certificate", ALL, Args::exact(1))
                 .since("1.7.8")
                 .doc("The certificate that upstream servers are shown, and those between it and an authority, in PEM.")
                 .set(|raw, node, _| {
                     let word = read_file_of_tls(node, $module)?;
-                    raw.settings().ssl.certificate.set_once(node, word)
+                    raw.upstream().tls.certificate.set_once(node, word)
                 }),
             record::new(concat!($prefix, "ssl_certificate_key"), "file | data:key", ALL, Args::exact(1))
                 .since("1.7.8")
                 .doc("The private key of the certificate, in PEM (PKCS#8, PKCS#1 or SEC1).")
                 .set(|raw, node, _| {
                     let word = read_file_of_tls(node, $module)?;
-                    raw.settings().ssl.certificate_key.set_once(node, word)
+                    raw.upstream().tls.certificate_key.set_once(node, word)
                 }),
             record::new(
                 concat!($prefix, "ssl_certificate_cache"),
@@ -371,12 +373,12 @@ macro_rules! gateway_tls_directives {
                 .doc("Cache for certificates whose file names contain variables: number of entries, time without use, and time until a file is read again.")
                 .set(|raw, node, _| {
                     let cache = read_certificate_cache(node)?;
-                    raw.settings().ssl.certificate_cache.set_once(node, cache)
+                    raw.upstream().tls.certificate_cache.set_once(node, cache)
                 }),
             record::new(concat!($prefix, "ssl_password_file"), "file", ALL, Args::exact(1))
                 .since("1.7.8")
                 .doc("Pass phrases of the private key, one a line, tried in turn.")
-                .set(|raw, node, _| raw.settings().ssl.password_file.set_once(node, node.arg(0)?.clone())),
+                .set(|raw, node, _| raw.upstream().tls.password_file.set_once(node, node.arg(0)?.clone())),
             record::new(
                 concat!($prefix, "ssl_protocols"),
                 "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
@@ -386,26 +388,26 @@ macro_rules! gateway_tls_directives {
             .default("TLSv1.2 TLSv1.3")
             .since("1.5.6")
             .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
-            .set(|raw, node, _| raw.settings().ssl.protocols.set_once(node, node.args.clone())),
+            .set(|raw, node, _| raw.upstream().tls.protocols.set_once(node, node.args.clone())),
             record::new(concat!($prefix, "ssl_ciphers"), "ciphers", ALL, Args::exact(1))
                 .default("DEFAULT")
                 .since("1.5.6")
                 .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")
-                .set(|raw, node, _| raw.settings().ssl.ciphers.set_once(node, node.arg(0)?.clone())),
+                .set(|raw, node, _| raw.upstream().tls.ciphers.set_once(node, node.arg(0)?.clone())),
             record::flag(concat!($prefix, "ssl_session_reuse"), ALL)
                 .default("on")
                 .doc("Whether sessions with upstream servers are taken up again.")
-                .set(|raw, node, _| raw.settings().ssl.session_reuse.set_flag(node)),
+                .set(|raw, node, _| raw.upstream().tls.session_reuse.set_flag(node)),
             record::new(concat!($prefix, "ssl_key_log"), "path", ALL, Args::exact(1))
                 .since("1.27.2")
                 .doc("Secrets of connections to upstream servers go to this file, so that somebody can read what was sent: not for production.")
-                .set(|raw, node, _| raw.settings().ssl.key_log.set_once(node, node.arg(0)?.clone())),
+                .set(|raw, node, _| raw.upstream().tls.key_log.set_once(node, node.arg(0)?.clone())),
             record::new(concat!($prefix, "ssl_conf_command"), "name value", ALL, Args::exact(2))
                 .since("1.19.4")
                 .doc("OpenSSL configuration command: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
                 .set(|raw, node, _| {
                     let [name, value] = node.words()?;
-                    raw.settings().ssl.conf_command.push(node, (name.clone(), value.clone()));
+                    raw.upstream().tls.conf_command.push(node, (name.clone(), value.clone()));
                     Ok(())
                 }),
         ]
@@ -415,7 +417,7 @@ macro_rules! gateway_tls_directives {
 /// Reads the name of a certificate or a key for a directive of `module`.
 pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfError> {
     let word = node.arg(0)?;
-    common::check_name(node, word, module)?;
+    certificate_file::check_name(node, word, module)?;
     Ok(word.clone())
 }
 

@@ -1,5 +1,4 @@
-//! What goes wrong with an upstream server: what is logged of it, what the client gets, and which word of
-//! `proxy_next_upstream` it is.
+//! Failures of upstream servers: the log line, the status for the client, and the condition of `proxy_next_upstream`.
 
 use std::fmt;
 use std::io;
@@ -13,7 +12,7 @@ use tw_tls::UpstreamError;
 
 use crate::http::retry_conditions::RetryOn;
 
-/// Why an attempt has failed.
+/// Cause of a failed attempt.
 #[derive(Debug)]
 pub enum UpstreamFailure {
     /// There is no connection.
@@ -36,7 +35,7 @@ pub enum UpstreamFailure {
     ReceiveTimeout,
     /// The server closed the connection before the response was complete.
     Closed,
-    /// What it sent is no response; the text says why.
+    /// Invalid response; the text says why.
     Invalid(Box<str>),
     /// The body of the request cannot be sent to its end, while the response comes: that is said where the body is given back.
     Unsent,
@@ -46,11 +45,11 @@ pub enum UpstreamFailure {
     Alpn,
     /// The request cannot be said in the language of the server; the text says why.
     Unsayable(Box<str>),
-    /// The same of a connection that several requests were waiting for.
+    /// Failure of a connection that several requests were waiting for.
     Shared(Rc<UpstreamFailure>),
-    /// Its status is one that `proxy_next_upstream` names.
+    /// Response with a status that `proxy_next_upstream` names.
     Status(u16),
-    /// This server may not be asked by this request (`proxy_allow_upstream`).
+    /// The request may not be sent to this server (`proxy_allow_upstream`).
     Denied,
     /// No server may be asked.
     NoPeer,
@@ -62,23 +61,38 @@ pub enum UpstreamFailure {
     NoName(Box<str>),
 }
 
-/// What was being done when it went wrong.
+/// Failure of an attempt at one server. Displayed as its line in the error log.
+#[derive(Debug)]
+pub struct AttemptFailure {
+    /// Cause of the failure.
+    pub cause: UpstreamFailure,
+    /// Stage that the attempt had reached.
+    pub stage: AttemptStage,
+}
+
+impl fmt::Display for AttemptFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Line { failure: &self.cause, stage: self.stage }.fmt(f)
+    }
+}
+
+/// Stage of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// A connection was opened.
+pub enum AttemptStage {
+    /// Opening the connection.
     Connecting,
-    /// TLS was agreed on.
+    /// TLS handshake.
     Handshaking,
-    /// The request was sent.
+    /// Sending the request.
     Sending,
-    /// The head of the response was awaited.
+    /// Waiting for the response head.
     ReadingHead,
-    /// The body of the response was awaited.
+    /// Waiting for the response body.
     ReadingBody,
 }
 
-/// The end of a line of the error log.
-impl fmt::Display for Stage {
+/// End of a line of the error log.
+impl fmt::Display for AttemptStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connecting => "while connecting to upstream",
@@ -91,8 +105,13 @@ impl fmt::Display for Stage {
 }
 
 impl UpstreamFailure {
+    /// Adds the stage at which it occurred.
+    pub(super) fn at(self, stage: AttemptStage) -> AttemptFailure {
+        AttemptFailure { cause: self, stage }
+    }
+
     /// The word of `proxy_next_upstream` that it is.
-    pub fn next(&self) -> RetryOn {
+    pub fn retry_condition(&self) -> RetryOn {
         match self {
             // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
             Self::Connect(_)
@@ -110,7 +129,7 @@ impl UpstreamFailure {
             | Self::ConnectionLimit(_)
             | Self::Unsent
             | Self::Unsayable(_) => RetryOn::NONE,
-            Self::Shared(failure) => failure.next(),
+            Self::Shared(failure) => failure.retry_condition(),
             Self::Denied => RetryOn::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => RetryOn::TIMEOUT,
             Self::Invalid(_) => RetryOn::INVALID_HEADER,
@@ -127,10 +146,10 @@ impl UpstreamFailure {
     }
 
     /// The word of `cache_use_stale` that it is.
-    pub fn stale(&self) -> RetryOn {
+    pub fn stale_condition(&self) -> RetryOn {
         match self {
             Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => RetryOn::ERROR,
-            _ => self.next(),
+            _ => self.retry_condition(),
         }
     }
 
@@ -147,7 +166,7 @@ impl UpstreamFailure {
         }
     }
 
-    /// How loud it is in the error log; `None` if nothing is written.
+    /// Log level; `None` if the failure is not logged.
     pub fn level(&self) -> Option<Level> {
         match self {
             Self::Status(_) | Self::Unsent => None,
@@ -158,18 +177,18 @@ impl UpstreamFailure {
         }
     }
 
-    /// What is wrong with the server, in some words: `connection refused`. `None` if it has answered.
+    /// Short description of the failure: `connection refused`. `None` if the server has responded.
     pub fn cause(&self) -> Option<impl fmt::Display + '_> {
         (!matches!(self, Self::Status(_))).then_some(Cause(self))
     }
 
-    /// Its line, without who asked for what.
-    pub fn line(&self, stage: Stage) -> impl fmt::Display + '_ {
+    /// Line of the error log, without its context.
+    pub fn line(&self, stage: AttemptStage) -> impl fmt::Display + '_ {
         Line { failure: self, stage }
     }
 }
 
-/// What nginx takes for a fault of this machine and not of the server.
+/// Returns true for errors that nginx logs as `crit`, because they are not the server's but this machine's.
 fn is_crit(errno: i32) -> bool {
     use rustix::io::Errno as E;
     let known = [
@@ -234,7 +253,7 @@ impl fmt::Display for Cause<'_> {
 
 struct Line<'a> {
     failure: &'a UpstreamFailure,
-    stage: Stage,
+    stage: AttemptStage,
 }
 
 impl fmt::Display for Line<'_> {

@@ -22,7 +22,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// `keepalive` of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepAlive {
+pub struct KeepaliveSettings {
     /// Connections that wait on one loop at most; 0 is none.
     pub connections: usize,
     /// `local`: only requests of the same location use them.
@@ -36,7 +36,7 @@ pub struct KeepAlive {
 }
 
 /// nginx's defaults.
-impl Default for KeepAlive {
+impl Default for KeepaliveSettings {
     fn default() -> Self {
         Self {
             connections: 32,
@@ -48,13 +48,13 @@ impl Default for KeepAlive {
     }
 }
 
-/// Whose connections they are: a group's, or a location's in a group.
+/// Owner of connections: a group, or a location in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PoolKey {
     pub(super) group: Arc<str>,
     /// Number of the location's settings; 0 for all locations.
     pub(super) location: u64,
-    /// How they are secured: nobody else may use them, and no request that wants it otherwise.
+    /// TLS of the connections: only requests with equal TLS settings share them.
     pub(super) secured: Option<UpstreamTls>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct PoolKey {
 #[derive(Default)]
 pub struct KeepalivePool {
     /// The last one to come is the first to go.
-    waiting: RefCell<HashMap<PoolKey, VecDeque<Waiting>>>,
+    waiting: RefCell<HashMap<PoolKey, VecDeque<IdleConnection>>>,
     sweeping: Cell<Sweeping>,
 }
 
@@ -73,7 +73,7 @@ enum Sweeping {
     Yes,
 }
 
-struct Waiting {
+struct IdleConnection {
     peer: PeerId,
     connection: Rc<UpstreamConnection>,
     since: Instant,
@@ -88,7 +88,7 @@ impl KeepalivePool {
         loop {
             // A group that was gone for a while has the same numbers for other servers.
             let is_its =
-                |waiting: &Waiting| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
+                |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
             let at = list.iter().rposition(is_its)?;
             let found = list.remove(at)?;
             // Whatever is there to be read, nobody has asked for it.
@@ -105,7 +105,7 @@ impl KeepalivePool {
         owner: &PoolKey,
         peer: PeerId,
         connection: Rc<UpstreamConnection>,
-        keep: &KeepAlive,
+        keep: &KeepaliveSettings,
     ) {
         let now = tw_rt::clock::now();
         let is_old = now.saturating_duration_since(connection.opened) >= keep.time;
@@ -124,7 +124,7 @@ impl KeepalivePool {
         if list.len() >= keep.connections {
             list.pop_front();
         }
-        list.push_back(Waiting { peer, connection, since: now, until: now + keep.timeout });
+        list.push_back(IdleConnection { peer, connection, since: now, until: now + keep.timeout });
         if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
             let home = Rc::downgrade(home);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
@@ -155,17 +155,17 @@ impl KeepalivePool {
     /// Closes the one that waits longest, for want of a descriptor or a connection. Returns whether there was one.
     pub(crate) fn close_oldest(&self) -> bool {
         let mut waiting = self.waiting.borrow_mut();
-        let since = |list: &&mut VecDeque<Waiting>| list.front().map(|waiting| waiting.since);
+        let since = |list: &&mut VecDeque<IdleConnection>| list.front().map(|waiting| waiting.since);
         let lists = waiting.values_mut().filter(|list| !list.is_empty());
         lists.min_by_key(since).and_then(VecDeque::pop_front).is_some()
     }
 
-    /// How many wait.
+    /// Number of idle connections.
     pub fn len(&self) -> usize {
         self.waiting.borrow().values().map(VecDeque::len).sum()
     }
 
-    /// Whether none waits.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,39 +1,50 @@
-//! Gateways: a request goes to a server behind this one, and its response comes back. One engine for all languages that
-//! upstream servers speak.
+//! Engine of the `*_pass` modules: sends a request to a server of a group and its response to the client, whatever protocol
+//! the server speaks.
 //!
 //! ```text
-//! Order ─► exchange: a peer of the group ─► link: idle or new (upstream_tls) ─► sending ┐   answer: the head as the client gets it
-//!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
-//!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
+//! UpstreamRequest ─► pass ─► retry: one attempt after another
+//!                              └─► attempt: peer ─► connection (idle, new, or a stream of h2_pool) ─► send_request ─► head (codec)
+//!                                                                                                                     │
+//! client ◄── tunnel: both directions, after an upgrade or CONNECT ◄───────────────────────────────────── response ◄───┘
+//!        ◄── response_body: pulled, or read ahead of a slow client (response_buffer) ◄───────────────────────┘
 //! ```
-//! Requests in HTTP/2 share connections (`h2_pool`). Beside requests, `health` asks peers whether they are well.
+//! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
 
-pub mod attempts;
+mod attempt;
 pub mod bind;
 pub mod codec;
 pub mod directives;
-pub(crate) mod exchange;
+mod early_hints;
+mod exchange;
 mod failure;
+mod group;
 pub mod h2_pool;
 pub mod health;
 pub mod keepalive_pool;
 pub(crate) mod ocsp_client;
+mod pass;
 pub mod queue;
 mod read_body;
 mod read_rate;
+mod reading;
 pub(crate) mod resolve;
 mod response;
 mod response_body;
 mod response_buffer;
+pub(crate) mod retry;
 mod send_request;
 pub mod settings;
 pub mod sticky;
 pub mod store;
 mod tunnel;
 mod upstream_connection;
+mod upstream_request;
+pub mod upstream_state;
 pub mod upstream_tls;
 
-pub use exchange::{BuiltRequest, RequestBody, RequestBuilder, UpstreamGroup, UpstreamRequest, pass};
-pub use failure::{Stage, UpstreamFailure};
+pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+pub use group::UpstreamGroup;
+pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
-pub use settings::ProxySettings;
+pub use settings::{ProxySettings, UpstreamSettings};
+pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, UpstreamRequest};

@@ -1,21 +1,22 @@
 //! A question of our own to somebody by HTTP, such as whether a certificate was revoked: one request on a connection of its own,
 //! and the content of the response. Every wait has an end.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_accept::OcspClient;
 use tw_base::Limit;
 use tw_http::{Method, base64};
 use tw_net::{Addr, ConnectOptions};
+use tw_tls::ocsp::ResponderUrl;
 
-use super::codec::http1::Http1;
+use super::codec::http1::Http1Codec;
 use super::codec::{Codec, Event};
-use super::exchange::{READ_SIZE, read_some};
-use super::failure::{Stage, UpstreamFailure};
-use super::upstream_connection::{Read, UpstreamConnection};
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use super::reading::{READ_SIZE, read_some};
+use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::upstream_response::UpstreamResponse;
@@ -40,62 +41,28 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// `http://host[:port][/path]`
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Url {
-    /// With the port, if one is written.
-    authority: Box<str>,
-    host: Box<str>,
-    port: u16,
-    target: Box<str>,
+/// OCSP client of a loop.
+pub(crate) struct LoopOcspClient {
+    /// Loop of the connections.
+    pub(crate) home: Rc<Loop>,
+    /// Name servers for hosts of responders.
+    pub(crate) resolving: Resolving,
 }
 
-impl fmt::Display for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.target)
-    }
-}
-
-impl Url {
-    /// Takes one apart; `None` if it is no such one.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix("http://")?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.ends_with(':') && !port.contains(']') => (host, port.parse().ok()?),
-            _ => (authority, 80),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let is_visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        (!host.is_empty() && is_visible(rest)).then(|| Self {
-            authority: authority.into(),
-            host: host.into(),
-            port,
-            target: if path.is_empty() { "/".into() } else { path.into() },
-        })
-    }
-}
-
-/// Asks `url` a question, which is a part of it as RFC 6960 has it (appendix A.1), and returns what a 200 brings, if that is at most
-/// `answer_max` bytes. The error is in words of the log.
-pub(crate) async fn query(
-    home: &Rc<Loop>,
-    resolving: &Resolving,
-    url: &Url,
-    question: &[u8],
-    answer_max: usize,
-) -> Result<Vec<u8>, String> {
-    let asked = ask(home, resolving, url, question, answer_max);
-    match tokio::time::timeout(INQUIRY_TIME, asked).await {
-        Ok(answer) => answer,
-        Err(_) => Err("responder timed out (110: Connection timed out)".to_owned()),
+impl OcspClient for LoopOcspClient {
+    async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
+        let asked = ask(&self.home, &self.resolving, url, der, size_max);
+        match tokio::time::timeout(INQUIRY_TIME, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err("responder timed out (110: Connection timed out)".to_owned()),
+        }
     }
 }
 
 async fn ask(
     home: &Rc<Loop>,
     resolving: &Resolving,
-    url: &Url,
+    url: &ResponderUrl,
     question: &[u8],
     answer_max: usize,
 ) -> Result<Vec<u8>, String> {
@@ -112,7 +79,7 @@ async fn ask(
         let to = Addr::Inet((ip, url.port).into());
         match exchange(home, &to, request.clone(), answer_max).await {
             Ok(answer) => return Ok(answer),
-            Err((failure, stage)) => failed = failure.line(stage).to_string(),
+            Err(failure) => failed = failure.to_string(),
         }
     }
     Err(failed)
@@ -140,30 +107,30 @@ async fn exchange(
     to: &Addr,
     mut request: Bytes,
     answer_max: usize,
-) -> Result<Vec<u8>, (UpstreamFailure, Stage)> {
+) -> Result<Vec<u8>, AttemptFailure> {
     let connection =
         UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
-    let at = |stage| move |failure| (failure, stage);
+    let at = |stage| move |failure: UpstreamFailure| failure.at(stage);
     while !request.is_empty() {
-        match connection.write_now(&request).map_err(at(Stage::Sending))? {
-            0 => connection.writable(INQUIRY_TIME).await.map_err(at(Stage::Sending))?,
+        match connection.write_now(&request).map_err(at(AttemptStage::Sending))? {
+            0 => connection.writable(INQUIRY_TIME).await.map_err(at(AttemptStage::Sending))?,
             written => request = request.slice(written..),
         }
     }
     connection.begin_reading(INQUIRY_TIME);
-    let mut codec = Http1::new(Method::Get, INQUIRY_HEAD_MAX, false);
+    let mut codec = Http1Codec::new(Method::Get, INQUIRY_HEAD_MAX, false);
     let (mut answer, mut body) = (UpstreamResponse::default(), Vec::new());
-    let mut stage = Stage::ReadingHead;
-    let invalid = |what: &str, stage| (UpstreamFailure::Invalid(what.into()), stage);
+    let mut stage = AttemptStage::ReadingHead;
+    let invalid = |what: &str, stage| UpstreamFailure::Invalid(what.into()).at(stage);
     loop {
         let (read, mut input) = read_some(home, &connection, READ_SIZE).map_err(at(stage))?;
         match read {
-            Read::Some => {}
-            Read::Nothing => {
+            ReadOutcome::Some => {}
+            ReadOutcome::Nothing => {
                 poll_fn(|cx| connection.poll_readable(cx)).await.map_err(at(stage))?;
                 continue;
             }
-            Read::Closed => {
+            ReadOutcome::Closed => {
                 codec.closed().map_err(at(stage))?;
                 return Ok(body);
             }
@@ -173,9 +140,9 @@ async fn exchange(
                 Event::NeedMore => break,
                 Event::Interim => {}
                 Event::Head if answer.status != 200 => {
-                    return Err((UpstreamFailure::Status(answer.status), stage));
+                    return Err(UpstreamFailure::Status(answer.status).at(stage));
                 }
-                Event::Head => stage = Stage::ReadingBody,
+                Event::Head => stage = AttemptStage::ReadingBody,
                 Event::Body(piece) if body.len() + piece.len() > answer_max => {
                     return Err(invalid("responder sent too large an answer", stage));
                 }
@@ -198,30 +165,6 @@ mod tests {
             ("/a/", b"\xfb\xef\xff", "/a/%2B%2B%2F%2F"),
         ] {
             assert_eq!(target(path, question), expected);
-        }
-    }
-
-    #[test]
-    fn urls() {
-        for (text, expected) in [
-            ("http://ocsp.example", Some(("ocsp.example", 80, "/"))),
-            ("http://ocsp.example/", Some(("ocsp.example", 80, "/"))),
-            ("http://ocsp.example:8080/a/b?c", Some(("ocsp.example", 8080, "/a/b?c"))),
-            ("http://127.0.0.1:1", Some(("127.0.0.1", 1, "/"))),
-            ("http://[::1]/a", Some(("::1", 80, "/a"))),
-            ("http://[::1]:81/a", Some(("::1", 81, "/a"))),
-            ("https://ocsp.example/", None),
-            ("ocsp.example", None),
-            ("http://", None),
-            ("http:///a", None),
-            ("http://a:x/", None),
-            ("http://a:70000/", None),
-            ("http://a/b c", None),
-            ("http://a/\r\nX: y", None),
-        ] {
-            let url = Url::parse(text);
-            let found = url.as_ref().map(|url| (&*url.host, url.port, &*url.target));
-            assert_eq!(found, expected, "{text}");
         }
     }
 }

@@ -7,48 +7,48 @@ use std::time::{Duration, Instant};
 use tw_rt::Deadline;
 use tw_upstream::{Lease, PeerSelection, QueuedRequest};
 
-use super::exchange::{UpstreamGroup, now_ms};
 use super::failure::UpstreamFailure;
+use super::group::{UpstreamGroup, now_ms};
 use crate::event_loop::Loop;
 
 /// `queue`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
-    /// How many requests wait.
+pub struct UpstreamQueue {
+    /// Most requests that may wait.
     pub most: usize,
-    /// How long one waits.
+    /// Longest wait of a request.
     pub timeout: Duration,
 }
 
 /// A server for a request, for which it waits if the group has a queue; and how long it did.
 pub(super) async fn select(
     group: &UpstreamGroup,
-    looking: &mut PeerSelection,
+    selection: &mut PeerSelection,
     home: &Loop,
 ) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
-    let found = select_now(group, looking, home);
+    let found = select_now(group, selection, home);
     let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
     let Some(place) = group.peers.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
     let began = tw_rt::clock::now();
-    let found = Box::pin(wait(group, queue, place, looking, home)).await;
+    let found = Box::pin(wait(group, queue, place, selection, home)).await;
     (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
 fn select_now(
     group: &UpstreamGroup,
-    looking: &mut PeerSelection,
+    selection: &mut PeerSelection,
     home: &Loop,
 ) -> Result<Lease, UpstreamFailure> {
     group
         .peers
-        .select(looking, now_ms(), &mut home.app.random.borrow_mut())
+        .select(selection, now_ms(), &mut home.app.random.borrow_mut())
         .map_err(|_| UpstreamFailure::NoPeer)
 }
 
-/// Why a request in the line looks again.
+/// Reason why a waiting request looks for a server again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Woken {
-    /// It was called: somebody is free.
+enum WakeReason {
+    /// Called because a server is free.
     Called,
     /// Time has passed.
     ByTime,
@@ -57,18 +57,18 @@ enum Woken {
 /// Waits at a place of the line until there is somebody.
 async fn wait(
     group: &UpstreamGroup,
-    queue: Queue,
+    queue: UpstreamQueue,
     mut place: QueuedRequest,
-    looking: &mut PeerSelection,
+    selection: &mut PeerSelection,
     home: &Loop,
 ) -> Result<Lease, UpstreamFailure> {
     let until = tw_rt::clock::now().checked_add(queue.timeout);
-    let (mut timer, mut woken) = (Deadline::new(), Woken::ByTime);
+    let (mut timer, mut woken) = (Deadline::new(), WakeReason::ByTime);
     loop {
-        if let Ok(lease) = select_now(group, looking, home) {
+        if let Ok(lease) = select_now(group, selection, home) {
             return Ok(lease);
         }
-        if woken == Woken::Called && looking.has_tried() {
+        if woken == WakeReason::Called && selection.has_tried() {
             // Perhaps it is one where this request has failed, and the next one has not.
             place.wake_next();
         }
@@ -76,21 +76,21 @@ async fn wait(
             return Err(UpstreamFailure::QueueTimeout);
         }
         // Time calls nobody: a server that has failed is looked at again when it may be tried.
-        let next = [until, retry(group)].into_iter().flatten().min();
+        let next = [until, next_retry(group)].into_iter().flatten().min();
         timer.clear();
         if let Some(next) = next {
             timer.set_at(next);
         }
         woken = poll_fn(|cx| match place.poll_woken(cx) {
-            Poll::Ready(()) => Poll::Ready(Woken::Called),
-            Poll::Pending => timer.poll_elapsed(cx).map(|()| Woken::ByTime),
+            Poll::Ready(()) => Poll::Ready(WakeReason::Called),
+            Poll::Pending => timer.poll_elapsed(cx).map(|()| WakeReason::ByTime),
         })
         .await;
     }
 }
 
-/// When the next server may be tried that has failed.
-fn retry(group: &UpstreamGroup) -> Option<Instant> {
+/// Time at which the next failed server may be tried again.
+fn next_retry(group: &UpstreamGroup) -> Option<Instant> {
     let at = group.peers.retry_ms()?;
     // One that may be tried and was not chosen is busy: somebody calls.
     let after = at.checked_sub(now_ms()).filter(|after| *after > 0)?;

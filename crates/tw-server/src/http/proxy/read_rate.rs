@@ -1,11 +1,11 @@
-//! How fast a response is read (`proxy_limit_rate`): so many bytes for every second that has begun, as nginx counts.
+//! Read rate of a response (`proxy_limit_rate`): so many bytes for every second that has begun, as nginx counts.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tw_rt::Deadline;
 
-/// How fast one response is read.
+/// Limiter of one response.
 pub(super) struct ReadRate {
     /// Bytes per second.
     rate: u64,
@@ -39,7 +39,7 @@ impl ReadRate {
         }
     }
 
-    /// Whether nothing might be read for a while since this was last asked.
+    /// Returns true if reading has paused since the last call.
     pub(super) fn has_paused(&mut self) -> bool {
         std::mem::take(&mut self.has_paused)
     }

@@ -14,45 +14,45 @@ use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
 use tw_upstream::{BalanceMethod, Group, ResolvedAddress, ServerAddress, ServerId};
 
-use super::exchange::now_ms;
 use super::failure::UpstreamFailure;
+use super::group::now_ms;
 use crate::config::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::plan::LocalFuture;
 
-/// How often names are looked at whether to ask for them, and the soonest that one is asked for again (nginx: the same), be it
-/// that its addresses hold for no time.
+/// Interval in which names are checked for expiry, and the least time between two lookups of one name (nginx: the same), even
+/// if its addresses expire at once.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A server of a group that has a name.
-struct Named {
+struct NamedServer {
     id: ServerId,
     host: Arc<str>,
     service: Option<Arc<str>>,
     port: u16,
     /// `resolve`: it is asked for again, and of `resolver`. Any other name is the system's.
     follows: bool,
-    /// Until when its addresses hold, in milliseconds; 0 until there are any.
+    /// Expiry of its addresses, in milliseconds; 0 until there are any.
     until: AtomicU64,
-    /// When it is to be asked for without a request that needs it.
+    /// Time of the next lookup that no request waits for.
     due: AtomicU64,
-    is_asked: AtomicBool,
+    is_resolving: AtomicBool,
 }
 
 /// The servers of a group that have names, as far as somebody has looked.
 #[derive(Default)]
-pub struct Names(FatalMutex<Known>);
+pub struct UpstreamNames(FatalMutex<KnownNames>);
 
 #[derive(Default)]
-struct Known {
+struct KnownNames {
     /// The list they are from.
     generation: u64,
-    all: Arc<[Arc<Named>]>,
+    all: Arc<[Arc<NamedServer>]>,
 }
 
-impl Names {
-    /// Those of the group now. Those that were known stay the same.
-    fn of(&self, group: &Group) -> Arc<[Arc<Named>]> {
+impl UpstreamNames {
+    /// Names in the group now. State of names that were known is kept.
+    fn of(&self, group: &Group) -> Arc<[Arc<NamedServer>]> {
         let (list, mut known) = (group.list(), self.0.lock());
         if known.generation < list.generation() {
             known.generation = list.generation();
@@ -61,7 +61,7 @@ impl Names {
                 ServerAddress::Named { host, service, port, follows } => {
                     let same = known.all.iter().find(|named| named.id == *id);
                     Some(same.cloned().unwrap_or_else(|| {
-                        Arc::new(Named {
+                        Arc::new(NamedServer {
                             id: *id,
                             host: host.clone(),
                             service: service.clone(),
@@ -69,7 +69,7 @@ impl Names {
                             follows: *follows,
                             until: AtomicU64::new(0),
                             due: AtomicU64::new(0),
-                            is_asked: AtomicBool::new(false),
+                            is_resolving: AtomicBool::new(false),
                         })
                     }))
                 }
@@ -81,19 +81,19 @@ impl Names {
 }
 
 /// One that is being asked for, until this is dropped.
-struct Asking(Arc<Named>);
+struct LookupGuard(Arc<NamedServer>);
 
-impl Drop for Asking {
+impl Drop for LookupGuard {
     fn drop(&mut self) {
-        self.0.is_asked.store(false, Relaxed);
+        self.0.is_resolving.store(false, Relaxed);
     }
 }
 
 /// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one,
 /// and then for the first answer: a name server that says nothing costs those that need it. What takes long to compute, `pool`
 /// does.
-pub(super) async fn ready(
-    names: &Names,
+pub(super) async fn ensure_addresses(
+    names: &UpstreamNames,
     group: &Arc<Group>,
     resolving: &Resolving,
     pool: &Pool,
@@ -109,10 +109,10 @@ pub(super) async fn ready(
             let (named, group) = (named.clone(), group.clone());
             let (resolving, pool) = (resolving.clone(), pool.clone());
             asked.push(Box::pin(async move {
-                named.ask(&group, &resolving, &pool).await.map_err(|error| named.failure(error))
+                named.refresh(&group, &resolving, &pool).await.map_err(|error| named.failure(error))
             }));
         } else {
-            ask_beside(named, group, resolving, pool);
+            spawn_refresh(named, group, resolving, pool);
         }
     }
     let mut failed = None;
@@ -138,21 +138,21 @@ pub(super) async fn ready(
 }
 
 /// Asks for a name, unless somebody does already; nobody waits for that.
-fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) {
-    if named.is_asked.swap(true, Relaxed) {
+fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) {
+    if named.is_resolving.swap(true, Relaxed) {
         return;
     }
-    let (asking, group) = (Asking(named.clone()), group.clone());
+    let (asking, group) = (LookupGuard(named.clone()), group.clone());
     let (resolving, pool) = (resolving.clone(), pool.clone());
     tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
         // Those there are go on being used.
-        let _ = asking.0.ask(&group, &resolving, &pool).await;
+        let _ = asking.0.refresh(&group, &resolving, &pool).await;
     });
 }
 
 /// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
 /// itself.
-pub(crate) async fn follow(home: Rc<Loop>) {
+pub(crate) async fn refresh_names(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let pool = generation.disks.default_disk().pool();
@@ -164,7 +164,7 @@ pub(crate) async fn follow(home: Rc<Loop>) {
             let Some(resolving) = &group.resolving else { continue };
             for named in group.names.of(&group.peers).iter() {
                 match named.due.load(Relaxed) {
-                    due if due <= now => ask_beside(named, &group.peers, resolving, pool),
+                    due if due <= now => spawn_refresh(named, &group.peers, resolving, pool),
                     due => next = next.min(due),
                 }
             }
@@ -173,18 +173,23 @@ pub(crate) async fn follow(home: Rc<Loop>) {
     }
 }
 
-/// When to ask again for what holds until then.
-fn not_at_once(until: u64, now: u64) -> u64 {
+/// Time of the next lookup for addresses that expire at `until`.
+fn next_lookup(until: u64, now: u64) -> u64 {
     until.max(now + LOOK.as_millis() as u64)
 }
 
-impl Named {
+impl NamedServer {
     /// Asks for its addresses, and says when to ask again.
-    async fn ask(&self, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) -> Result<(), ResolveError> {
-        let mut found = self.look_up(group, resolving, pool).await;
+    async fn refresh(
+        &self,
+        group: &Arc<Group>,
+        resolving: &Resolving,
+        pool: &Pool,
+    ) -> Result<(), ResolveError> {
+        let mut found = self.look_up_addresses(group, resolving, pool).await;
         if found == Err(ResolveError::NotFound) && self.follows {
             // There is no such name any more: those who had it are not asked.
-            match self.tell(group, Vec::new(), pool).await {
+            match self.set_addresses(group, Vec::new(), pool).await {
                 Ok(()) => self.until.store(0, Relaxed),
                 Err(error) => found = Err(error),
             }
@@ -195,11 +200,11 @@ impl Named {
             // nginx: the same.
             Err(_) => now_ms() + resolving.timeout.as_millis() as u64,
         };
-        self.due.store(not_at_once(until, now_ms()), Relaxed);
+        self.due.store(next_lookup(until, now_ms()), Relaxed);
         found
     }
 
-    async fn look_up(
+    async fn look_up_addresses(
         &self,
         group: &Arc<Group>,
         resolving: &Resolving,
@@ -235,14 +240,14 @@ impl Named {
                 (addresses, found.expires)
             }
         };
-        self.tell(group, addresses, pool).await?;
+        self.set_addresses(group, addresses, pool).await?;
         let holds = expires.saturating_duration_since(tw_rt::clock::now());
         self.until.store(now_ms() + u64::try_from(holds.as_millis()).unwrap_or(u64::MAX / 2).max(1), Relaxed);
         Ok(())
     }
 
     /// Gives the server its addresses. `System` if the pool has no room for the work: those there are stay.
-    async fn tell(
+    async fn set_addresses(
         &self,
         group: &Arc<Group>,
         addresses: Vec<ResolvedAddress>,
@@ -274,7 +279,7 @@ mod tests {
     #[test]
     fn addresses_that_hold_for_no_time_make_no_storm_of_questions() {
         for (until, expected) in [(0, 8000), (7001, 8000), (8000, 8000), (9500, 9500), (u64::MAX, u64::MAX)] {
-            assert_eq!(not_at_once(until, 7000), expected, "{until}");
+            assert_eq!(next_lookup(until, 7000), expected, "{until}");
         }
     }
 }

@@ -13,12 +13,14 @@ use tw_log::Level;
 use tw_upstream::PeerOutcome;
 
 use super::codec::{Codec, Event};
-use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some, tell_remarks};
-use super::failure::{Stage, UpstreamFailure};
+use super::exchange::Exchange;
+use super::failure::{AttemptStage, UpstreamFailure};
+use super::group::now_ms;
 use super::read_rate::ReadRate;
-use super::response_buffer::{ResponseBuffer, Room, Spilled};
-use super::send_request::Returned;
-use super::upstream_connection::Read;
+use super::reading::{READ_SIZE, log_warnings, read_some};
+use super::response_buffer::{Capacity, ResponseBuffer, SpillTarget};
+use super::send_request::ReturnedBody;
+use super::upstream_connection::ReadOutcome;
 use crate::event_loop::Loop;
 use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::cache::{BodyOrigin, BodyReport};
@@ -27,41 +29,41 @@ use crate::http::request::Request;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// A response that is still coming.
-pub(super) struct Coming<C: Codec> {
-    /// Whether somebody waits for the next piece, without a request at hand.
+pub(super) struct ResponseBody<C: Codec> {
+    /// Set while a reader without a request at hand waits for the next piece.
     is_awaited: bool,
-    /// Whether it ends when the client goes away.
+    /// Set if it ends when the client goes away.
     is_for_client: bool,
     home: Rc<Loop>,
     /// `None` once the server has nothing more to say.
     exchange: Option<Exchange<C>>,
-    /// What it said last.
-    ended: Option<Ended>,
+    /// Outcome of the exchange, until the request has been told.
+    ended: Option<ExchangeEnd>,
     remaining: Option<u64>,
     read_timeout: Duration,
-    /// How fast it is read.
-    pace: Option<ReadRate>,
-    ahead: Option<Ahead>,
+    /// Rate limit of reading.
+    rate: Option<ReadRate>,
+    ahead: Option<ReadAhead>,
     trailers: UpstreamResponse,
 }
 
-/// How an exchange has ended.
-struct Ended {
+/// Outcome of an exchange.
+struct ExchangeEnd {
     how: Result<(), UpstreamFailure>,
     sent: u64,
     received: u64,
     took: Option<Duration>,
     /// Bytes came behind the end.
     excess: bool,
-    /// What is left of the request's body.
-    body: Option<Returned>,
+    /// Rest of the request body.
+    body: Option<ReturnedBody>,
 }
 
-/// What is read ahead.
-struct Ahead {
+/// State of reading ahead of the client.
+struct ReadAhead {
     backlog: ResponseBuffer,
     memory_max: usize,
-    room: Option<Room>,
+    room: Option<SpillTarget>,
     /// For the request, which is not at hand while the body is read ahead.
     warnings: Vec<String>,
     has_spilled: bool,
@@ -69,17 +71,17 @@ struct Ahead {
     has_rested: bool,
 }
 
-impl<C: Codec> Coming<C> {
+impl<C: Codec> ResponseBody<C> {
     /// The body of `exchange`. With `buffers`, bytes of memory and where more may go, it is read ahead of a slow client.
     pub(super) fn new(
         home: Rc<Loop>,
         exchange: Exchange<C>,
         read_timeout: Duration,
-        pace: Option<ReadRate>,
-        buffers: Option<(usize, Option<Room>)>,
+        rate: Option<ReadRate>,
+        buffers: Option<(usize, Option<SpillTarget>)>,
     ) -> Self {
         let remaining = exchange.codec.remaining();
-        let ahead = buffers.map(|(memory_max, room)| Ahead {
+        let ahead = buffers.map(|(memory_max, room)| ReadAhead {
             backlog: ResponseBuffer::default(),
             memory_max,
             room,
@@ -96,13 +98,13 @@ impl<C: Codec> Coming<C> {
             ended: None,
             remaining,
             read_timeout,
-            pace,
+            rate,
             ahead,
             trailers,
         }
     }
 
-    /// It ends when the client goes away.
+    /// Ends the response when the client goes away.
     #[must_use]
     pub(super) fn for_client(mut self) -> Self {
         self.is_for_client = true;
@@ -145,11 +147,11 @@ impl<C: Codec> Coming<C> {
                 return Err(io::Error::other(AlreadyLogged));
             }
         };
-        tell_remarks(r, self.warnings(), Stage::ReadingBody);
+        log_warnings(r, self.warnings(), AttemptStage::ReadingBody);
         // What came before something went wrong is the client's; it learns of the rest when it asks for it.
         let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
         if next.is_none() || is_whole {
-            self.tell(r)?;
+            self.report(r)?;
         }
         if let Some(piece) = &next {
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
@@ -166,8 +168,8 @@ impl<C: Codec> Coming<C> {
     /// The next piece; `None` when the server has nothing more to say, however that came.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
-        let (pace, timeout) = (self.pace.as_mut(), self.read_timeout);
-        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, pace, cx)) {
+        let (rate, timeout) = (self.rate.as_mut(), self.read_timeout);
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, rate, cx)) {
             Ok(Some(piece)) => {
                 // The last piece is the end: nobody may come back to see that.
                 if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
@@ -186,7 +188,7 @@ impl<C: Codec> Coming<C> {
         }
     }
 
-    /// What is to be said of it since the last time.
+    /// Takes the warnings collected since the last call.
     fn warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.trailers.warnings)
     }
@@ -198,16 +200,16 @@ impl<C: Codec> Coming<C> {
     }
 
     /// Tells the request how the exchange has ended, once its client has what came before.
-    fn tell(&mut self, r: &mut Request) -> io::Result<()> {
+    fn report(&mut self, r: &mut Request) -> io::Result<()> {
         let is_told = self.ahead.as_ref().is_none_or(|ahead| ahead.backlog.is_empty());
         let Some(ended) = self.ended.take_if(|_| is_told) else { return Ok(()) };
         std::mem::swap(&mut r.facts.upstream.answer.trailers, &mut self.trailers.trailers);
-        ended.tell(r).map_err(|_| io::Error::other(AlreadyLogged))
+        ended.report(r).map_err(|_| io::Error::other(AlreadyLogged))
     }
 }
 
-/// What was sent and received counts also if nobody wants the rest.
-impl<C: Codec> Drop for Coming<C> {
+/// Counts the traffic of a response that is abandoned.
+impl<C: Codec> Drop for ResponseBody<C> {
     fn drop(&mut self) {
         if let Some(exchange) = &self.exchange {
             let (sent, received) = exchange.connection.traffic();
@@ -217,7 +219,7 @@ impl<C: Codec> Drop for Coming<C> {
     }
 }
 
-impl<C: Codec> Pull for Coming<C> {
+impl<C: Codec> Pull for ResponseBody<C> {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.piece(want, r))
     }
@@ -239,7 +241,7 @@ impl<C: Codec> Pull for Coming<C> {
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
             // Whether something may be read or not, the server gets the rest of its request, or learns that there is none.
-            exchange.sending.go_on(cx);
+            exchange.sending.drive(cx);
             if exchange.sending.has_failed() {
                 return self.end(Err(UpstreamFailure::Unsent));
             }
@@ -248,8 +250,8 @@ impl<C: Codec> Pull for Coming<C> {
             let Some(ahead) = &mut self.ahead else { return };
             let has_room = match &ahead.room {
                 Some(room) => match ahead.backlog.poll_room(ahead.memory_max, room, cx) {
-                    Ok(Spilled::Room) => true,
-                    Ok(Spilled::Full) => false,
+                    Ok(Capacity::Room) => true,
+                    Ok(Capacity::Full) => false,
                     Err(error) => {
                         // The client gets it as fast as it can take it, which is what it would get without a file.
                         ahead.warnings.push(format!(
@@ -289,7 +291,7 @@ impl<C: Codec> Pull for Coming<C> {
     }
 }
 
-impl<C: Codec> BodyOrigin for Coming<C> {
+impl<C: Codec> BodyOrigin for ResponseBody<C> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if !std::mem::replace(&mut self.is_awaited, true)
             && let Some(exchange) = &self.exchange
@@ -303,8 +305,9 @@ impl<C: Codec> BodyOrigin for Coming<C> {
 
     fn end(&mut self) -> BodyReport {
         let warnings = self.warnings().into_iter();
-        let warnings =
-            warnings.map(|said| (said.level, format!("{} {}", said.text, Stage::ReadingBody))).collect();
+        let warnings = warnings
+            .map(|said| (said.level, format!("{} {}", said.text, AttemptStage::ReadingBody)))
+            .collect();
         let Some(ended) = self.ended.take() else {
             return BodyReport { how: Ok(()), warnings, sent: 0, received: 0, took: None };
         };
@@ -313,7 +316,7 @@ impl<C: Codec> BodyOrigin for Coming<C> {
             // Of a request that is gone by now nobody else says that it broke off.
             Err(failure) => {
                 let level = failure.level().unwrap_or(Level::Info);
-                Err((level, failure.line(Stage::ReadingBody).to_string()))
+                Err((level, failure.line(AttemptStage::ReadingBody).to_string()))
             }
         };
         BodyReport { how, warnings, sent: ended.sent, received: ended.received, took: ended.took }
@@ -326,11 +329,11 @@ fn poll_exchange<C: Codec>(
     home: &Loop,
     answer: &mut UpstreamResponse,
     timeout: Duration,
-    mut pace: Option<&mut ReadRate>,
+    mut rate: Option<&mut ReadRate>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, UpstreamFailure>> {
     let Exchange { connection, codec, input, sending, .. } = exchange;
-    sending.go_on(cx);
+    sending.drive(cx);
     if sending.has_failed() {
         return Poll::Ready(Err(UpstreamFailure::Unsent));
     }
@@ -346,11 +349,11 @@ fn poll_exchange<C: Codec>(
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let room = match &mut pace {
-            Some(pace) => {
-                let room = ready!(pace.poll_room(cx));
+        let room = match &mut rate {
+            Some(rate) => {
+                let room = ready!(rate.poll_room(cx));
                 // The server is not late while nobody reads.
-                if pace.has_paused() {
+                if rate.has_paused() {
                     connection.begin_reading(timeout);
                 }
                 room
@@ -358,30 +361,30 @@ fn poll_exchange<C: Codec>(
             None => READ_SIZE,
         };
         let (read, came) = read_some(home, connection, room)?;
-        if let Some(pace) = &mut pace {
-            pace.count(came.len());
+        if let Some(rate) = &mut rate {
+            rate.count(came.len());
         }
         match read {
-            Read::Some => {
+            ReadOutcome::Some => {
                 read_len = came.len();
                 *input = came;
                 connection.begin_reading(timeout);
             }
-            Read::Nothing => ready!(connection.poll_readable(cx))?,
-            Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
+            ReadOutcome::Nothing => ready!(connection.poll_readable(cx))?,
+            ReadOutcome::Closed => return Poll::Ready(codec.closed().map(|()| None)),
         }
     }
 }
 
-/// What is at hand of the body, if it is all of it.
-pub(super) fn at_once<C: Codec>(
+/// Returns the body if all of it is at hand.
+pub(super) fn take_whole<C: Codec>(
     exchange: &mut Exchange<C>,
     r: &mut Request,
 ) -> Result<Option<Bytes>, UpstreamFailure> {
     let answer = &mut r.facts.upstream.answer;
     let whole = exchange.codec.whole(&mut exchange.input, answer);
     let warnings = std::mem::take(&mut answer.warnings);
-    tell_remarks(r, warnings, Stage::ReadingBody);
+    log_warnings(r, warnings, AttemptStage::ReadingBody);
     whole
 }
 
@@ -391,14 +394,14 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let status = r.facts.upstream.answer.status;
     exchange.lease.status(status);
     let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
-    tell_remarks(r, warnings, Stage::ReadingBody);
+    log_warnings(r, warnings, AttemptStage::ReadingBody);
     // It did not fail.
-    let _ = end(exchange, &home, Ok(())).tell(r);
+    let _ = end(exchange, &home, Ok(())).report(r);
 }
 
 /// Ends an exchange whose body nobody wants: its connection is closed unless all of it is at hand.
 pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
-    if matches!(at_once(&mut exchange, r), Ok(Some(_))) {
+    if matches!(take_whole(&mut exchange, r), Ok(Some(_))) {
         return finish(exchange, r);
     }
     let status = r.facts.upstream.answer.status;
@@ -408,7 +411,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     exchange.lease.received(received);
     let Exchange { lease, sending, .. } = exchange;
     let _ = lease.done(PeerOutcome::Success, now_ms());
-    give_back(r, sending);
+    sending.give_back(r);
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.end();
         (attempt.sent, attempt.received) = (sent, received);
@@ -416,8 +419,8 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 }
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
-fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> Ended {
-    let Exchange { connection, lease, codec, input, sending, owner, keepalive, begun, learning } = exchange;
+fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> ExchangeEnd {
+    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session } = exchange;
     let (sent, received) = (connection.sent.get(), connection.received.get());
     lease.sent(sent);
     lease.received(received);
@@ -427,20 +430,20 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Upstrea
     let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
     let body = sending.end();
     if how.is_err()
-        && let Some(learning) = learning
+        && let Some(session) = session
     {
-        learning.forget();
+        session.forget();
     }
     if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
-        home.app.idle.put(home, &owner, peer, connection, &keepalive);
+        home.app.idle.put(home, &pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
-    Ended { how, sent, received, took, excess, body }
+    ExchangeEnd { how, sent, received, took, excess, body }
 }
 
-impl Ended {
-    fn tell(self, r: &mut Request) -> Result<(), ()> {
+impl ExchangeEnd {
+    fn report(self, r: &mut Request) -> Result<(), ()> {
         if let Some(body) = self.body {
             body.give_back(r);
         }
@@ -449,7 +452,7 @@ impl Ended {
             (attempt.sent, attempt.received) = (self.sent, self.received);
         }
         if self.excess {
-            let stage = Stage::ReadingBody;
+            let stage = AttemptStage::ReadingBody;
             r.log(
                 Level::Warn,
                 format_args!("upstream sent more data than specified in \"Content-Length\" header {stage}"),
@@ -457,9 +460,9 @@ impl Ended {
         }
         self.how.map_err(|failure| {
             if let Some(level) = failure.level() {
-                r.log(level, format_args!("{}", failure.line(Stage::ReadingBody)));
+                r.log(level, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             }
-            r.facts.upstream.note(&failure);
+            r.facts.upstream.record_failure(&failure);
         })
     }
 }

@@ -1,5 +1,5 @@
-//! What an upstream server has sent and the client has not taken yet: first in, first out, in memory and then in a temporary
-//! file. What is in the file is older than what is in memory.
+//! Buffer of a response body, between the upstream server and a slower client: first in, first out, in memory and then in a
+//! temporary file. Everything in the file is older than everything in memory.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use crate::http::file_reads::Pieces;
 use crate::http::files::with_room;
 use crate::http::plan::LocalFuture;
 
-/// Where a backlog goes that does not fit into memory.
+/// Place of the part of the buffer that does not fit into memory.
 #[derive(Clone)]
-pub(super) struct Room {
+pub(super) struct SpillTarget {
     pub(super) disk: Disk,
     pub(super) dir: Arc<TempPath>,
     /// Bytes of the file at most; 0 is no file.
     pub(super) size_max: u64,
-    /// Who can close something when there is no descriptor left for the file.
+    /// Loop that closes idle connections if there is no descriptor left for the file.
     pub(super) home: Rc<Loop>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct ResponseBuffer {
 /// A write under way.
 struct Writing {
     future: LocalFuture<'static, Result<Rc<Stored>, DiskError>>,
-    /// What it writes and the client has not taken: it need not wait for the disk, nor does it get lost with it.
+    /// Bytes being written that the client has not taken: they can be read without the disk, and survive its failure.
     pieces: Pieces,
     /// Bytes of it that the client has taken.
     taken: u64,
@@ -50,17 +50,17 @@ struct Stored {
     taken: Cell<u64>,
 }
 
-/// Whether a backlog may be added to.
+/// Capacity for further bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Spilled {
-    /// It may: there is room in memory.
+pub(super) enum Capacity {
+    /// There is room in memory.
     Room,
-    /// It may once a write is done, or when the client has taken something.
+    /// There is none until a write is done, or the client has taken something.
     Full,
 }
 
 impl ResponseBuffer {
-    /// Whether nothing waits.
+    /// Returns true if it holds no bytes.
     pub(super) fn is_empty(&self) -> bool {
         self.memory.is_empty()
             && self.stored() == 0
@@ -72,7 +72,7 @@ impl ResponseBuffer {
         self.memory.len()
     }
 
-    /// Whether some of it is, or was, in a file.
+    /// Returns true if some of it is, or was, in a file.
     pub(super) fn has_file(&self) -> bool {
         self.file.is_some()
     }
@@ -92,17 +92,17 @@ impl ResponseBuffer {
     pub(super) fn poll_room(
         &mut self,
         memory_max: usize,
-        room: &Room,
+        room: &SpillTarget,
         cx: &mut Context<'_>,
-    ) -> Result<Spilled, DiskError> {
+    ) -> Result<Capacity, DiskError> {
         loop {
             if let Some(writing) = &mut self.writing {
                 match writing.future.as_mut().poll(cx) {
                     Poll::Pending => {
                         return Ok(if self.memory.len() < memory_max {
-                            Spilled::Room
+                            Capacity::Room
                         } else {
-                            Spilled::Full
+                            Capacity::Full
                         });
                     }
                     Poll::Ready(Ok(file)) => {
@@ -117,7 +117,7 @@ impl ResponseBuffer {
                 }
             }
             if self.memory.len() < memory_max {
-                return Ok(Spilled::Room);
+                return Ok(Capacity::Room);
             }
             if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
                 // All of it was read: it begins anew.
@@ -126,7 +126,7 @@ impl ResponseBuffer {
             }
             let written = self.file.as_ref().map_or(0, |file| file.written.get());
             if room.size_max == 0 || written + self.memory.len() as u64 > room.size_max {
-                return Ok(Spilled::Full);
+                return Ok(Capacity::Full);
             }
             let pieces = std::mem::take(&mut self.memory);
             let future = Box::pin(store(self.file.clone(), room.clone(), pieces.clone().into_parts()));
@@ -175,7 +175,11 @@ impl ResponseBuffer {
 }
 
 /// Writes `parts` to the end of the file, which is made if there is none.
-async fn store(file: Option<Rc<Stored>>, room: Room, parts: Vec<Bytes>) -> Result<Rc<Stored>, DiskError> {
+async fn store(
+    file: Option<Rc<Stored>>,
+    room: SpillTarget,
+    parts: Vec<Bytes>,
+) -> Result<Rc<Stored>, DiskError> {
     let mut by = Account::new(JobClass::Fill, JobSource::NONE);
     let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
     if let Some(file) = file {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 
-use super::codec::Framing;
+use super::codec::BodyFraming;
 use super::failure::UpstreamFailure;
-use super::h2_pool::{End, Stream};
+use super::h2_pool::{StreamEnd, UpstreamStream};
 use super::upstream_connection::UpstreamConnection;
 use crate::event_loop::Loop;
 use crate::http::application::INPUT_SIZE;
@@ -22,86 +22,86 @@ use crate::http::request_body::{self, BodyError, Source, Terms};
 /// Bytes asked of a body at once, of which the last may be as many more than that are written.
 const PIECE_SIZE: usize = INPUT_SIZE;
 
-/// What is less than this is put together with what follows it, if that is there.
+/// Size below which a piece is joined with the next one, if that is at hand.
 const GATHERED_MAX: usize = 4 << 10;
 
 /// Pieces written by one system call.
 const SLICES: usize = 16;
 
-/// What is sent.
-pub(super) struct Outgoing {
+/// A request to be sent.
+pub(super) struct OutgoingRequest {
     /// The loop whose time it costs.
     pub(super) home: Rc<Loop>,
     /// The head.
     pub(super) head: Bytes,
     /// The body.
     pub(super) body: Source,
-    /// How the body is framed.
-    pub(super) framing: Framing,
-    /// What the client is granted, if the body is still coming from it.
+    /// Framing of the body.
+    pub(super) framing: BodyFraming,
+    /// Limits for the client, if the body is still being received from it.
     pub(super) terms: Terms,
     /// Bytes of a body that are kept while it is sent, so that others can have it, too.
     pub(super) kept_max: usize,
-    /// How long the server may keep us waiting.
+    /// Longest time for which the server may take nothing.
     pub(super) timeout: Duration,
 }
 
-/// Why a request was not sent to its end.
+/// Reason why a request was not sent completely.
 #[derive(Debug)]
-pub(super) enum Unsent {
+pub(super) enum SendError {
     /// The server.
     Upstream(UpstreamFailure),
     /// The client, whose body ended early.
     Client(BodyError),
 }
 
-impl From<UpstreamFailure> for Unsent {
+impl From<UpstreamFailure> for SendError {
     fn from(failure: UpstreamFailure) -> Self {
         Self::Upstream(failure)
     }
 }
 
 /// A body that somebody borrows: it comes back whatever becomes of that.
-struct Lent {
+struct BorrowedBody {
     body: Source,
     seen: Pieces,
-    owner: Lending,
+    owner: BodyReturn,
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedBody {
     fn drop(&mut self) {
         let (source, seen) = (std::mem::take(&mut self.body), std::mem::take(&mut self.seen));
         if let Some(home) = &self.owner.0 {
-            *home.borrow_mut() = Some(Returned { source, seen, error: None });
+            *home.borrow_mut() = Some(ReturnedBody { source, seen, error: None });
         }
     }
 }
 
-/// Where a body comes back to that was lent, if there is one.
+/// Place to which a borrowed body returns; empty if there is none.
 #[derive(Clone, Default)]
-pub(super) struct Lending(Option<Rc<RefCell<Option<Returned>>>>);
+pub(super) struct BodyReturn(Option<Rc<RefCell<Option<ReturnedBody>>>>);
 
-impl Lending {
+impl BodyReturn {
     fn begin() -> Self {
         Self(Some(Rc::default()))
     }
 
     /// The body, once it is back.
-    pub(super) fn take(&self) -> Option<Returned> {
+    pub(super) fn take(&self) -> Option<ReturnedBody> {
         self.0.as_ref()?.take()
     }
 }
 
 /// A body that was sent, or a part of it.
-pub(super) struct Returned {
+pub(super) struct ReturnedBody {
     source: Source,
-    /// What came from the client meanwhile, unless that was too much.
+    /// Bytes received from the client meanwhile, unless there were too many to keep.
     seen: Pieces,
-    /// What the client did wrong while the response came, which has not been said yet.
+    /// Error of the client's body during the response, not reported yet.
     error: Option<BodyError>,
 }
 
-impl Returned {
+impl ReturnedBody {
     /// Gives it back to its request, and says what was wrong with it: that decides what becomes of the client's connection.
     pub(super) fn give_back(self, r: &mut Request) {
         r.body.give_back(self.source);
@@ -114,36 +114,36 @@ impl Returned {
 }
 
 /// A request that is being sent.
-pub(super) struct Sending {
-    stage: Stage,
-    body: Lending,
-    /// What the client did wrong while the response came.
+pub(super) struct RequestSender {
+    stage: SendStage,
+    body: BodyReturn,
+    /// Error of the client's body during the response.
     error: Option<BodyError>,
 }
 
-/// How far it is.
-enum Stage {
+/// Progress of the request.
+enum SendStage {
     /// Something is still to be sent.
-    UnderWay(LocalFuture<'static, Result<(), Unsent>>),
+    UnderWay(LocalFuture<'static, Result<(), SendError>>),
     /// Everything was.
     Sent,
     /// Something was not, and will not be: the server cannot know where another request would begin.
     Broken,
 }
 
-impl Sending {
+impl RequestSender {
     /// Begins: what the socket takes of a request without a body leaves at once.
     ///
     /// # Errors
     /// The server does not take it.
     pub(super) fn begin(
         connection: &Rc<UpstreamConnection>,
-        mut outgoing: Outgoing,
+        mut outgoing: OutgoingRequest,
     ) -> Result<Self, UpstreamFailure> {
         if let Some(stream) = connection.stream() {
             return Self::begin_stream(connection, stream, outgoing);
         }
-        let (lending, lent) = match std::mem::take(&mut outgoing.body) {
+        let (body_return, lent) = match std::mem::take(&mut outgoing.body) {
             Source::None => {
                 // In some languages nothing has an end, too.
                 let end = outgoing.framing.end();
@@ -158,48 +158,48 @@ impl Sending {
                 }
                 let of_head = written.min(outgoing.head.len());
                 outgoing.head.advance(of_head);
-                (Lending::default(), Err(end.slice(written - of_head..)))
+                (BodyReturn::default(), Err(end.slice(written - of_head..)))
             }
             body => {
-                let lending = Lending::begin();
-                (lending.clone(), Ok(Lent { body, seen: Pieces::default(), owner: lending }))
+                let body_return = BodyReturn::begin();
+                (body_return.clone(), Ok(BorrowedBody { body, seen: Pieces::default(), owner: body_return }))
             }
         };
         let future = Box::pin(send(connection.clone(), outgoing, lent));
-        Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
+        Ok(Self { stage: SendStage::UnderWay(future), body: body_return, error: None })
     }
 
     /// A request of no bytes.
     pub(super) fn nothing() -> Self {
-        Self { stage: Stage::Sent, body: Lending::default(), error: None }
+        Self { stage: SendStage::Sent, body: BodyReturn::default(), error: None }
     }
 
     fn begin_stream(
         connection: &Rc<UpstreamConnection>,
-        stream: &Rc<Stream>,
-        mut outgoing: Outgoing,
+        stream: &Rc<UpstreamStream>,
+        mut outgoing: OutgoingRequest,
     ) -> Result<Self, UpstreamFailure> {
         // What the body has at hand is gathered with the head: frames leave together.
         let body = std::mem::take(&mut outgoing.body);
-        let end = if matches!(body, Source::None) { End::Here } else { End::NotYet };
-        stream.ask(&outgoing.head, end)?;
+        let end = if matches!(body, Source::None) { StreamEnd::Here } else { StreamEnd::NotYet };
+        stream.send_request(&outgoing.head, end)?;
         connection.sent.set(connection.sent.get() + outgoing.head.len() as u64);
-        if end == End::Here {
+        if end == StreamEnd::Here {
             return Ok(Self::nothing());
         }
-        let lending = Lending::begin();
-        let lent = Lent { body, seen: Pieces::default(), owner: lending.clone() };
+        let body_return = BodyReturn::begin();
+        let lent = BorrowedBody { body, seen: Pieces::default(), owner: body_return.clone() };
         let future = Box::pin(send_content(connection.clone(), stream.clone(), outgoing, lent));
-        Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
+        Ok(Self { stage: SendStage::UnderWay(future), body: body_return, error: None })
     }
 
     /// Goes on. Ready when nothing more will be sent; why something was not is said once.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
-        let Stage::UnderWay(future) = &mut self.stage else { return Poll::Ready(Ok(())) };
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let SendStage::UnderWay(future) = &mut self.stage else { return Poll::Ready(Ok(())) };
         let polled = future.as_mut().poll(cx);
         match &polled {
-            Poll::Ready(Ok(())) => self.stage = Stage::Sent,
-            Poll::Ready(Err(_)) => self.stage = Stage::Broken,
+            Poll::Ready(Ok(())) => self.stage = SendStage::Sent,
+            Poll::Ready(Err(_)) => self.stage = SendStage::Broken,
             Poll::Pending => {}
         }
         polled
@@ -207,15 +207,15 @@ impl Sending {
 
     /// Goes on while the response comes, which tells more than a failure of the server to take the request. What the client
     /// does wrong is kept for the end: [`has_failed`](Self::has_failed).
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_>) {
-        if let Poll::Ready(Err(Unsent::Client(error))) = self.poll(cx) {
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Poll::Ready(Err(SendError::Client(error))) = self.poll(cx) {
             self.error = Some(error);
         }
     }
 
-    /// Whether nothing more will be sent, be it that everything was or that it cannot be.
+    /// Returns true if nothing more will be sent, because everything was or because it failed.
     pub(super) fn is_over(&self) -> bool {
-        !matches!(self.stage, Stage::UnderWay(_))
+        !matches!(self.stage, SendStage::UnderWay(_))
     }
 
     /// Returns true if the body of the request has failed: the server waits for an end that will not come.
@@ -223,36 +223,43 @@ impl Sending {
         self.error.is_some()
     }
 
-    /// Whether everything was sent.
+    /// Returns true if everything was sent.
     pub(super) fn is_sent(&self) -> bool {
-        matches!(self.stage, Stage::Sent)
+        matches!(self.stage, SendStage::Sent)
     }
 
     /// The body, if all of it was sent and nobody has it back yet.
-    pub(super) fn returned(&mut self) -> Option<Returned> {
+    pub(super) fn returned(&mut self) -> Option<ReturnedBody> {
         if self.is_sent() { self.body.take() } else { None }
     }
 
-    /// Where the body comes back to.
-    pub(super) fn lending(&self) -> Lending {
+    /// Place to which the body returns.
+    pub(super) fn body_return(&self) -> BodyReturn {
         self.body.clone()
     }
 
+    /// Ends it, and gives the body back to the request, with the part that was not sent.
+    pub(super) fn give_back(self, r: &mut Request) {
+        if let Some(body) = self.end() {
+            body.give_back(r);
+        }
+    }
+
     /// Ends it, and gives the body back with what was not taken of it.
-    pub(super) fn end(self) -> Option<Returned> {
+    pub(super) fn end(self) -> Option<ReturnedBody> {
         drop(self.stage);
         let returned = self.body.take()?;
-        Some(Returned { error: self.error, ..returned })
+        Some(ReturnedBody { error: self.error, ..returned })
     }
 }
 
 /// Sends a request with its body, or with the end of none.
 async fn send(
     connection: Rc<UpstreamConnection>,
-    outgoing: Outgoing,
-    body: Result<Lent, Bytes>,
-) -> Result<(), Unsent> {
-    let Outgoing { home, head, framing, terms, kept_max, timeout, .. } = outgoing;
+    outgoing: OutgoingRequest,
+    body: Result<BorrowedBody, Bytes>,
+) -> Result<(), SendError> {
+    let OutgoingRequest { home, head, framing, terms, kept_max, timeout, .. } = outgoing;
     let mut lent = match body {
         Ok(lent) => lent,
         Err(end) => return Ok(write(&connection, &mut [head, end], timeout).await?),
@@ -277,7 +284,7 @@ async fn send(
                     lent.body.next(PIECE_SIZE, terms).await
                 }
             };
-            let Some(piece) = piece.map_err(Unsent::Client)? else {
+            let Some(piece) = piece.map_err(SendError::Client)? else {
                 is_over = true;
                 break;
             };
@@ -314,11 +321,11 @@ async fn send(
 /// Sends the body of a request whose head has left by a stream.
 async fn send_content(
     connection: Rc<UpstreamConnection>,
-    stream: Rc<Stream>,
-    outgoing: Outgoing,
-    mut lent: Lent,
-) -> Result<(), Unsent> {
-    let Outgoing { home, terms, kept_max, timeout, .. } = outgoing;
+    stream: Rc<UpstreamStream>,
+    outgoing: OutgoingRequest,
+    mut lent: BorrowedBody,
+) -> Result<(), SendError> {
+    let OutgoingRequest { home, terms, kept_max, timeout, .. } = outgoing;
     let mut is_kept = lent.body.is_coming();
     let mut at_hand = lent.body.at_hand(PIECE_SIZE, terms);
     loop {
@@ -326,8 +333,8 @@ async fn send_content(
             Some(piece) => piece,
             None => lent.body.next(PIECE_SIZE, terms).await,
         };
-        let Some(mut piece) = piece.map_err(Unsent::Client)? else {
-            return Ok(stream.send(Bytes::new(), End::Here)?);
+        let Some(mut piece) = piece.map_err(SendError::Client)? else {
+            return Ok(stream.send(Bytes::new(), StreamEnd::Here)?);
         };
         // Small pieces that are there go as one frame, and the last one says that it is, if that is known by now.
         at_hand = lent.body.at_hand(PIECE_SIZE, terms);
@@ -345,10 +352,11 @@ async fn send_content(
         let is_last = matches!(at_hand, Some(Ok(None)));
         let size = piece.len();
         while !piece.is_empty() {
-            let room = stream.room(piece.len(), timeout).await?;
+            let room = stream.wait_for_capacity(piece.len(), timeout).await?;
             let now = piece.split_to(room.min(piece.len()));
             connection.sent.set(connection.sent.get() + now.len() as u64);
-            stream.send(now, if is_last && piece.is_empty() { End::Here } else { End::NotYet })?;
+            stream
+                .send(now, if is_last && piece.is_empty() { StreamEnd::Here } else { StreamEnd::NotYet })?;
         }
         if is_last && size > 0 {
             return Ok(());

@@ -8,7 +8,7 @@ use tw_http::date;
 use tw_http::fields::{Name, Value};
 use tw_upstream::{Lease, PeerSelection, StickySessions};
 
-use super::exchange::now_ms;
+use super::group::now_ms;
 use crate::config::upstream::is_same_site;
 use crate::http::request::Request;
 use crate::http::variables::find_cookie;
@@ -17,22 +17,22 @@ use crate::vars::Template;
 /// `31 Dec 2037 23:55:55 GMT` and a span of ten years, for `expires=max`. Source: nginx.
 const MAX: (i64, u64) = (2_145_916_555, 315_360_000);
 
-/// How a group knows which of its servers a request belongs to.
+/// Method by which a request is bound to a server.
 pub enum Sticky {
     /// A cookie names the server.
-    Cookie(Cookie),
+    Cookie(StickyCookie),
     /// The first of these that is not empty is the `route` of the server.
     Route(Vec<Template>),
     /// Sessions are learned from responses.
-    Learn(Learn),
+    Learn(StickyLearn),
 }
 
 /// `sticky cookie`
-pub struct Cookie {
-    /// Its name.
+pub struct StickyCookie {
+    /// Name of the cookie.
     pub name: Box<[u8]>,
-    /// How long a browser keeps it; `None`: until it ends.
-    pub expires: Option<Expires>,
+    /// Lifetime in the browser; `None` is until its session ends.
+    pub expires: Option<CookieExpires>,
     /// `domain=`; without one if it is empty.
     pub domain: Option<Template>,
     /// `path=`
@@ -45,9 +45,9 @@ pub struct Cookie {
     pub secure: bool,
 }
 
-/// How long a browser keeps a cookie.
+/// Lifetime of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expires {
+pub enum CookieExpires {
     /// To the end of 2037.
     Max,
     /// For this long.
@@ -55,25 +55,25 @@ pub enum Expires {
 }
 
 /// `sticky learn`
-pub struct Learn {
+pub struct StickyLearn {
     /// The first that is not empty is a session that the server begins.
     pub create: Vec<Template>,
     /// The first that is not empty is the session of a request.
     pub lookup: Vec<Template>,
-    /// What is known.
+    /// Known sessions.
     pub sessions: Arc<StickySessions>,
-    /// Whether a session is learned from the head of a response, and not when all of it was received.
+    /// `header`: a session is stored once the response head has been read, instead of with the end of the response.
     pub in_head: bool,
 }
 
-/// What a request brings along that says where it belongs; empty: nothing.
+/// Identifier of a server or session that a request carries; empty if none.
 #[derive(Default)]
-pub(super) struct Belonging {
+pub(super) struct StickyId {
     id: Vec<u8>,
 }
 
 /// A session that is learned when this is dropped: the response went well, or the client did not want all of it.
-pub(super) struct Learning {
+pub(super) struct PendingSession {
     sessions: Arc<StickySessions>,
     session: Option<Vec<u8>>,
     sid: Arc<[u8]>,
@@ -81,8 +81,8 @@ pub(super) struct Learning {
 }
 
 impl Sticky {
-    /// What `r` brings along.
-    pub(super) fn belonging(&self, r: &Request) -> Belonging {
+    /// Reads the identifier that `r` carries.
+    pub(super) fn read_id(&self, r: &Request) -> StickyId {
         let id = match self {
             Self::Cookie(cookie) => {
                 let mut lines = r.head.field_all(b"cookie");
@@ -91,13 +91,13 @@ impl Sticky {
             Self::Route(templates) => first(templates, r),
             Self::Learn(learn) => first(&learn.lookup, r),
         };
-        Belonging { id: id.unwrap_or_default() }
+        StickyId { id: id.unwrap_or_default() }
     }
 
     /// Binds the next choice of a server. Looks a session up under a lock.
-    pub(super) fn bind(&self, looking: &mut PeerSelection, belonging: &Belonging) {
-        let id = Some(&belonging.id).filter(|id| !id.is_empty());
-        looking.bind(match self {
+    pub(super) fn bind(&self, selection: &mut PeerSelection, sticky_id: &StickyId) {
+        let id = Some(&sticky_id.id).filter(|id| !id.is_empty());
+        selection.bind(match self {
             Self::Cookie(_) | Self::Route(_) => id.map(|id| id.as_slice().into()),
             Self::Learn(learn) => {
                 id.and_then(|id| learn.sessions.lookup(id, now_ms())).map(|sid| (*sid).into())
@@ -105,8 +105,8 @@ impl Sticky {
         });
     }
 
-    /// A server was chosen: the client is told.
-    pub(super) fn chosen(&self, r: &mut Request, lease: &Lease) {
+    /// Prepares the cookie that binds the client to the chosen server.
+    pub(super) fn prepare_cookie(&self, r: &mut Request, lease: &Lease) {
         if let Self::Cookie(cookie) = self {
             let value = cookie.value(r, lease.peer().sid());
             r.facts.upstream.cookie = Some(value);
@@ -114,30 +114,35 @@ impl Sticky {
     }
 
     /// The head of a response is there: a session to be learned when it ends.
-    pub(super) fn learning(&self, r: &Request, belonging: Belonging, lease: &Lease) -> Option<Learning> {
+    pub(super) fn begin_session(
+        &self,
+        r: &Request,
+        sticky_id: StickyId,
+        lease: &Lease,
+    ) -> Option<PendingSession> {
         let Self::Learn(learn) = self else { return None };
         let created = first(&learn.create, r);
         let creates = created.is_some();
-        let session = created.unwrap_or(belonging.id);
-        let learning = Learning {
+        let session = created.unwrap_or(sticky_id.id);
+        let session = PendingSession {
             sessions: learn.sessions.clone(),
             session: (!session.is_empty()).then_some(session),
             sid: lease.peer().sid().clone(),
             creates,
         };
         // What is not kept is learned here and now.
-        (!learn.in_head).then_some(learning)
+        (!learn.in_head).then_some(session)
     }
 }
 
-impl Learning {
+impl PendingSession {
     /// The response failed: nothing is learned.
     pub(super) fn forget(mut self) {
         self.session = None;
     }
 }
 
-impl Drop for Learning {
+impl Drop for PendingSession {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
             self.sessions.learn(session, &self.sid, self.creates, now_ms());
@@ -157,13 +162,13 @@ fn first(templates: &[Template], r: &Request) -> Option<Vec<u8>> {
     templates.iter().map(|template| template.value(r)).find(|value| !value.is_empty())
 }
 
-impl Cookie {
+impl StickyCookie {
     fn value(&self, r: &Request, sid: &[u8]) -> Vec<u8> {
         let mut out = [&*self.name, b"=", sid].concat();
         let (at, age) = match self.expires {
             None => (None, 0),
-            Some(Expires::Max) => (Some(MAX.0), MAX.1),
-            Some(Expires::After(span)) => {
+            Some(CookieExpires::Max) => (Some(MAX.0), MAX.1),
+            Some(CookieExpires::After(span)) => {
                 let age = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
                 (Some(tw_rt::clock::unix().secs.saturating_add(age)), span.as_secs())
             }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Context;
 
 use bytes::Bytes;
-use tw_conf::{ConfError, Node, Word};
+use tw_conf::{ConfError, Node, Setting, Word};
 use tw_core::reach::Reach;
 use tw_disk::{Account, CreateOptions, Disk, DiskError, Errno, JobClass, Links};
 use tw_log::Level;
@@ -40,9 +40,48 @@ pub enum RawStore {
     To(Word),
 }
 
-/// Where copies go.
+/// `store` and `store_access` at one location.
 #[derive(Clone)]
-pub struct Store {
+pub struct StoreSettings {
+    /// Path of the copies; `None` where none are made.
+    pub(super) store: Option<StorePath>,
+    access: u32,
+}
+
+/// Directives of [`StoreSettings`] as written.
+#[derive(Default)]
+pub struct RawStoreSettings {
+    /// `store`
+    pub store: Setting<RawStore>,
+    /// `store_access`
+    pub access: Setting<u32>,
+}
+
+impl StoreSettings {
+    pub(super) fn resolve(
+        raw: RawStoreSettings,
+        outer: Option<&Self>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let access = raw.access.or(outer.map(|o| o.access), 0o600);
+        let store = match raw.store.take() {
+            Some(store) => store.resolve(access, cx)?,
+            None => outer.and_then(|o| o.store.as_ref()).map(|store| store.with_access(access)),
+        };
+        Ok(Self { store, access })
+    }
+
+    /// Adds to `reach` what the sandbox must allow.
+    pub(super) fn reach(&self, core: &Location, reach: &mut Reach) {
+        if let Some(store) = &self.store {
+            store.reach(core, reach);
+        }
+    }
+}
+
+/// Path of the copies, and their permissions.
+#[derive(Clone)]
+pub(super) struct StorePath {
     /// The path; `None` is where `root` or `alias` say.
     path: Option<Template>,
     /// Permission bits of the files.
@@ -64,8 +103,8 @@ impl RawStore {
         }
     }
 
-    /// Where copies go, if they are made.
-    pub(super) fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<Store>, ConfError> {
+    /// Resolves it; `None` for `off`.
+    fn resolve(self, access: u32, cx: &mut Resolve<'_>) -> Result<Option<StorePath>, ConfError> {
         let path = match self {
             Self::Off => return Ok(None),
             Self::On => None,
@@ -75,18 +114,17 @@ impl RawStore {
                 Some(cx.template_text(&full, Some(word.span))?)
             }
         };
-        Ok(Some(Store { path, access }))
+        Ok(Some(StorePath { path, access }))
     }
 }
 
-impl Store {
-    /// The same with other permissions.
-    pub(super) fn with_access(&self, access: u32) -> Self {
+impl StorePath {
+    /// Copies it with other permissions.
+    fn with_access(&self, access: u32) -> Self {
         Self { access, ..self.clone() }
     }
 
-    /// What the sandbox must allow.
-    pub(super) fn reach(&self, core: &Location, reach: &mut Reach) {
+    fn reach(&self, core: &Location, reach: &mut Reach) {
         match &self.path {
             Some(path) => reach.changes(path, None),
             None => reach.changes(&core.root.path, core.root.at),
@@ -106,23 +144,23 @@ impl Store {
 
 /// A body of which a copy is made.
 // DIFF(nginx): a copy whose client leaves is given up.
-pub(super) struct Storing {
+pub(super) struct StoredBody {
     body: Body,
     /// `None` once the copy is lost, or where it belongs.
-    copy: Option<Copying>,
+    copy: Option<StoreCopy>,
 }
 
-struct Copying {
+struct StoreCopy {
     buffer: BodyBuffer,
-    store: Store,
+    store: StorePath,
     disk: Disk,
     dir: Arc<TempPath>,
 }
 
-impl Storing {
+impl StoredBody {
     /// `body`, with a copy that is made in `dir` and ends where `store` says.
-    pub(super) fn of(body: Body, store: &Store, disk: Disk, dir: Arc<TempPath>) -> Body {
-        let copy = Copying { buffer: BodyBuffer::default(), store: store.clone(), disk, dir };
+    pub(super) fn of(body: Body, store: &StorePath, disk: Disk, dir: Arc<TempPath>) -> Body {
+        let copy = StoreCopy { buffer: BodyBuffer::default(), store: store.clone(), disk, dir };
         Body::Pull(Box::new(Self { body, copy: Some(copy) }))
     }
 
@@ -151,7 +189,7 @@ impl Storing {
     }
 }
 
-impl Pull for Storing {
+impl Pull for StoredBody {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.piece(want, r))
     }
@@ -173,7 +211,7 @@ impl Pull for Storing {
     }
 }
 
-impl Copying {
+impl StoreCopy {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
         let home = r.client().home.clone();
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
@@ -187,7 +225,7 @@ impl Copying {
         let Some(path) = self.store.path(r) else { return Ok(()) };
         let mut by = Account::new(JobClass::Fill, r.costs.account.source);
         let modified = r.out.last_modified;
-        let ended = self.name(&mut by, &path, modified).await;
+        let ended = self.publish(&mut by, &path, modified).await;
         r.costs.account.add(&by);
         if ended.is_ok() {
             r.debug(format_args!("upstream response was stored: \"{}\"", tw_log::Text(path.to_bytes())));
@@ -195,7 +233,7 @@ impl Copying {
         ended
     }
 
-    async fn name(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
+    async fn publish(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
         let Some((file, temp)) = self.buffer.named_file() else { return Ok(()) };
         let (disk, access) = (&self.disk, self.store.access);
         disk.set_mode(by, file, access).await?;

@@ -19,22 +19,22 @@ use tw_log::Level;
 use tw_rt::Deadline;
 use tw_upstream::{Lease, PeerOutcome};
 
-use super::codec::Codec;
-use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_bytes};
-use super::settings::ProxySettings;
-use super::upstream_connection::{Read, UpstreamConnection};
+use super::exchange::Exchange;
+use super::group::now_ms;
+use super::reading::read_bytes;
+use super::settings::upstream::Timeouts;
+use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
 use crate::http::plan::{LocalFuture, Outcome};
 use crate::http::request::{After, Request};
 use crate::http::tunnel_end::TunnelEnd;
 
-/// Opens a tunnel between the client and the server that has agreed to it.
-pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, settings: &ProxySettings) -> Outcome {
-    let Exchange { connection, lease, codec, input, sending, .. } = exchange;
-    give_back(r, sending);
-    let size = if codec.opens_at_once() { settings.buffer_size.min(READ_SIZE) } else { READ_SIZE };
-    let terms = Terms { idle: settings.read_timeout, server: settings.send_timeout, size };
+/// Opens a tunnel between the client and the server, which has agreed to it. Each read takes `size` bytes at most.
+pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeouts, size: usize) -> Outcome {
+    let Exchange { connection, lease, input, sending, .. } = exchange;
+    sending.give_back(r);
+    let terms = TunnelLimits { idle: timeouts.read, server: timeouts.send, size };
     lease.status(r.facts.upstream.answer.status);
     if let Some((_, path)) = &mut r.facts.upstream.url {
         // Otherwise the head that was sent would stay with it.
@@ -43,12 +43,12 @@ pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, settings: &
     Outcome::Respond(Body::Upgraded(Box::new(Tunnel { connection, lease, early: input, terms })))
 }
 
-/// What both sides are granted.
+/// Limits for both sides.
 #[derive(Clone, Copy)]
-struct Terms {
-    /// How long nothing may happen.
+struct TunnelLimits {
+    /// Longest time without any traffic.
     idle: Duration,
-    /// How long the server may take nothing of what there is for it.
+    /// Longest time for which the server may take nothing.
     server: Duration,
     /// Bytes that are read at once, and so kept at most for a side that does not take them.
     size: usize,
@@ -57,58 +57,64 @@ struct Terms {
 struct Tunnel {
     connection: Rc<UpstreamConnection>,
     lease: Lease,
-    /// What the server has said behind its head.
+    /// Bytes that the server has sent behind its head.
     early: Bytes,
-    terms: Terms,
+    terms: TunnelLimits,
 }
 
 /// One way through a tunnel.
-struct Way<'a> {
+struct Direction<'a> {
     from: TunnelEnd<'a>,
     to: TunnelEnd<'a>,
-    /// What was read and not written yet.
+    /// Bytes read and not written yet.
     kept: Bytes,
-    stage: Stage,
+    stage: DirectionStage,
     /// Bytes that went this way.
     passed: u64,
     /// Bytes that are read at once.
     size: usize,
-    /// How long the receiver may take nothing.
+    /// Longest time for which the receiver may take nothing.
     patience: Duration,
-    /// Until when it has to.
+    /// End of that time.
     stalled: Deadline,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum DirectionStage {
     Open,
     /// The sender has closed its side; something may still be to be written.
     Ended,
-    /// That the receiver knows.
+    /// The receiver has been told.
     Closed,
 }
 
-/// What a look at one way found.
+/// Result of one pass over a direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+enum Progress {
     Something,
     Nothing,
 }
 
-impl<'a> Way<'a> {
-    fn new(from: TunnelEnd<'a>, to: TunnelEnd<'a>, early: Bytes, terms: Terms, patience: Duration) -> Self {
-        let (stage, stalled) = (Stage::Open, Deadline::new());
+impl<'a> Direction<'a> {
+    fn new(
+        from: TunnelEnd<'a>,
+        to: TunnelEnd<'a>,
+        early: Bytes,
+        terms: TunnelLimits,
+        patience: Duration,
+    ) -> Self {
+        let (stage, stalled) = (DirectionStage::Open, Deadline::new());
         Self { from, to, kept: early, stage, passed: 0, size: terms.size, patience, stalled }
     }
 
     /// Moves what can be moved now, and sees to it that the receiver does not take for ever.
-    fn go_on(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
+    fn drive(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Progress> {
         let moved = self.advance(home, cx)?;
         if self.kept.is_empty() {
             self.stalled.clear();
             return Ok(moved);
         }
-        if moved == Moved::Something || self.stalled.at().is_none() {
+        if moved == Progress::Something || self.stalled.at().is_none() {
             self.stalled.set(self.patience);
         }
         match self.stalled.poll_elapsed(cx) {
@@ -118,15 +124,15 @@ impl<'a> Way<'a> {
     }
 
     /// Moves what can be moved now.
-    fn advance(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
-        let mut moved = Moved::Nothing;
+    fn advance(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Progress> {
+        let mut moved = Progress::Nothing;
         loop {
             while !self.kept.is_empty() {
                 match self.to.try_write(&self.kept) {
                     Ok(n) => {
                         self.kept.advance(n);
                         self.passed += n as u64;
-                        moved = Moved::Something;
+                        moved = Progress::Something;
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         match self.to.poll_writable(cx) {
@@ -138,32 +144,34 @@ impl<'a> Way<'a> {
                 }
             }
             match self.stage {
-                Stage::Open => {}
-                Stage::Ended => {
+                DirectionStage::Open => {}
+                DirectionStage::Ended => {
                     // One that is gone already need not be told.
                     let _ = self.to.shutdown_write();
-                    self.stage = Stage::Closed;
-                    return Ok(Moved::Something);
+                    self.stage = DirectionStage::Closed;
+                    return Ok(Progress::Something);
                 }
-                Stage::Closed => return Ok(moved),
+                DirectionStage::Closed => return Ok(moved),
             }
-            if moved == Moved::Something && !home.budget.may_copy(0) {
+            if moved == Progress::Something && !home.budget.may_copy(0) {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
             let read = match read(home, self.from, self.size) {
                 // Whether what passes through is whole, those who speak know.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Read::Closed, Bytes::new()),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    (ReadOutcome::Closed, Bytes::new())
+                }
                 read => read?,
             };
             match read {
-                (Read::Some, bytes) => {
+                (ReadOutcome::Some, bytes) => {
                     let _ = home.budget.may_copy(bytes.len());
                     self.kept = bytes;
-                    moved = Moved::Something;
+                    moved = Progress::Something;
                 }
-                (Read::Closed, _) => self.stage = Stage::Ended,
-                (Read::Nothing, _) => match self.from.poll_readable(cx) {
+                (ReadOutcome::Closed, _) => self.stage = DirectionStage::Ended,
+                (ReadOutcome::Nothing, _) => match self.from.poll_readable(cx) {
                     Poll::Ready(ready) => ready?,
                     Poll::Pending => return Ok(moved),
                 },
@@ -172,14 +180,14 @@ impl<'a> Way<'a> {
     }
 }
 
-/// What one side has said and nobody has taken.
-fn read(home: &Loop, from: TunnelEnd<'_>, size: usize) -> io::Result<(Read, Bytes)> {
+/// Reads the available bytes of one side.
+fn read(home: &Loop, from: TunnelEnd<'_>, size: usize) -> io::Result<(ReadOutcome, Bytes)> {
     match from {
         TunnelEnd::Transport(transport) => read_bytes(home, transport, size),
         TunnelEnd::Stream(stream) => match stream.read_now()? {
-            Some(bytes) if bytes.is_empty() => Ok((Read::Closed, bytes)),
-            Some(bytes) => Ok((Read::Some, bytes)),
-            None => Ok((Read::Nothing, Bytes::new())),
+            Some(bytes) if bytes.is_empty() => Ok((ReadOutcome::Closed, bytes)),
+            Some(bytes) => Ok((ReadOutcome::Some, bytes)),
+            None => Ok((ReadOutcome::Nothing, Bytes::new())),
         },
     }
 }
@@ -198,21 +206,21 @@ impl Upgraded for Tunnel {
             let home = r.client().home.clone();
             let deadline = RefCell::new(Deadline::new());
             let client_patience = r.plan().core.send.timeout;
-            let mut up = Way::new(client, upstream, early, terms, terms.server);
-            let mut down = Way::new(upstream, client, answer, terms, client_patience);
+            let mut up = Direction::new(client, upstream, early, terms, terms.server);
+            let mut down = Direction::new(upstream, client, answer, terms, client_patience);
             let early_len = down.kept.len() as u64;
             deadline.borrow_mut().set(terms.idle);
             let ended = poll_fn(|cx| {
-                let moved = [up.go_on(&home, cx), down.go_on(&home, cx)];
+                let moved = [up.drive(&home, cx), down.drive(&home, cx)];
                 for moved in moved {
                     match moved {
-                        Ok(Moved::Something) => deadline.borrow_mut().set(terms.idle),
-                        Ok(Moved::Nothing) => {}
+                        Ok(Progress::Something) => deadline.borrow_mut().set(terms.idle),
+                        Ok(Progress::Nothing) => {}
                         Err(error) => return Poll::Ready(Err(error)),
                     }
                 }
                 // DIFF(nginx): a client that has closed its side may still want what the server has to say.
-                if down.stage == Stage::Closed {
+                if down.stage == DirectionStage::Closed {
                     return Poll::Ready(Ok(()));
                 }
                 match deadline.borrow_mut().poll_elapsed(cx) {

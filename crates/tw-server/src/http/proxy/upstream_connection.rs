@@ -12,25 +12,25 @@ use tw_core::event_loop::ConnectionPermit;
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::{Deadline, Socket};
 
-use super::failure::{Stage, UpstreamFailure};
-use super::h2_pool::Stream;
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use super::h2_pool::UpstreamStream;
 use super::upstream_tls::{TlsPools, UpstreamTls};
 use crate::event_loop::Loop;
 
-/// What carries a request.
-enum Way {
+/// Transport of a request.
+enum Carrier {
     /// A connection of its own.
     Own(Transport, #[expect(dead_code, reason = "held while the connection is open")] ConnectionPermit),
     /// A stream of one that others use, too.
-    Stream(Rc<Stream>),
+    Stream(Rc<UpstreamStream>),
 }
 
 /// A connection to an upstream server, or what stands for one.
 pub(crate) struct UpstreamConnection {
-    way: Way,
-    /// Where it leads.
+    way: Carrier,
+    /// Address of the server.
     pub(super) to: Addr,
-    /// When it was opened.
+    /// Time at which it was opened.
     pub(super) opened: Instant,
     /// Requests sent on it before this one.
     pub(super) requests: Cell<u64>,
@@ -52,21 +52,21 @@ impl UpstreamConnection {
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&UpstreamTls, TlsPools)>,
-    ) -> Result<Self, (UpstreamFailure, Stage)> {
+    ) -> Result<Self, AttemptFailure> {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
-        let (transport, permit) = Self::carry(home, to, options, timeout, secured).await?;
-        Ok(Self::new(Way::Own(transport, permit), to))
+        let (transport, permit) = Self::open_transport(home, to, options, timeout, secured).await?;
+        Ok(Self::new(Carrier::Own(transport, permit), to))
     }
 
     /// The link that a stream is.
-    pub(super) fn of_stream(stream: Rc<Stream>) -> Self {
+    pub(super) fn from_stream(stream: Rc<UpstreamStream>) -> Self {
         let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));
-        let connection = Self::new(Way::Stream(stream), &to);
+        let connection = Self::new(Carrier::Stream(stream), &to);
         connection.requests.set(requests);
         connection
     }
 
-    fn new(way: Way, to: &Addr) -> Self {
+    fn new(way: Carrier, to: &Addr) -> Self {
         Self {
             way,
             to: to.clone(),
@@ -83,15 +83,15 @@ impl UpstreamConnection {
     ///
     /// # Errors
     /// No connection, none in time, or none that may be opened.
-    pub(super) async fn carry(
+    pub(super) async fn open_transport(
         home: &Loop,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&UpstreamTls, &TlsPools)>,
-    ) -> Result<(Transport, ConnectionPermit), (UpstreamFailure, Stage)> {
+    ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
         let mut deadline = Deadline::new();
-        let connecting = |failure| (failure, Stage::Connecting);
+        let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = home
             .reserve_upstream_connection()
             .map_err(UpstreamFailure::ConnectionLimit)
@@ -100,8 +100,8 @@ impl UpstreamConnection {
         match secured {
             None => Ok((Transport::Plain(socket), permit)),
             Some((secured, by)) => {
-                let stream = secured.shake_hands(socket, to, &mut deadline, by).await;
-                let stream = stream.map_err(|failure| (failure, Stage::Handshaking))?;
+                let stream = secured.handshake(socket, to, &mut deadline, by).await;
+                let stream = stream.map_err(|failure| failure.at(AttemptStage::Handshaking))?;
                 Ok((Transport::Tls(Box::new(stream)), permit))
             }
         }
@@ -127,28 +127,28 @@ impl UpstreamConnection {
         Ok(socket)
     }
 
-    /// What carries its bytes, if it is a connection of its own.
+    /// Transport of a connection of its own; `None` for a stream.
     pub(super) fn transport(&self) -> Option<&Transport> {
         match &self.way {
-            Way::Own(transport, _) => Some(transport),
-            Way::Stream(_) => None,
+            Carrier::Own(transport, _) => Some(transport),
+            Carrier::Stream(_) => None,
         }
     }
 
     /// The stream, if it is one.
-    pub(super) fn stream(&self) -> Option<&Rc<Stream>> {
+    pub(super) fn stream(&self) -> Option<&Rc<UpstreamStream>> {
         match &self.way {
-            Way::Own(..) => None,
-            Way::Stream(stream) => Some(stream),
+            Carrier::Own(..) => None,
+            Carrier::Stream(stream) => Some(stream),
         }
     }
 
-    /// Whether something may be there that nobody has asked for.
+    /// Returns true if there may be unsolicited input.
     pub(super) fn may_have_input(&self) -> bool {
         self.transport().is_none_or(Transport::may_have_input)
     }
 
-    /// Whether a response to an earlier request came on it: the server may have closed it without us knowing.
+    /// Returns true if a response to an earlier request came on it: the server may have closed it meanwhile.
     pub(super) fn is_reused(&self) -> bool {
         self.requests.get() > 0
     }
@@ -160,12 +160,12 @@ impl UpstreamConnection {
 
     /// Ready when bytes may be there, or the time is over that [`begin_reading`](Self::begin_reading) gave.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
-        match self.poll_came(cx) {
+        match self.poll_input(cx) {
             Poll::Ready(ready) => Poll::Ready(ready),
             Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
-                if let Way::Stream(stream) = &self.way {
+                if let Carrier::Stream(stream) = &self.way {
                     // Nobody knows whether anything comes by it any more.
-                    stream.retire_trunk();
+                    stream.retire_connection();
                 }
                 Err(UpstreamFailure::ReceiveTimeout)
             }),
@@ -173,30 +173,30 @@ impl UpstreamConnection {
     }
 
     /// Ready when bytes may be there, whenever that is.
-    pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
+    pub(super) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
         match &self.way {
-            Way::Own(transport, _) => transport.poll_readable(cx).map_err(UpstreamFailure::Receive),
-            Way::Stream(stream) => stream.poll_came(cx).map(Ok),
+            Carrier::Own(transport, _) => transport.poll_readable(cx).map_err(UpstreamFailure::Receive),
+            Carrier::Stream(stream) => stream.poll_input(cx).map(Ok),
         }
     }
 
     /// Reads what is there with `read`, which is told the transport; content and news of a stream are there already.
     pub(super) fn read_by(
         &self,
-        read: impl FnOnce(&Transport) -> Result<(Read, Bytes), UpstreamFailure>,
-    ) -> Result<(Read, Bytes), UpstreamFailure> {
+        read: impl FnOnce(&Transport) -> Result<(ReadOutcome, Bytes), UpstreamFailure>,
+    ) -> Result<(ReadOutcome, Bytes), UpstreamFailure> {
         let (came, bytes) = match &self.way {
-            Way::Own(transport, _) => read(transport)?,
-            Way::Stream(stream) => match stream.take()? {
-                Some(bytes) => (Read::Some, bytes),
-                None => (Read::Nothing, Bytes::new()),
+            Carrier::Own(transport, _) => read(transport)?,
+            Carrier::Stream(stream) => match stream.take()? {
+                Some(bytes) => (ReadOutcome::Some, bytes),
+                None => (ReadOutcome::Nothing, Bytes::new()),
             },
         };
         self.received.set(self.received.get() + bytes.len() as u64);
         Ok((came, bytes))
     }
 
-    /// From now on the server has `timeout` to send something.
+    /// Starts the time that the server has to send something.
     pub(super) fn begin_reading(&self, timeout: Duration) {
         self.read.borrow_mut().set(timeout);
     }
@@ -204,7 +204,7 @@ impl UpstreamConnection {
     /// Waits until the server may take bytes, at most `timeout`.
     pub(super) async fn writable(&self, timeout: Duration) -> Result<(), UpstreamFailure> {
         self.write.borrow_mut().set(timeout);
-        let Way::Own(transport, _) = &self.way else { return Ok(()) };
+        let Carrier::Own(transport, _) = &self.way else { return Ok(()) };
         poll_fn(|cx| match transport.poll_writable(cx) {
             Poll::Ready(ready) => Poll::Ready(ready.map_err(UpstreamFailure::Send)),
             Poll::Pending => {
@@ -216,14 +216,14 @@ impl UpstreamConnection {
 
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
-        let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
+        let Carrier::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
         self.count_sent(written)
     }
 
-    /// The same for several pieces.
+    /// Writes what the socket takes of several pieces; 0 if it takes nothing now.
     pub(super) fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, UpstreamFailure> {
-        let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
+        let Carrier::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let write = || transport.try_write_vectored(parts);
         self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
     }
@@ -245,9 +245,9 @@ fn not_in_bytes() -> UpstreamFailure {
     UpstreamFailure::Send(io::ErrorKind::Unsupported.into())
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum ReadOutcome {
     /// Bytes.
     Some,
     /// Nothing is there now.

@@ -4,7 +4,7 @@
 //! Written ─► Tls: one for all locations that inherit the same settings ─► Secured: with the name for one request
 //!                                                                             └─► handshake, with a session of before
 //! ```
-//! Connections and sessions belong to a `Tls` and a name: who verifies otherwise, or shows another certificate, has others.
+//! Connections and sessions belong to a `UpstreamTlsConfig` and a name: who verifies otherwise, or shows another certificate, has others.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,6 +21,10 @@ use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
+use tw_accept::ssl::{
+    self, CertificateCache, CertificateNames, DynamicCertificate, KeyLogFile, TlsParameters,
+    certificate_file, is_dynamic,
+};
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::reach::Reach;
@@ -32,9 +36,6 @@ use tw_tls::words::{Flag, Switch};
 use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
 
 use super::failure::UpstreamFailure;
-use crate::config::ssl::dynamic_certificate::{self, DynamicCertificate, Names};
-use crate::config::ssl::keylog::KeyLogFile;
-use crate::config::ssl::{self, CertificateCache, common};
 use crate::http::generation::Generation;
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -59,21 +60,21 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What is spoken inside of TLS.
+/// Protocol inside of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
-    /// What needs no agreement.
+pub enum TlsProtocol {
+    /// A protocol that needs no agreement.
     Any,
     /// HTTP/2, which both sides agree on by ALPN (RFC 9113 section 3.3).
     Http2,
 }
 
-/// Its name there.
+/// Protocol name of HTTP/2.
 const ALPN_HTTP2: &[u8] = b"h2";
 
 /// The directives as written.
 #[derive(Default)]
-pub struct Raw {
+pub struct RawUpstreamTls {
     /// `ssl_name`
     pub name: Setting<Word>,
     /// `ssl_server_name`
@@ -106,8 +107,8 @@ pub struct Raw {
     pub conf_command: Setting<Vec<(Word, Word)>>,
 }
 
-/// The same with nothing left unset, for all blocks that inherit it.
-pub(super) struct Written {
+/// Directives with nothing left unset, shared by all blocks that inherit them.
+pub(super) struct TlsDirectives {
     server_name: bool,
     verify: bool,
     verify_depth: usize,
@@ -122,13 +123,13 @@ pub(super) struct Written {
     session_reuse: bool,
     key_log: Option<Word>,
     conf_command: Vec<(Word, Word)>,
-    /// What is made of it where it is needed, for each language.
-    made: [OnceLock<Arc<Tls>>; 2],
+    /// Handshake settings made of them where needed, for each protocol.
+    made: [OnceLock<Arc<UpstreamTlsConfig>>; 2],
 }
 
-impl Written {
-    /// From settings as written, without the name.
-    pub(super) fn resolve(raw: Raw, outer: Option<&Arc<Self>>) -> Arc<Self> {
+impl TlsDirectives {
+    /// Resolves the directives, except `ssl_name`.
+    pub(super) fn resolve(raw: RawUpstreamTls, outer: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(outer) = outer
             && raw.is_unset()
         {
@@ -158,15 +159,15 @@ impl Written {
         })
     }
 
-    /// What it comes to; files are read the first time.
+    /// Returns the handshake settings; reads files the first time.
     pub(super) fn tls(
         &self,
         prefix: &'static str,
-        inside: Inside,
+        inside: TlsProtocol,
         cx: &mut Resolve<'_>,
-    ) -> Result<Arc<Tls>, ConfError> {
+    ) -> Result<Arc<UpstreamTlsConfig>, ConfError> {
         let [any, http2] = &self.made;
-        let place = if inside == Inside::Http2 { http2 } else { any };
+        let place = if inside == TlsProtocol::Http2 { http2 } else { any };
         if let Some(made) = place.get() {
             return Ok(made.clone());
         }
@@ -175,9 +176,14 @@ impl Written {
         Ok(place.get_or_init(|| made).clone())
     }
 
-    fn make(&self, prefix: &'static str, inside: Inside, cx: &mut Resolve<'_>) -> Result<Tls, ConfError> {
+    fn make(
+        &self,
+        prefix: &'static str,
+        inside: TlsProtocol,
+        cx: &mut Resolve<'_>,
+    ) -> Result<UpstreamTlsConfig, ConfError> {
         ssl::warm_up();
-        let offered = common::ConfiguredCertificate {
+        let offered = TlsParameters {
             prefix: &format!("{prefix}ssl_"),
             protocols: &self.protocols,
             ciphers: self.ciphers.as_ref(),
@@ -195,8 +201,8 @@ impl Written {
         let verifier = trust.map_or_else(Upstream::unverified, Upstream::verified);
         let (identity, named) = match self.identity(prefix, cx)? {
             None => (None, None),
-            Some(Shown::Always(identity)) => (Some(identity), None),
-            Some(Shown::DynamicCertificate(named)) => (None, Some(named)),
+            Some(ClientCertificate::Always(identity)) => (Some(identity), None),
+            Some(ClientCertificate::DynamicCertificate(named)) => (None, Some(named)),
         };
         // What variables may name is not known before.
         let is_slow = self.verify
@@ -215,7 +221,7 @@ impl Written {
             None => builder.with_no_client_auth(),
         };
         config.enable_sni = self.server_name;
-        if inside == Inside::Http2 {
+        if inside == TlsProtocol::Http2 {
             config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
         }
         (config.cert_compressors, config.cert_decompressors) = (Vec::new(), Vec::new());
@@ -223,7 +229,7 @@ impl Written {
             config.key_log = Arc::new(KeyLogFile::new(file, cx));
         }
         config.resumption = Resumption::disabled();
-        Ok(Tls {
+        Ok(UpstreamTlsConfig {
             number: NEXT_NUMBER.fetch_add(1, Relaxed),
             verifies: self.verify,
             inside,
@@ -243,44 +249,44 @@ impl Written {
             ConfError::new(format!("authorities of upstream servers cannot be used: {error}")).at(word.span)
         };
         Ok(Trust {
-            authorities: Arc::new(Authorities::new(common::trusted(word, cx)?).map_err(broken)?),
-            crls: self.crl.as_ref().map(|word| common::crls(word, cx)).transpose()?,
+            authorities: Arc::new(Authorities::new(certificate_file::trusted(word, cx)?).map_err(broken)?),
+            crls: self.crl.as_ref().map(|word| certificate_file::crls(word, cx)).transpose()?,
             depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
             purpose: Purpose::Server,
         })
     }
 
-    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<Shown>, ConfError> {
+    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<ClientCertificate>, ConfError> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let Some(key) = &self.certificate_key else {
-            let certificate_name = common::shown(certificate, cx);
+            let certificate_name = certificate_file::shown(certificate, cx);
             let message = format!(
                 "no \"{prefix}ssl_certificate_key\" is defined for certificate \"{certificate_name}\""
             );
             return Err(ConfError::new(message).at(certificate.span));
         };
-        let passwords = common::passwords(self.password_file.as_ref(), cx)?;
-        if dynamic_certificate::is_named(certificate, key) {
+        let passwords = certificate_file::passwords(self.password_file.as_ref(), cx)?;
+        if is_dynamic(certificate, key) {
             let (passwords, cache) = (Arc::new(passwords), self.certificate_cache.clone());
-            return Ok(Some(Shown::DynamicCertificate(DynamicCertificate::new(
+            return Ok(Some(ClientCertificate::DynamicCertificate(DynamicCertificate::new(
                 (certificate, key),
                 passwords,
                 cache,
                 cx,
             )?)));
         }
-        Ok(Some(Shown::Always(common::identity(certificate, key, &passwords, cx)?)))
+        Ok(Some(ClientCertificate::Always(certificate_file::identity(certificate, key, &passwords, cx)?)))
     }
 }
 
 /// The certificate that upstream servers are shown.
-enum Shown {
+enum ClientCertificate {
     Always(Identity),
-    DynamicCertificate(DynamicCertificate),
+    DynamicCertificate(DynamicCertificate<Request>),
 }
 
-impl Raw {
-    /// Whether nothing stands here but the name.
+impl RawUpstreamTls {
+    /// Returns true if no directive is set but `ssl_name`.
     fn is_unset(&self) -> bool {
         let flags = [&self.server_name, &self.verify, &self.session_reuse];
         let words = [
@@ -301,43 +307,43 @@ impl Raw {
     }
 }
 
-/// The next number of a [`Tls`].
+/// The next number of a [`UpstreamTlsConfig`].
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// What handshakes with upstream servers are done by.
-pub struct Tls {
+/// Settings of handshakes with upstream servers.
+pub struct UpstreamTlsConfig {
     /// Tells it from all others of the process, be they gone.
     number: u64,
     verifies: bool,
-    inside: Inside,
-    /// Whether a step of a handshake may take longer than a loop has: signatures of ours, or certificates to be verified.
+    inside: TlsProtocol,
+    /// Set if a step of a handshake may block a loop for too long: signing with a slow key, or verifying certificates.
     is_slow: bool,
     /// Without sessions.
     config: Arc<ClientConfig>,
     /// The certificate that is shown, if variables name it.
-    named: Option<DynamicCertificate>,
-    /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
-    sessions: Option<FatalMutex<Sessions>>,
+    named: Option<DynamicCertificate<Request>>,
+    /// Settings with sessions, for each server and each certificate that variables name; `None` without session reuse.
+    sessions: Option<FatalMutex<SessionConfigs>>,
 }
 
 /// By server, and by what variables name that it is shown.
-type Sessions = HashMap<(Addr, Option<Names>), Kept>;
+type SessionConfigs = HashMap<(Addr, Option<CertificateNames>), SessionConfig>;
 
-/// What handshakes with one server are done by, if variables name what it is shown.
-struct Kept {
+/// Settings of handshakes with one server, if variables name the certificate.
+struct SessionConfig {
     config: Arc<ClientConfig>,
-    /// What variables named, as it was read: another one is somebody else, whose sessions are others.
+    /// Certificate that the variables named, as it was read: another one has sessions of its own.
     shown: Option<Arc<CertifiedKey>>,
 }
 
-impl Tls {
-    /// Where files may be that are read for a handshake, for the sandbox.
+impl UpstreamTlsConfig {
+    /// Adds to `reach` the directories of files that are read for a handshake.
     pub(super) fn reach(&self, reach: &mut Reach) {
         self.named.iter().for_each(|named| named.reach(reach));
     }
 
-    /// The same with the sessions of the server at `to`, which no other server could take up, and with what it is shown.
-    fn config_for(&self, to: &Addr, shown: Option<(&Names, Identity)>) -> Arc<ClientConfig> {
+    /// Settings with the sessions of the server at `to`, and with the certificate for it.
+    fn config_for(&self, to: &Addr, shown: Option<(&CertificateNames, Identity)>) -> Arc<ClientConfig> {
         let (names, shown) = match shown {
             Some((names, identity)) => (Some(names.clone()), Some(identity.certified)),
             None => (None, None),
@@ -355,7 +361,7 @@ impl Tls {
         };
         let mut sessions = sessions.lock();
         let key = (to.clone(), names);
-        let is_same = |kept: &&Kept| match (&kept.shown, &shown) {
+        let is_same = |kept: &&SessionConfig| match (&kept.shown, &shown) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
@@ -368,19 +374,19 @@ impl Tls {
             sessions.remove(&some);
         }
         let config = with(Some(Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)))));
-        sessions.insert(key, Kept { config: config.clone(), shown });
+        sessions.insert(key, SessionConfig { config: config.clone(), shown });
         config
     }
 }
 
-/// How the connections for one request are secured. Two are equal if they may use the same connections.
+/// TLS of the connections for one request. Two are equal if they may use the same connections.
 #[derive(Clone)]
 pub struct UpstreamTls {
-    tls: Arc<Tls>,
+    tls: Arc<UpstreamTlsConfig>,
     /// The name of the server: for the certificate, and to be sent.
     name: Arc<str>,
-    /// What variables name that it is shown.
-    shown: Option<Names>,
+    /// Names of the certificate files, if they contain variables.
+    shown: Option<CertificateNames>,
 }
 
 impl PartialEq for UpstreamTls {
@@ -407,9 +413,9 @@ impl fmt::Debug for UpstreamTls {
 
 impl UpstreamTls {
     /// For a server called `name`, perhaps with a port behind it, which does not count, that is asked for `r`.
-    pub(super) fn new(tls: Arc<Tls>, name: &[u8], r: &Request) -> Self {
-        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_nothing());
-        Self { tls, name: bare(&String::from_utf8_lossy(name)).into(), shown }
+    pub(super) fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], r: &Request) -> Self {
+        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_empty());
+        Self { tls, name: strip_port(&String::from_utf8_lossy(name)).into(), shown }
     }
 
     /// The certificate that variables name, read before `deadline`.
@@ -422,7 +428,7 @@ impl UpstreamTls {
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
-        ready(deadline, |cx| {
+        wait_ready(deadline, |cx| {
             load.as_mut().poll(cx).map(|it| {
                 loaded = Some(it);
                 Ok(())
@@ -437,7 +443,11 @@ impl UpstreamTls {
     }
 
     /// Begins a session with the server at `to`.
-    fn begin(&self, to: &Addr, shown: Option<Identity>) -> Result<Box<ClientConnection>, rustls::Error> {
+    fn begin_session(
+        &self,
+        to: &Addr,
+        shown: Option<Identity>,
+    ) -> Result<Box<ClientConnection>, rustls::Error> {
         let shown = self.shown.as_ref().zip(shown);
         if let Ok(name) = ServerName::try_from(self.name.to_string()) {
             return tls::connect(self.tls.config_for(to, shown), name);
@@ -454,7 +464,7 @@ impl UpstreamTls {
     }
 
     /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, others do.
-    pub(super) async fn shake_hands(
+    pub(super) async fn handshake(
         &self,
         socket: Socket,
         to: &Addr,
@@ -462,7 +472,7 @@ impl UpstreamTls {
         by: &TlsPools,
     ) -> Result<TlsStream, UpstreamFailure> {
         let shown = self.identity(deadline, by).await?;
-        let session = watch::operation("shaking hands", || self.begin(to, shown));
+        let session = watch::operation("shaking hands", || self.begin_session(to, shown));
         let mut handshake =
             Handshake::new(socket, session.map_err(|error| failed(HandshakeError::Tls(error)))?);
         loop {
@@ -472,14 +482,14 @@ impl UpstreamTls {
                     let is_agreed =
                         || stream.with_session(|session| session.alpn_protocol() == Some(ALPN_HTTP2));
                     // DIFF(nginx): a server that does not say that it speaks HTTP/2 is not spoken to.
-                    return if self.tls.inside == Inside::Any || is_agreed() {
+                    return if self.tls.inside == TlsProtocol::Any || is_agreed() {
                         Ok(stream)
                     } else {
                         Err(UpstreamFailure::Alpn)
                     };
                 }
-                Step::Readable => ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
-                Step::Writable => ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
+                Step::Readable => wait_ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
+                Step::Writable => wait_ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
                 Step::Process => handshake = self.process(handshake, &by.pool).await?,
             }
         }
@@ -511,16 +521,16 @@ impl UpstreamTls {
     }
 }
 
-/// Who does what a handshake has to wait for.
+/// Threads that do the slow steps of a handshake.
 pub(crate) struct TlsPools {
     pool: Pool,
     disk: Disk,
 }
 
 impl TlsPools {
-    /// Those of a configuration.
+    /// Returns those of a configuration.
     pub(crate) fn of(generation: &Generation) -> Self {
-        Self { pool: ssl::pool_of(generation), disk: generation.disks.default_disk().clone() }
+        Self { pool: ssl::default_pool(&generation.disks), disk: generation.disks.default_disk().clone() }
     }
 }
 
@@ -529,7 +539,7 @@ fn failed(failure: HandshakeError) -> UpstreamFailure {
 }
 
 /// Waits for `ready` until the time is over.
-async fn ready(
+async fn wait_ready(
     deadline: &mut Deadline,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), UpstreamFailure> {
@@ -541,7 +551,7 @@ async fn ready(
 }
 
 /// A name or an address without the port behind it.
-fn bare(name: &str) -> &str {
+fn strip_port(name: &str) -> &str {
     if let Some((address, _)) = name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;
     }
@@ -556,7 +566,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_ports() {
+    fn ports_are_stripped_from_names() {
         for (name, expected) in [
             ("example.com", "example.com"),
             ("example.com:8443", "example.com"),
@@ -568,7 +578,7 @@ mod tests {
             (":1", ""),
             ("", ""),
         ] {
-            assert_eq!(bare(name), expected, "{name}");
+            assert_eq!(strip_port(name), expected, "{name}");
         }
     }
 }

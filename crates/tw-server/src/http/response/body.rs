@@ -230,9 +230,9 @@ impl Body {
 }
 
 /// Body of a response to `HEAD`: no bytes, only their announced number.
-pub(crate) struct HeadBody(pub(crate) Option<u64>);
+pub(crate) struct AnnouncedLength(pub(crate) Option<u64>);
 
-impl Pull for HeadBody {
+impl Pull for AnnouncedLength {
     fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         self.0 = Some(0);
         Box::pin(async { Ok(None) })

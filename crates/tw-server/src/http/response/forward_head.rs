@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_http::fields::{Fields, Name, Value};
+use tw_http::fields::{Name, Value};
 use tw_http::target::{self, AboveRoot};
-use tw_http::{Known, Method, date, hop};
+use tw_http::{Known, Method, date};
 use tw_log::{Level, Text};
 
+use super::hop_fields::HopFields;
 use crate::http::header_names::{HeaderNames, IgnoredHeaders};
 use crate::http::plan::Outcome;
 use crate::http::request::{Conditions, Ranges, Request};
@@ -136,37 +137,6 @@ pub(crate) fn forward_head(
     }
     r.facts.upstream.answer = answer;
     buffering
-}
-
-// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
-/// Fields of an upstream response that end here: they are about the connection to the upstream server (RFC 9110 section
-/// 7.6.1), or about the framing of the body, which is decided anew.
-pub(crate) struct HopFields<'a> {
-    /// Lines of `Connection` that name other fields.
-    connection: Vec<&'a [u8]>,
-    /// True if the protocol is switched: then `Upgrade` names the new one to the client.
-    switches: bool,
-}
-
-impl<'a> HopFields<'a> {
-    /// Hop-by-hop fields of a head with this status. Allocates only if `Connection` names fields.
-    pub(crate) fn of(fields: &'a Fields, status: u16) -> Self {
-        let is_usual =
-            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
-        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
-        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
-        Self { connection, switches: status == 101 }
-    }
-
-    /// Returns true if the field ends here.
-    pub(crate) fn has(&self, name: &[u8], known: Option<Known>) -> bool {
-        match known {
-            Some(Known::ContentLength | Known::Trailer) => true,
-            Some(Known::Upgrade) => !self.switches,
-            Some(known) => hop::is_hop_by_hop(known),
-            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
-        }
-    }
 }
 
 /// Limits the rate to the client (`X-Accel-Limit-Rate`), also if another response replaces this one.

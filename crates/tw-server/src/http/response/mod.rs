@@ -5,5 +5,6 @@ pub mod body;
 pub mod content_coding;
 pub mod early_subrequest;
 pub mod forward_head;
+pub(crate) mod hop_fields;
 pub mod send_response;
 pub mod subrequest;

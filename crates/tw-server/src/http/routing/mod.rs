@@ -15,3 +15,4 @@ pub(crate) mod post_action;
 mod realpath_root;
 pub mod route;
 pub(crate) mod start;
+pub(crate) mod tls_requirements;

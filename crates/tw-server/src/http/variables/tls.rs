@@ -1,12 +1,12 @@
 //! What was agreed on by TLS (nginx: ngx_http_ssl_module). On a connection without it they are missing.
 
+use tw_accept::TlsInfo;
+use tw_accept::ssl::RevocationStatus;
 use tw_tls::Verdict;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::names::{self, AlgorithmName};
 
 use super::{Request, put, put_maybe};
-use crate::config::ssl::ocsp::Standing;
-use crate::http::accept::TlsInfo;
 use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
@@ -173,10 +173,10 @@ pub(super) static VARIABLES: &[VarDef] = &[
 ];
 
 fn verify(r: &Request, out: &mut Vec<u8>) -> Value {
-    of(r, out, |tls, out| match tls.client.as_ref().map(|client| (client.verdict, client.standing)) {
+    of(r, out, |tls, out| match tls.client.as_ref().map(|client| (client.verdict, client.revocation)) {
         None => put(out, b"NONE"),
-        Some((Verdict::Good, Standing::Good)) => put(out, b"SUCCESS"),
-        Some((Verdict::Good, standing)) => put(out, format!("FAILED:{standing}").as_bytes()),
+        Some((Verdict::Good, RevocationStatus::Good)) => put(out, b"SUCCESS"),
+        Some((Verdict::Good, revocation)) => put(out, format!("FAILED:{revocation}").as_bytes()),
         Some((verdict, _)) => put(out, format!("FAILED:{verdict}").as_bytes()),
     })
 }

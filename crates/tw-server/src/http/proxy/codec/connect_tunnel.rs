@@ -28,7 +28,7 @@ impl Codec for ConnectTunnel {
         false
     }
 
-    fn opens_at_once(&self) -> bool {
+    fn is_connect(&self) -> bool {
         true
     }
 

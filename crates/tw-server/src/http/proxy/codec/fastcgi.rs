@@ -23,13 +23,13 @@ pub(super) const RECORD_MAX: usize = 65_528;
 /// Bytes of the head of a record.
 const RECORD_HEAD: usize = 8;
 
-/// What begins a request: the role of a responder. The flag says whether the connection stays open.
+/// Begin of a request, in the role of a responder. The flag tells whether the connection stays open.
 const BEGIN: [u8; 16] = [VERSION, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-/// Where the flag is.
+/// Position of the flag.
 const BEGIN_FLAGS: usize = 10;
-/// What ends the parameters.
+/// End of the parameters.
 const PARAMS_END: [u8; RECORD_HEAD] = [VERSION, PARAMS, 0, 1, 0, 0, 0, 0];
-/// What ends the body of a request.
+/// End of the body of a request.
 pub(super) const STDIN_END: &[u8] = &[VERSION, STDIN, 0, 1, 0, 0, 0, 0];
 
 const VERSION: u8 = 1;
@@ -65,7 +65,7 @@ pub(super) fn record_head(len: usize) -> Bytes {
     Bytes::copy_from_slice(&head_of(STDIN, len))
 }
 
-/// What fills a record up so that the next one is aligned.
+/// Padding of a record, so that the next one is aligned.
 pub(super) fn record_padding(len: usize) -> Bytes {
     Bytes::from_static(&[0; RECORD_HEAD][..padding_of(len)])
 }
@@ -80,11 +80,11 @@ fn head_of(kind: u8, len: usize) -> [u8; RECORD_HEAD] {
 }
 
 /// Writes what comes before the body of a request: its beginning and its parameters.
-pub struct RequestHead {
+pub struct FastCgiRequest {
     out: Vec<u8>,
 }
 
-impl RequestHead {
+impl FastCgiRequest {
     /// Begins. With `keeps_open`, the application is to keep the connection for another request.
     pub fn begin(capacity: usize, keeps_open: bool) -> Self {
         let mut out = Vec::with_capacity(capacity);
@@ -115,7 +115,7 @@ impl RequestHead {
         }
     }
 
-    /// What was written.
+    /// Buffer of the parameters written so far.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
@@ -155,41 +155,41 @@ fn long_len(len: usize) -> [u8; 4] {
     (u32::try_from(len).unwrap_or(u32::MAX) | 1 << 31).to_be_bytes()
 }
 
-/// What a location says of applications and their responses.
+/// Settings of a location about applications and their responses.
 #[derive(Clone, Debug, Default)]
-pub struct Terms {
-    /// Whether connections stay open.
+pub struct FastCgiSettings {
+    /// `fastcgi_keep_conn`: connections stay open.
     pub keeps_open: bool,
     /// Texts in stderr that make a response invalid.
     pub caught: Arc<[Box<[u8]>]>,
 }
 
 /// Reads one response.
-pub struct FastCgi {
+pub struct FastCgiCodec {
     method: Method,
     limits: OriginLimits,
-    terms: Terms,
+    terms: FastCgiSettings,
     /// While it comes.
     head: Option<Box<OriginHead>>,
     has_head: bool,
-    /// Whether no body belongs to the head.
+    /// Set if the head has no body.
     is_bodiless: bool,
     /// Bytes of the body that were announced and have not come.
     left: Option<u64>,
-    /// Whether the application has said that there is no more output.
+    /// Set once the application has ended its output.
     is_closed: bool,
-    stage: Stage,
+    stage: RecordStage,
     stderr: Stderr,
 }
 
-/// How far a record has come.
+/// Progress within a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Its head, of which so many bytes are there.
+enum RecordStage {
+    /// Record head, of which so many bytes have been read.
     Header([u8; RECORD_HEAD], usize),
-    /// What is left of a record.
+    /// Content of a record, with the bytes left.
     Content(Record),
-    /// Its padding.
+    /// Padding of a record, with the bytes left.
     Padding(Record),
     /// There is nothing more, and the connection may have another request.
     Ended,
@@ -197,23 +197,23 @@ enum Stage {
     Cut,
 }
 
-const BEGINNING: Stage = Stage::Header([0; RECORD_HEAD], 0);
+const BEGINNING: RecordStage = RecordStage::Header([0; RECORD_HEAD], 0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
-    kind: Kind,
+    kind: RecordKind,
     content: usize,
     padding: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RecordKind {
     Stdout,
     Stderr,
     End,
 }
 
-/// What is for the error log, until a record of it is complete.
+/// Text for the error log, up to the next complete record of it.
 #[derive(Default)]
 struct Stderr {
     line: Vec<u8>,
@@ -222,9 +222,9 @@ struct Stderr {
     lost: u64,
 }
 
-impl FastCgi {
+impl FastCgiCodec {
     /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
-    pub fn new(method: Method, head_size: usize, terms: Terms) -> Self {
+    pub fn new(method: Method, head_size: usize, terms: FastCgiSettings) -> Self {
         Self {
             method,
             limits: OriginLimits::of_size(head_size),
@@ -243,15 +243,15 @@ impl FastCgi {
     fn begin_record(&mut self, bytes: [u8; RECORD_HEAD]) -> Result<(), UpstreamFailure> {
         let record = Record::read(bytes).map_err(|text| UpstreamFailure::Invalid(text.into()))?;
         let invalid = |text: &str| Err(UpstreamFailure::Invalid(text.into()));
-        self.stage = Stage::Content(record);
+        self.stage = RecordStage::Content(record);
         match record.kind {
-            Kind::End if !self.has_head => {
+            RecordKind::End if !self.has_head => {
                 return Err(UpstreamFailure::Invalid(
                     format!("upstream sent unexpected FastCGI record: {END_REQUEST}").into(),
                 ));
             }
-            Kind::End if self.lacks() => return invalid("upstream prematurely closed FastCGI request"),
-            Kind::Stdout if record.content == 0 => {
+            RecordKind::End if self.lacks() => return invalid("upstream prematurely closed FastCGI request"),
+            RecordKind::Stdout if record.content == 0 => {
                 if !self.has_head || self.lacks() {
                     return invalid("upstream prematurely closed FastCGI stdout");
                 }
@@ -262,7 +262,7 @@ impl FastCgi {
         Ok(())
     }
 
-    /// Whether bytes of the body are still to come.
+    /// Returns true if bytes of the body are missing.
     fn lacks(&self) -> bool {
         !self.is_bodiless && self.left.is_some_and(|left| left > 0)
     }
@@ -319,48 +319,48 @@ impl FastCgi {
                 let text = "upstream sent more data than specified in \"Content-Length\" header";
                 answer.warnings.push(Warning::odd(text));
                 piece.truncate(room);
-                self.stage = Stage::Cut;
+                self.stage = RecordStage::Cut;
             }
             *left -= piece.len() as u64;
         }
         (!piece.is_empty()).then_some(Event::Body(piece))
     }
 
-    /// Where the content of the only record of output is in what is at hand, and how long all of it is, if that is the rest of
-    /// the response and nothing else is in it.
+    /// Position of the content of the only output record in `input`, and the length of all of `input` that belongs to it, if
+    /// that is the rest of the response and nothing else is in it.
     fn rest(&self, input: &[u8]) -> Option<(std::ops::Range<usize>, usize)> {
         let mut body = 0..0;
         let mut at = 0;
         let mut stage = self.stage;
         loop {
             match stage {
-                Stage::Header(_, seen) if seen > 0 => return None,
-                Stage::Header(..) => {
+                RecordStage::Header(_, seen) if seen > 0 => return None,
+                RecordStage::Header(..) => {
                     let head = input.get(at..)?.first_chunk()?;
                     let record = Record::read(*head).ok()?;
                     at += RECORD_HEAD;
-                    stage = Stage::Content(record);
+                    stage = RecordStage::Content(record);
                 }
-                Stage::Content(record) => {
+                RecordStage::Content(record) => {
                     let content = at..at + record.content;
                     input.get(content.clone())?;
                     at = content.end;
                     match record.kind {
-                        Kind::Stdout if body.is_empty() => body = content,
-                        Kind::Stdout | Kind::Stderr if !content.is_empty() => return None,
+                        RecordKind::Stdout if body.is_empty() => body = content,
+                        RecordKind::Stdout | RecordKind::Stderr if !content.is_empty() => return None,
                         _ => {}
                     }
-                    stage = Stage::Padding(record);
+                    stage = RecordStage::Padding(record);
                 }
-                Stage::Padding(record) => {
+                RecordStage::Padding(record) => {
                     at += record.padding;
                     if at > input.len() {
                         return None;
                     }
-                    stage = if record.kind == Kind::End { Stage::Ended } else { BEGINNING };
+                    stage = if record.kind == RecordKind::End { RecordStage::Ended } else { BEGINNING };
                 }
-                Stage::Ended => return Some((body, at)),
-                Stage::Cut => return Some((body, input.len())),
+                RecordStage::Ended => return Some((body, at)),
+                RecordStage::Cut => return Some((body, input.len())),
             }
         }
     }
@@ -368,7 +368,7 @@ impl FastCgi {
     /// Takes the rest of the response out of `input`.
     fn finish(&mut self, input: &mut Bytes, len: usize, answer: &mut UpstreamResponse) {
         self.stderr.end(answer);
-        self.stage = if self.terms.keeps_open { Stage::Ended } else { Stage::Cut };
+        self.stage = if self.terms.keeps_open { RecordStage::Ended } else { RecordStage::Cut };
         input.advance(len);
         if !self.terms.keeps_open {
             input.clear();
@@ -384,9 +384,9 @@ impl Record {
             return Err(format!("upstream sent unsupported FastCGI protocol version: {version}"));
         }
         let kind = match kind {
-            STDOUT => Kind::Stdout,
-            STDERR => Kind::Stderr,
-            END_REQUEST => Kind::End,
+            STDOUT => RecordKind::Stdout,
+            STDERR => RecordKind::Stderr,
+            END_REQUEST => RecordKind::End,
             other => return Err(format!("upstream sent invalid FastCGI record type: {other}")),
         };
         if id_high != 0 {
@@ -447,21 +447,21 @@ impl Stderr {
 }
 
 /// For another server: nothing of what was read.
-impl Clone for FastCgi {
+impl Clone for FastCgiCodec {
     fn clone(&self) -> Self {
         Self::new(self.method, self.limits.head_size, self.terms.clone())
     }
 }
 
-impl Codec for FastCgi {
+impl Codec for FastCgiCodec {
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
         loop {
             match self.stage {
-                Stage::Ended => {
+                RecordStage::Ended => {
                     self.stderr.end(answer);
                     return Ok(Event::End);
                 }
-                Stage::Cut => {
+                RecordStage::Cut => {
                     self.stderr.end(answer);
                     input.clear();
                     return Ok(Event::End);
@@ -472,21 +472,24 @@ impl Codec for FastCgi {
                 return Ok(Event::NeedMore);
             }
             match self.stage {
-                Stage::Header(mut bytes, seen) => {
+                RecordStage::Header(mut bytes, seen) => {
                     let taken = input.split_to(input.len().min(RECORD_HEAD - seen));
                     bytes[seen..seen + taken.len()].copy_from_slice(&taken);
                     let seen = seen + taken.len();
                     match seen == RECORD_HEAD {
                         true => self.begin_record(bytes)?,
-                        false => self.stage = Stage::Header(bytes, seen),
+                        false => self.stage = RecordStage::Header(bytes, seen),
                     }
                 }
-                Stage::Content(record) if record.content == 0 => self.stage = Stage::Padding(record),
-                Stage::Content(record) => {
+                RecordStage::Content(record) if record.content == 0 => {
+                    self.stage = RecordStage::Padding(record)
+                }
+                RecordStage::Content(record) => {
                     let len = record.content.min(input.len());
-                    let rest = |taken| Stage::Content(Record { content: record.content - taken, ..record });
+                    let rest =
+                        |taken| RecordStage::Content(Record { content: record.content - taken, ..record });
                     match record.kind {
-                        Kind::Stdout => {
+                        RecordKind::Stdout => {
                             // Content that is more than was announced changes where this goes on.
                             let before = self.stage;
                             let (taken, event) = self.output(input, len, answer)?;
@@ -497,7 +500,7 @@ impl Codec for FastCgi {
                                 return Ok(event);
                             }
                         }
-                        Kind::Stderr => {
+                        RecordKind::Stderr => {
                             let caught = if self.has_head { &[][..] } else { &self.terms.caught[..] };
                             let bytes = input.split_to(len);
                             self.stage = rest(len);
@@ -506,25 +509,25 @@ impl Codec for FastCgi {
                                 return Err(UpstreamFailure::Invalid(text.into()));
                             }
                         }
-                        Kind::End => {
+                        RecordKind::End => {
                             input.advance(len);
                             self.stage = rest(len);
                         }
                     }
                 }
-                Stage::Padding(record) => {
+                RecordStage::Padding(record) => {
                     let len = record.padding.min(input.len());
                     input.advance(len);
                     self.stage = match record.padding - len {
-                        0 if record.kind == Kind::End => match self.terms.keeps_open {
-                            true => Stage::Ended,
-                            false => Stage::Cut,
+                        0 if record.kind == RecordKind::End => match self.terms.keeps_open {
+                            true => RecordStage::Ended,
+                            false => RecordStage::Cut,
                         },
                         0 => BEGINNING,
-                        padding => Stage::Padding(Record { padding, ..record }),
+                        padding => RecordStage::Padding(Record { padding, ..record }),
                     };
                 }
-                Stage::Ended | Stage::Cut => {}
+                RecordStage::Ended | RecordStage::Cut => {}
             }
         }
     }
@@ -543,7 +546,7 @@ impl Codec for FastCgi {
     }
 
     fn ends(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
-        if matches!(self.stage, Stage::Ended | Stage::Cut) {
+        if matches!(self.stage, RecordStage::Ended | RecordStage::Cut) {
             return true;
         }
         match self.rest(input) {
@@ -573,18 +576,18 @@ impl Codec for FastCgi {
     }
 
     fn keeps_alive(&self) -> bool {
-        self.stage == Stage::Ended
+        self.stage == RecordStage::Ended
     }
 }
 
-impl FastCgi {
-    /// Whether a stage needs no byte to go on.
+impl FastCgiCodec {
+    /// Returns true if the stage ends without further input.
     fn moves_on_by_itself(&self) -> bool {
         match self.stage {
-            Stage::Content(record) => record.content == 0,
-            Stage::Padding(record) => record.padding == 0,
-            Stage::Header(..) => false,
-            Stage::Ended | Stage::Cut => true,
+            RecordStage::Content(record) => record.content == 0,
+            RecordStage::Padding(record) => record.padding == 0,
+            RecordStage::Header(..) => false,
+            RecordStage::Ended | RecordStage::Cut => true,
         }
     }
 }

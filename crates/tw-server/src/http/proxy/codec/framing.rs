@@ -1,13 +1,13 @@
-//! How the body of a request is marked for an upstream server.
+//! Framing of request bodies for upstream servers.
 
 use bytes::Bytes;
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
 
 use super::fastcgi::{RECORD_MAX, STDIN_END, record_head, record_padding};
 
-/// How the body of a request is marked.
+/// Framing of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// The head told its length.
     Plain,
     /// Chunks.
@@ -16,7 +16,7 @@ pub enum Framing {
     Records,
 }
 
-impl Framing {
+impl BodyFraming {
     /// Adds `pieces` of a body, `size` bytes in all and more than none, to what is sent.
     pub(in crate::http::proxy) fn push(self, pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
         match self {
@@ -30,7 +30,7 @@ impl Framing {
         }
     }
 
-    /// What ends the body, also one that is empty.
+    /// End mark of the body, also of an empty one.
     pub fn end(self) -> Bytes {
         match self {
             Self::Plain => Bytes::new(),
@@ -70,7 +70,7 @@ fn push_records(pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
 mod tests {
     use super::*;
 
-    fn framed(framing: Framing, pieces: &[usize]) -> Vec<u8> {
+    fn framed(framing: BodyFraming, pieces: &[usize]) -> Vec<u8> {
         let mut parts = Vec::new();
         let bytes = pieces.iter().map(|size| vec![b'x'; *size].into()).collect();
         framing.push(bytes, pieces.iter().sum(), &mut parts);
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn bodies_are_marked() {
-        assert_eq!(framed(Framing::Plain, &[2, 1]), b"xxx");
-        assert_eq!(framed(Framing::Chunked, &[2, 1]), b"3\r\nxxx\r\n0\r\n\r\n");
+        assert_eq!(framed(BodyFraming::Plain, &[2, 1]), b"xxx");
+        assert_eq!(framed(BodyFraming::Chunked, &[2, 1]), b"3\r\nxxx\r\n0\r\n\r\n");
         let expected = b"\x01\x05\0\x01\0\x03\x05\0xxx\0\0\0\0\0\x01\x05\0\x01\0\0\0\0";
-        assert_eq!(framed(Framing::Records, &[2, 1]), expected);
+        assert_eq!(framed(BodyFraming::Records, &[2, 1]), expected);
     }
 
     /// The content of records, each with its length and that of its padding.
@@ -109,7 +109,7 @@ mod tests {
             (&[RECORD_MAX - 1, 2, 9], &[(RECORD_MAX, 0), (10, 6), (0, 0)]),
             (&[2 * RECORD_MAX + 3], &[(RECORD_MAX, 0), (RECORD_MAX, 0), (3, 5), (0, 0)]),
         ] {
-            assert_eq!(records(&framed(Framing::Records, pieces)), expected, "{pieces:?}");
+            assert_eq!(records(&framed(BodyFraming::Records, pieces)), expected, "{pieces:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
-/// What a head that nobody reads may keep of memory, so that it is not allocated for each response.
+/// Memory that the unused list of fields may keep, so that it is not allocated for each response.
 const SPARE_SIZE_MAX: usize = 16 << 10;
 
 thread_local! {
@@ -22,12 +22,12 @@ thread_local! {
 }
 
 /// Reads one response.
-pub struct Http1 {
+pub struct Http1Codec {
     /// The method of the request as it was sent.
     method: Method,
     limits: OriginLimits,
     start: HeadStart,
-    /// Whether fields behind the body are kept.
+    /// Set if trailer fields are kept.
     keeps_trailers: bool,
     /// While it comes.
     head: Option<Box<OriginHead>>,
@@ -36,7 +36,7 @@ pub struct Http1 {
     keeps_alive: bool,
 }
 
-impl Http1 {
+impl Http1Codec {
     /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
     pub fn new(method: Method, head_size: usize, keeps_trailers: bool) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Http1 {
         }
     }
 
-    /// The same of an application, which may begin with fields, and whose connection ends with its response.
+    /// Creates the codec of an application (SCGI, uwsgi), whose response may begin with fields and ends with the connection.
     pub fn of_application(method: Method, head_size: usize) -> Self {
         Self { start: HeadStart::Either, ..Self::new(method, head_size, false) }
     }
@@ -120,13 +120,13 @@ pub(super) fn tell(head: &OriginHead, answer: &mut UpstreamResponse) {
 }
 
 /// For another server: nothing of what was read.
-impl Clone for Http1 {
+impl Clone for Http1Codec {
     fn clone(&self) -> Self {
         Self { start: self.start, ..Self::new(self.method, self.limits.head_size, self.keeps_trailers) }
     }
 }
 
-impl Codec for Http1 {
+impl Codec for Http1Codec {
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
         let Some(body) = &mut self.body else { return self.head(input, answer) };
         match body.take(input) {

@@ -14,7 +14,7 @@ use tw_log::Text;
 
 use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
-use crate::http::proxy::h2_pool::{Stream, StreamEvent};
+use crate::http::proxy::h2_pool::{StreamEvent, UpstreamStream};
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// Bytes of a body that are gathered to see whether it is all there.
@@ -28,40 +28,40 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
 )];
 
 /// Reads one response.
-pub struct Http2 {
+pub struct Http2Codec {
     /// The method of the request as it was sent.
     method: Method,
     head_size: usize,
     trailers: Trailers,
-    stream: Option<Rc<Stream>>,
+    stream: Option<Rc<UpstreamStream>>,
     /// Heads in front of the one that counts.
     interims: u32,
     /// Bytes of the body that were announced and did not come yet.
     left: Option<u64>,
     /// Content that came and nobody has.
     held: VecDeque<Bytes>,
-    /// What is wrong behind it.
+    /// Failure behind the bytes held.
     failure: Option<UpstreamFailure>,
-    stage: Stage,
+    stage: ResponseStage,
 }
 
-/// What becomes of fields behind the body.
+/// Treatment of trailer fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trailers {
     /// The client gets them.
     Passed,
-    /// Nobody does.
+    /// Dropped.
     Dropped,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ResponseStage {
     Head,
     Body,
     Over,
 }
 
-impl Http2 {
+impl Http2Codec {
     /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
     pub fn new(method: Method, head_size: usize, trailers: Trailers) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Http2 {
             left: None,
             held: VecDeque::new(),
             failure: None,
-            stage: Stage::Head,
+            stage: ResponseStage::Head,
         }
     }
 
@@ -82,7 +82,7 @@ impl Http2 {
         answer.content_length = length(&answer.fields)?;
         let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
         if !list.ends() {
-            (self.stage, self.left) = (Stage::Body, answer.content_length.filter(|_| has_body));
+            (self.stage, self.left) = (ResponseStage::Body, answer.content_length.filter(|_| has_body));
             return Ok(Event::Head);
         }
         if has_body && answer.content_length.is_some_and(|length| length > 0) {
@@ -92,7 +92,7 @@ impl Http2 {
             // As nginx: nothing comes, and that is known.
             answer.content_length = Some(0);
         }
-        (self.stage, self.left) = (Stage::Over, Some(0));
+        (self.stage, self.left) = (ResponseStage::Over, Some(0));
         Ok(Event::Head)
     }
 
@@ -150,7 +150,7 @@ impl Http2 {
         trailers: Option<Box<FieldSection>>,
         answer: &mut UpstreamResponse,
     ) -> Result<Event, UpstreamFailure> {
-        self.stage = Stage::Over;
+        self.stage = ResponseStage::Over;
         if self.left.is_some_and(|left| left > 0) {
             return Err(cut_short());
         }
@@ -182,7 +182,7 @@ impl Http2 {
     /// Takes what is there while that is at most about `max` bytes, to see whether the end is. What is wrong is said once what came
     /// before has been read.
     fn look_ahead(&mut self, max: usize, answer: &mut UpstreamResponse) {
-        while self.stage == Stage::Body && self.failure.is_none() && self.held_len() <= max {
+        while self.stage == ResponseStage::Body && self.failure.is_none() && self.held_len() <= max {
             match self.take(answer) {
                 Ok(Taken::Something) => {}
                 Ok(Taken::Nothing) => return,
@@ -194,7 +194,7 @@ impl Http2 {
     fn take(&mut self, answer: &mut UpstreamResponse) -> Result<Taken, UpstreamFailure> {
         let Some(stream) = &self.stream else { return Ok(Taken::Nothing) };
         let Some(content) = stream.take()? else { return Ok(Taken::Nothing) };
-        if let Some(StreamEvent::End(trailers)) = stream.news() {
+        if let Some(StreamEvent::End(trailers)) = stream.take_event() {
             self.end(trailers, answer)?;
         } else {
             self.count(&content)?;
@@ -204,13 +204,13 @@ impl Http2 {
     }
 }
 
-/// Whether there was something to be taken.
+/// Result of taking the next event of the stream.
 enum Taken {
     Something,
     Nothing,
 }
 
-/// Whether a list is what a server may send and we take.
+/// Checks a list of fields against the rules for responses.
 fn check(list: &FieldSection, what: &str) -> Result<(), UpstreamFailure> {
     if list.is_truncated() {
         return Err(UpstreamFailure::Invalid(format!("upstream sent too big {what}").into()));
@@ -221,7 +221,7 @@ fn check(list: &FieldSection, what: &str) -> Result<(), UpstreamFailure> {
     }
 }
 
-/// What the head says of the length of the body (RFC 9113 section 8.1.1).
+/// Length of the body according to the head (RFC 9113 section 8.1.1).
 fn length(fields: &Fields) -> Result<Option<u64>, UpstreamFailure> {
     const NAME: &[u8] = b"content-length";
     if !fields.has(Known::ContentLength) {
@@ -265,18 +265,18 @@ fn trailing(trailers: &FieldSection) -> Fields {
 }
 
 /// For another server: nothing of what was read.
-impl Clone for Http2 {
+impl Clone for Http2Codec {
     fn clone(&self) -> Self {
         Self::new(self.method, self.head_size, self.trailers)
     }
 }
 
-impl Codec for Http2 {
-    fn is_carried(&self) -> bool {
+impl Codec for Http2Codec {
+    fn is_multiplexed(&self) -> bool {
         true
     }
 
-    fn follow(&mut self, stream: &Rc<Stream>) {
+    fn attach(&mut self, stream: &Rc<UpstreamStream>) {
         self.stream = Some(stream.clone());
     }
 
@@ -285,10 +285,10 @@ impl Codec for Http2 {
             return Ok(Event::Body(content));
         }
         if let Some(failure) = self.failure.take() {
-            self.stage = Stage::Over;
+            self.stage = ResponseStage::Over;
             return Err(failure);
         }
-        if self.stage == Stage::Over {
+        if self.stage == ResponseStage::Over {
             return Ok(Event::End);
         }
         if !input.is_empty() {
@@ -296,7 +296,7 @@ impl Codec for Http2 {
             self.count(&content)?;
             return Ok(Event::Body(content));
         }
-        match self.stream.as_ref().and_then(|stream| stream.news()) {
+        match self.stream.as_ref().and_then(|stream| stream.take_event()) {
             None => Ok(Event::NeedMore),
             Some(StreamEvent::Interim(list)) => self.interim(&list, answer),
             Some(StreamEvent::Head(list)) => self.head(&list, answer),
@@ -314,7 +314,7 @@ impl Codec for Http2 {
 
     fn ends(&mut self, _: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
         self.look_ahead(0, answer);
-        self.stage == Stage::Over && self.held.is_empty() && self.failure.is_none()
+        self.stage == ResponseStage::Over && self.held.is_empty() && self.failure.is_none()
     }
 
     fn whole(
@@ -323,7 +323,7 @@ impl Codec for Http2 {
         answer: &mut UpstreamResponse,
     ) -> Result<Option<Bytes>, UpstreamFailure> {
         self.look_ahead(WHOLE_MAX, answer);
-        if self.stage != Stage::Over || self.failure.is_some() {
+        if self.stage != ResponseStage::Over || self.failure.is_some() {
             return Ok(None);
         }
         let first = self.held.pop_front().unwrap_or_default();
@@ -336,12 +336,12 @@ impl Codec for Http2 {
         Ok(Some(whole.into()))
     }
 
-    /// The trunk is kept by itself.
+    /// The pool keeps the connection.
     fn keeps_alive(&self) -> bool {
         false
     }
 
     fn passes_trailers(&self) -> bool {
-        self.trailers == Trailers::Passed && self.stage != Stage::Over
+        self.trailers == Trailers::Passed && self.stage != ResponseStage::Over
     }
 }

@@ -14,22 +14,22 @@ use super::{Codec, Event};
 use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
-/// What follows a value.
+/// End mark behind a value.
 const END: &[u8] = b"\r\nEND\r\n";
 
 /// Reads one response.
-pub struct Memcached {
+pub struct MemcachedCodec {
     /// The key as it was sent.
     key: Bytes,
     line_size: usize,
     /// Bits of a value's flags that say that it is compressed with gzip.
     gzip_flag: u64,
     is_head: bool,
-    stage: Stage,
+    stage: ReplyStage,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Stage {
+enum ReplyStage {
     /// The first line, as far as it is there.
     Line(Vec<u8>),
     /// So many bytes of the value are still to come.
@@ -37,14 +37,14 @@ enum Stage {
     /// So many bytes of [`END`] were seen.
     Trailer(usize),
     Done,
-    /// What followed the value was something else.
+    /// The value was followed by something else than the end mark.
     Broken,
 }
 
-impl Memcached {
+impl MemcachedCodec {
     /// Reads the response to `get key`, whose first line has at most `line_size` bytes. With `is_head` nobody wants the value.
     pub fn new(key: Bytes, line_size: usize, gzip_flag: u64, is_head: bool) -> Self {
-        Self { key, line_size, gzip_flag, is_head, stage: Stage::Line(Vec::new()) }
+        Self { key, line_size, gzip_flag, is_head, stage: ReplyStage::Line(Vec::new()) }
     }
 
     fn line(
@@ -52,7 +52,7 @@ impl Memcached {
         input: &mut Bytes,
         answer: &mut UpstreamResponse,
     ) -> Result<Option<Event>, UpstreamFailure> {
-        let Stage::Line(line) = &mut self.stage else { return Ok(None) };
+        let ReplyStage::Line(line) = &mut self.stage else { return Ok(None) };
         let end = input.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
         let taken = input.split_to(end.unwrap_or(input.len()));
         if line.len() + taken.len() > self.line_size {
@@ -63,16 +63,16 @@ impl Memcached {
             return Ok(None);
         }
         let line = std::mem::take(line);
-        let left = self.judge(&line, answer)?;
+        let left = self.parse_line(&line, answer)?;
         self.stage = match left {
-            Some(len) => Stage::Body(len),
-            None => Stage::Done,
+            Some(len) => ReplyStage::Body(len),
+            None => ReplyStage::Done,
         };
         Ok(Some(Event::Head))
     }
 
-    /// What the first line says; the length of the value, if there is one.
-    fn judge(&self, line: &[u8], answer: &mut UpstreamResponse) -> Result<Option<u64>, UpstreamFailure> {
+    /// Parses the first line; returns the length of the value, if there is one.
+    fn parse_line(&self, line: &[u8], answer: &mut UpstreamResponse) -> Result<Option<u64>, UpstreamFailure> {
         let shown = line.strip_suffix(b"\n").unwrap_or(line);
         let shown = shown.strip_suffix(b"\r").unwrap_or(shown);
         let invalid = || {
@@ -110,7 +110,7 @@ impl Memcached {
 
     /// Takes as much of the trailer as there is. The value is good whatever it is.
     fn trailer(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) {
-        let Stage::Trailer(seen) = self.stage else { return };
+        let ReplyStage::Trailer(seen) = self.stage else { return };
         let len = input.len().min(END.len() - seen);
         let is_right = input[..len] == END[seen..seen + len];
         input.advance(len);
@@ -120,34 +120,34 @@ impl Memcached {
             answer.warnings.push(Warning { level: Level::Error, text: text.into() });
         }
         self.stage = match seen + len {
-            _ if !is_right => Stage::Broken,
-            seen if seen == END.len() => Stage::Done,
-            seen => Stage::Trailer(seen),
+            _ if !is_right => ReplyStage::Broken,
+            seen if seen == END.len() => ReplyStage::Done,
+            seen => ReplyStage::Trailer(seen),
         };
     }
 }
 
 /// For another server: nothing of what was read.
-impl Clone for Memcached {
+impl Clone for MemcachedCodec {
     fn clone(&self) -> Self {
         Self::new(self.key.clone(), self.line_size, self.gzip_flag, self.is_head)
     }
 }
 
-impl Codec for Memcached {
+impl Codec for MemcachedCodec {
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
         loop {
             match &mut self.stage {
-                Stage::Done => return Ok(Event::End),
-                Stage::Broken => return Ok(Event::End),
-                Stage::Body(0) => self.stage = Stage::Trailer(0),
+                ReplyStage::Done => return Ok(Event::End),
+                ReplyStage::Broken => return Ok(Event::End),
+                ReplyStage::Body(0) => self.stage = ReplyStage::Trailer(0),
                 _ if input.is_empty() => return Ok(Event::NeedMore),
-                Stage::Line(_) => {
+                ReplyStage::Line(_) => {
                     if let Some(event) = self.line(input, answer)? {
                         return Ok(event);
                     }
                 }
-                Stage::Body(left) => {
+                ReplyStage::Body(left) => {
                     let len = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
                     *left -= len as u64;
                     let piece = input.split_to(len);
@@ -155,31 +155,31 @@ impl Codec for Memcached {
                         return Ok(Event::Body(piece));
                     }
                 }
-                Stage::Trailer(_) => self.trailer(input, answer),
+                ReplyStage::Trailer(_) => self.trailer(input, answer),
             }
         }
     }
 
     fn closed(&mut self) -> Result<(), UpstreamFailure> {
         match self.stage {
-            Stage::Done | Stage::Broken | Stage::Body(0) | Stage::Trailer(_) => Ok(()),
-            Stage::Line(_) | Stage::Body(_) => Err(UpstreamFailure::Closed),
+            ReplyStage::Done | ReplyStage::Broken | ReplyStage::Body(0) | ReplyStage::Trailer(_) => Ok(()),
+            ReplyStage::Line(_) | ReplyStage::Body(_) => Err(UpstreamFailure::Closed),
         }
     }
 
     fn remaining(&self) -> Option<u64> {
         match self.stage {
-            Stage::Body(left) if !self.is_head => Some(left),
+            ReplyStage::Body(left) if !self.is_head => Some(left),
             _ => Some(0),
         }
     }
 
     fn ends(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
-        if self.stage == Stage::Body(0) {
-            self.stage = Stage::Trailer(0);
+        if self.stage == ReplyStage::Body(0) {
+            self.stage = ReplyStage::Trailer(0);
         }
         self.trailer(input, answer);
-        matches!(self.stage, Stage::Done | Stage::Broken)
+        matches!(self.stage, ReplyStage::Done | ReplyStage::Broken)
     }
 
     fn whole(
@@ -187,21 +187,21 @@ impl Codec for Memcached {
         input: &mut Bytes,
         answer: &mut UpstreamResponse,
     ) -> Result<Option<Bytes>, UpstreamFailure> {
-        let Stage::Body(left) = self.stage else {
-            return Ok((self.stage == Stage::Done).then(Bytes::new));
+        let ReplyStage::Body(left) = self.stage else {
+            return Ok((self.stage == ReplyStage::Done).then(Bytes::new));
         };
         let len = usize::try_from(left).unwrap_or(usize::MAX);
         if input.len() < len.saturating_add(END.len()) {
             return Ok(None);
         }
         let value = input.split_to(len);
-        self.stage = Stage::Trailer(0);
+        self.stage = ReplyStage::Trailer(0);
         self.trailer(input, answer);
         Ok(Some(if self.is_head { Bytes::new() } else { value }))
     }
 
     fn keeps_alive(&self) -> bool {
-        self.stage == Stage::Done
+        self.stage == ReplyStage::Done
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
     type Read = (u16, String, Vec<String>, Result<bool, String>);
 
     fn read_of(pieces: &[&[u8]], gzip_flag: u64) -> (Read, bool) {
-        let mut codec = Memcached::new(Bytes::from_static(b"key"), 100, gzip_flag, false);
+        let mut codec = MemcachedCodec::new(Bytes::from_static(b"key"), 100, gzip_flag, false);
         let (mut answer, mut body, mut said) = (UpstreamResponse::default(), Vec::new(), Vec::new());
         let mut is_gzip = false;
         let mut end = None;

@@ -1,7 +1,7 @@
-//! The task of a trunk.
+//! Task of one connection.
 //!
 //! ```text
-//! opening ─► open: frames come and go ─┬─ no request for too long, one trunk too many ─► GOAWAY ─► closed
+//! opening ─► open: frames come and go ─┬─ no request for too long, one connection too many ─► GOAWAY ─► closed
 //!    └─► failed                        ├─ its server ends it, breaks the protocol, floods ─────────► closed
 //!                                      └─ nothing can be written ─► what came before is read ──────► closed
 //! ```
@@ -17,41 +17,46 @@ use tw_http2::{Config, Connection, ConnectionError, ErrorCode};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use super::io::{Fatal, Io};
-use super::{Fate, GATHERED_MAX, H2Connection, LIST_FACTOR, STREAM_WINDOW, State, TRUNK_WINDOW};
+use super::io::{CloseCause, ConnectionIo};
+use super::{
+    Availability, CONNECTION_WINDOW, ConnectionState, FIELD_LIST_FACTOR, GATHERED_MAX, H2Connection,
+    STREAM_WINDOW,
+};
 use crate::event_loop::Loop;
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::failure::AttemptFailure;
 use crate::http::proxy::upstream_connection::UpstreamConnection;
 use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// How a trunk is opened.
-pub(super) struct Opening {
+/// Parameters of a new connection.
+pub(super) struct ConnectParams {
     /// Time for the connection and the handshake.
     pub(super) timeout: Duration,
-    /// How it is secured, if it is.
+    /// TLS of the connection; `None` is plain text.
     pub(super) secured: Option<(UpstreamTls, TlsPools)>,
 }
 
 /// Opens `h2_connection` and keeps it for as long as it is of use.
-pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening: Opening) {
-    let guard = Unlisted { home: home.clone(), h2_connection: h2_connection.clone() };
+pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening: ConnectParams) {
+    let guard = PoolRemoval { home: home.clone(), h2_connection: h2_connection.clone() };
     let (transport, permit) = match open(&home, &h2_connection, opening).await {
         Ok(opened) => opened,
-        Err((failure, stage)) => return h2_connection.settle(State::Failed(Rc::new(failure), stage)),
+        Err(AttemptFailure { cause, stage }) => {
+            return h2_connection.set_state(ConnectionState::Failed(Rc::new(cause), stage));
+        }
     };
     let connection = Rc::new(Connection::client(terms(&h2_connection)));
-    h2_connection.settle(State::Open(connection.clone()));
-    let io = Io::new(transport, home.clone(), h2_connection.clone());
-    let mut life = Life {
+    h2_connection.set_state(ConnectionState::Open(connection.clone()));
+    let io = ConnectionIo::new(transport, home.clone(), h2_connection.clone());
+    let mut life = ConnectionTask {
         home,
         h2_connection,
         io,
         _permit: permit,
         connection,
-        stage: LifeStage::Open,
+        stage: TaskStage::Open,
         deadline: Deadline::new(),
         unsent: None,
     };
@@ -63,32 +68,33 @@ pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening
 async fn open(
     home: &Loop,
     h2_connection: &H2Connection,
-    opening: Opening,
-) -> Result<(Transport, ConnectionPermit), (UpstreamFailure, Stage)> {
-    let Opening { timeout, secured } = opening;
+    opening: ConnectParams,
+) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
+    let ConnectParams { timeout, secured } = opening;
     let secured = secured.as_ref().map(|(secured, by)| (secured, by));
-    UpstreamConnection::carry(home, &h2_connection.to, &h2_connection.options, timeout, secured).await
+    UpstreamConnection::open_transport(home, &h2_connection.to, &h2_connection.options, timeout, secured)
+        .await
 }
 
-/// What a server is told.
+/// HTTP/2 settings that the server is told.
 fn terms(h2_connection: &H2Connection) -> Config {
     Config {
         // A server begins none.
         streams_max: 0,
         window: STREAM_WINDOW,
-        connection_window: TRUNK_WINDOW,
-        list_max: h2_connection.list_size.saturating_mul(LIST_FACTOR),
+        connection_window: CONNECTION_WINDOW,
+        list_max: h2_connection.list_size.saturating_mul(FIELD_LIST_FACTOR),
         out_max: GATHERED_MAX,
     }
 }
 
-/// A trunk whose task has ended is nobody's, however it has ended.
-struct Unlisted {
+/// Removes the connection from the pool when its task ends, however it ends.
+struct PoolRemoval {
     home: Rc<Loop>,
     h2_connection: Rc<H2Connection>,
 }
 
-impl Drop for Unlisted {
+impl Drop for PoolRemoval {
     fn drop(&mut self) {
         self.home.app.h2_pool.remove(&self.h2_connection);
         self.h2_connection.close(None);
@@ -96,35 +102,35 @@ impl Drop for Unlisted {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LifeStage {
+enum TaskStage {
     Open,
     /// No request is under way; the time until it is closed runs.
     Idle,
-    /// Its server hears that nothing more comes.
+    /// A GOAWAY tells the server that no more requests come.
     Closing,
     /// Nothing more can be written; what came before is read.
     Unwritable,
 }
 
-/// A trunk that is open.
-struct Life {
+/// An open connection.
+struct ConnectionTask {
     home: Rc<Loop>,
     h2_connection: Rc<H2Connection>,
-    io: Io,
+    io: ConnectionIo,
     _permit: ConnectionPermit,
     connection: Rc<Connection>,
-    stage: LifeStage,
+    stage: TaskStage,
     deadline: Deadline,
-    /// Why nothing more can be written.
+    /// Error of the last write.
     unsent: Option<io::Error>,
 }
 
-impl Life {
-    /// Goes on; ready when the trunk is of no use any more.
+impl ConnectionTask {
+    /// Continues; ready when the connection cannot be used any more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whatever is said meanwhile is heard without being told of.
         self.connection.set_driver(None);
-        self.h2_connection.is_driven_by(cx.waker());
+        self.h2_connection.set_waker(cx.waker());
         ready!(self.drive(cx));
         // What it has still to say, as far as the socket takes it.
         let _ = self.io.poll_write(&self.connection, cx);
@@ -133,11 +139,11 @@ impl Life {
 
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if let Poll::Ready(fatal) = self.io.poll_read(&self.connection, cx) {
-                self.end(fatal);
+            if let Poll::Ready(cause) = self.io.poll_read(&self.connection, cx) {
+                self.end(cause);
                 return Poll::Ready(());
             }
-            if self.stage == LifeStage::Unwritable {
+            if self.stage == TaskStage::Unwritable {
                 if self.io.is_deaf() || self.deadline.poll_elapsed(cx).is_ready() {
                     self.connection.fail(self.unsent.take().map_or(ConnectionError::Closed, Into::into));
                     return Poll::Ready(());
@@ -148,7 +154,7 @@ impl Life {
                 Poll::Ready(Err(error)) => {
                     // Its server may have said something before, of which the loop has not heard yet. It hears of the end, too.
                     self.unsent = Some(error);
-                    self.stage = LifeStage::Unwritable;
+                    self.stage = TaskStage::Unwritable;
                     self.deadline.set(LAST_WAIT);
                     self.home.app.h2_pool.remove(&self.h2_connection);
                     continue;
@@ -161,7 +167,7 @@ impl Life {
             if self.rest(cx) {
                 continue;
             }
-            if self.stage == LifeStage::Closing && (has_left || self.deadline.poll_elapsed(cx).is_ready()) {
+            if self.stage == TaskStage::Closing && (has_left || self.deadline.poll_elapsed(cx).is_ready()) {
                 return Poll::Ready(());
             }
             self.connection.set_driver(Some(cx.waker()));
@@ -170,10 +176,10 @@ impl Life {
     }
 
     /// Ends it for what its server has done.
-    fn end(&self, fatal: Fatal) {
-        match fatal {
-            Fatal::Broken(broken) => self.connection.fail(broken),
-            Fatal::Flooded => {
+    fn end(&self, cause: CloseCause) {
+        match cause {
+            CloseCause::Broken(broken) => self.connection.fail(broken),
+            CloseCause::Flooded => {
                 // Its streams are asked why.
                 self.h2_connection.close(Some("upstream sent too many frames without content"));
                 self.connection.close(ErrorCode::ENHANCE_YOUR_CALM);
@@ -183,25 +189,25 @@ impl Life {
 
     /// Rests while no request is under way. Whether there is something to say now.
     fn rest(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.stage == LifeStage::Closing {
+        if self.stage == TaskStage::Closing {
             return false;
         }
         if !self.h2_connection.is_idle() {
-            self.stage = LifeStage::Open;
+            self.stage = TaskStage::Open;
             return false;
         }
-        if self.stage == LifeStage::Open {
-            self.stage = LifeStage::Idle;
+        if self.stage == TaskStage::Open {
+            self.stage = TaskStage::Idle;
             self.deadline.set(self.h2_connection.keepalive.timeout);
         }
-        let is_over = self.h2_connection.fate.get() == Fate::Retired
+        let is_over = self.h2_connection.fate.get() == Availability::Retired
             || self.home.app.h2_pool.has_too_many_idle(&self.h2_connection)
             || self.deadline.poll_elapsed(cx).is_ready();
         if is_over {
-            self.stage = LifeStage::Closing;
+            self.stage = TaskStage::Closing;
             self.deadline.set(LAST_WAIT);
             self.home.app.h2_pool.remove(&self.h2_connection);
-            self.h2_connection.settle(State::Closed(None));
+            self.h2_connection.set_state(ConnectionState::Closed(None));
             self.connection.send_goaway();
         }
         is_over
@@ -209,7 +215,7 @@ impl Life {
 }
 
 /// Whoever has a stream learns of it, be it that the loop has ended.
-impl Drop for Life {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.connection.fail(ConnectionError::Closed);
     }

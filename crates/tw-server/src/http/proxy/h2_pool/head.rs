@@ -8,16 +8,16 @@ use tw_http2::FieldWriter;
 use crate::http::proxy::failure::UpstreamFailure;
 
 /// A request that HTTP/2 can say.
-pub(super) struct Request<'a> {
+pub(super) struct RequestText<'a> {
     method: &'a [u8],
     scheme: &'static [u8],
     authority: &'a [u8],
     path: Cow<'a, [u8]>,
-    /// What follows the request line.
+    /// Field lines behind the request line.
     lines: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> RequestText<'a> {
     /// Looks at all of `head`, a request line and fields.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], Option<Known>)> {
     })
 }
 
-/// Whether a field is said: not if it is about a connection, and the host has its place.
+/// Returns true if a field is sent in HTTP/2: not one about the connection, nor `Host`, which becomes `:authority`.
 fn goes_on(known: Option<Known>, value: &[u8]) -> bool {
     match known {
         Some(Known::Host) => false,
@@ -133,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    /// What a server understands of a request.
+    /// Decodes the request as a server would.
     fn said(head: &str, is_secured: bool) -> Option<FieldSection> {
-        let request = Request::read(head.as_bytes(), is_secured).ok()?;
+        let request = RequestText::read(head.as_bytes(), is_secured).ok()?;
         let terms = || Config {
             streams_max: 1,
             window: 65_535,

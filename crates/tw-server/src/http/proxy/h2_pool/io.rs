@@ -1,5 +1,5 @@
-//! What a trunk runs over: what its transport brings goes to its connection of HTTP/2, and what that has to say leaves when the trunk
-//! has nothing more to do for now: frames of many streams in one call.
+//! I/O of one connection: bytes of the transport go to the HTTP/2 state machine, and frames of all streams leave in one call
+//! when the task has nothing more to do for now.
 
 use std::io;
 use std::rc::Rc;
@@ -35,8 +35,8 @@ pub(super) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// The bytes of a trunk.
-pub(super) struct Io {
+/// Bytes of one connection.
+pub(super) struct ConnectionIo {
     transport: Transport,
     home: Rc<Loop>,
     h2_connection: Rc<H2Connection>,
@@ -46,20 +46,21 @@ pub(super) struct Io {
     answers: usize,
 }
 
-/// Why a trunk is of no use any more.
-pub(super) enum Fatal {
-    /// Its connection has ended.
+/// Reason why a connection cannot be used any more.
+pub(super) enum CloseCause {
+    /// HTTP/2 connection error.
     Broken(ConnectionError),
     /// More came than heads and bodies can be the reason for.
     Flooded,
 }
 
-impl Io {
+impl ConnectionIo {
     pub(super) fn new(transport: Transport, home: Rc<Loop>, h2_connection: Rc<H2Connection>) -> Self {
         Self { transport, home, h2_connection, came: 0, answers: 0 }
     }
 
-    /// Whether more came than `worth` bytes of heads and bodies can be the reason for, and what still came of those that nobody wants.
+    /// Returns true if the server has sent more than `worth` bytes of heads and bodies and the rest of abandoned responses
+    /// account for.
     fn is_flooded(&self, worth: u64) -> bool {
         self.came.saturating_sub(self.h2_connection.unwanted.get()) / TALK_FACTOR > worth + IDLE_TALK_MAX
     }
@@ -70,7 +71,7 @@ impl Io {
     }
 
     /// Hands on what is there; ready when nothing more may come.
-    pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<Fatal> {
+    pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<CloseCause> {
         // Who does not listen need not speak.
         while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
@@ -81,7 +82,7 @@ impl Io {
             let mut scratch = self.home.buffers.scratch.borrow_mut();
             let read = || self.transport.try_read_into(&mut scratch);
             match watch::operation("reading from an upstream server", read) {
-                Ok(0) => return Poll::Ready(Fatal::Broken(ConnectionError::Closed)),
+                Ok(0) => return Poll::Ready(CloseCause::Broken(ConnectionError::Closed)),
                 Ok(n) => {
                     let _ = self.home.budget.may_copy(n);
                     self.came += n as u64;
@@ -89,18 +90,18 @@ impl Io {
                     let received = connection.receive(scratch.get(..n).unwrap_or_default());
                     self.answers += connection.out_len().saturating_sub(before);
                     if let Err(broken) = received {
-                        return Poll::Ready(Fatal::Broken(broken));
+                        return Poll::Ready(CloseCause::Broken(broken));
                     }
                     if self.is_flooded(connection.payload_bytes()) {
-                        return Poll::Ready(Fatal::Flooded);
+                        return Poll::Ready(CloseCause::Flooded);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if let Err(e) = ready!(self.transport.poll_readable(cx)) {
-                        return Poll::Ready(Fatal::Broken(e.into()));
+                        return Poll::Ready(CloseCause::Broken(e.into()));
                     }
                 }
-                Err(e) => return Poll::Ready(Fatal::Broken(e.into())),
+                Err(e) => return Poll::Ready(CloseCause::Broken(e.into())),
             }
         }
         Poll::Pending

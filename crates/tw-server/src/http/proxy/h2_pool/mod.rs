@@ -1,12 +1,11 @@
-//! Trunks: connections to upstream servers that carry the requests of many clients at once, in HTTP/2 (RFC 9113; `tw-http2` knows
-//! frames, HPACK and windows).
+//! Shared HTTP/2 connections to upstream servers (RFC 9113; `tw-http2` has the state machine).
 //!
 //! ```text
-//! table: those of one loop ── a berth ──► stream: one request, which is asked and answered like one on a connection of its own
-//!   └─► life: one task for each trunk: connect, shake hands, then whatever frames need ◄── io: they leave together
+//! table: connections of one loop ── StreamPermit ──► stream: one request and its response, used like a connection of its own
+//!   └─► connection_task: one task for each connection: connect, handshake, frames ◄── io: frames leave together
 //! ```
-//! A berth is leased like a connection is taken. A trunk that is still being opened has berths, too: who wants one waits for the same
-//! connection. Whatever happens to a stream concerns nobody else; what ends a trunk ends the streams it carries.
+//! A permit is leased as an idle connection is taken. A connection that is still being opened has permits, too: requests wait
+//! for it together. A failed stream affects no other one; the end of a connection ends its streams.
 
 mod connection_task;
 mod head;
@@ -25,25 +24,27 @@ use tw_http2::Connection;
 use tw_net::{Addr, ConnectOptions};
 use tw_upstream::PeerId;
 
-use super::failure::{Stage, UpstreamFailure};
-use super::keepalive_pool::KeepAlive;
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use super::keepalive_pool::KeepaliveSettings;
 
-pub use stream::Stream;
-pub(super) use stream::{End, StreamEvent};
+pub use stream::UpstreamStream;
+pub(super) use stream::{StreamEnd, StreamEvent};
 pub(super) use stream_permit::acquire_stream;
 pub(crate) use table::H2Pool;
-pub(super) use table::{Wanted, dedicated};
+pub(super) use table::{StreamParams, open_dedicated};
 
-/// Requests that one trunk carries at once, however many more its server would take.
+/// Most concurrent streams of one connection, whatever more its server allows.
 const STREAMS_MAX: usize = 100;
 /// Bytes of one response that wait for whoever reads it.
 const STREAM_WINDOW: u32 = 128 << 10;
-/// The same of all responses of a trunk: as much as all its streams may have, so that none waits for another's reader.
-const TRUNK_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
-/// Bytes of requests that wait for the socket of a trunk.
+/// Flow-control window of a connection: the sum of the windows of its streams, so that no stream waits for the reader of
+/// another.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
+/// Most bytes of requests that wait for the socket of a connection.
 const GATHERED_MAX: usize = 256 << 10;
-/// What is taken of a head, in sizes of what is allowed: more is counted there than names and values (RFC 9113 section 6.5.2).
-const LIST_FACTOR: u32 = 2;
+/// Factor between the allowed size of a head and the limit on field lists, which counts more than names and values (RFC 9113
+/// section 6.5.2).
+const FIELD_LIST_FACTOR: u32 = 2;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
@@ -78,11 +79,11 @@ pub(crate) struct H2Connection {
     /// Bytes of a head that its server was told.
     list_size: u32,
     is_secured: bool,
-    keepalive: KeepAlive,
-    state: RefCell<State>,
-    fate: Cell<Fate>,
-    /// Berths that are leased.
-    berths: Cell<usize>,
+    keepalive: KeepaliveSettings,
+    state: RefCell<ConnectionState>,
+    fate: Cell<Availability>,
+    /// Permits that are leased.
+    permits: Cell<usize>,
     /// Requests that were sent.
     requests: Cell<u64>,
     /// Requests that were answered.
@@ -90,49 +91,51 @@ pub(crate) struct H2Connection {
     /// Bytes that may have come of responses that nobody waited for any more.
     unwanted: Cell<u64>,
     opened: Instant,
-    /// Who waits until it is open.
+    /// Tasks waiting until it is open.
     waiting: RefCell<Vec<Waker>>,
-    /// Its task, to be told that a berth was given back.
+    /// Waker of the connection task, to be woken when a permit is returned.
     life: RefCell<Option<Waker>>,
 }
 
-/// How far a trunk is.
-enum State {
+/// State of a connection.
+enum ConnectionState {
     Opening,
     Open(Rc<Connection>),
-    /// It never was open.
-    Failed(Rc<UpstreamFailure>, Stage),
-    /// It is closed, for this reason if that is known.
+    /// Could not be opened.
+    Failed(Rc<UpstreamFailure>, AttemptStage),
+    /// Closed, for this reason if it is known.
     Closed(Option<&'static str>),
 }
 
-/// What will become of a trunk.
+/// Further use of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// It takes requests.
+enum Availability {
+    /// Takes requests.
     Useful,
-    /// It takes none any more, and goes with the last one.
+    /// Takes no more requests, and is closed after the last one.
     Retired,
 }
 
 impl H2Connection {
-    /// Berths it has in all.
+    /// Most permits at once.
     fn capacity(&self) -> usize {
-        if self.fate.get() == Fate::Retired {
+        if self.fate.get() == Availability::Retired {
             return 0;
         }
         match &*self.state.borrow() {
             // What its server allows is not known yet; whom it refuses may come again.
-            State::Opening => STREAMS_MAX,
-            State::Open(connection) if connection.is_open() => connection.streams_max().min(STREAMS_MAX),
-            State::Open(_) => 0,
-            State::Failed(..) | State::Closed(_) => 0,
+            ConnectionState::Opening => STREAMS_MAX,
+            ConnectionState::Open(connection) if connection.is_open() => {
+                connection.streams_max().min(STREAMS_MAX)
+            }
+            ConnectionState::Open(_) => 0,
+            ConnectionState::Failed(..) | ConnectionState::Closed(_) => 0,
         }
     }
 
-    /// Takes a berth, for which there must be room.
+    /// Leases a permit, of which one must be free.
     fn lease(self: &Rc<Self>) -> StreamPermit {
-        self.berths.set(self.berths.get() + 1);
+        self.permits.set(self.permits.get() + 1);
         self.requests.set(self.requests.get() + 1);
         let age = tw_rt::clock::now().saturating_duration_since(self.opened);
         if self.requests.get() >= self.keepalive.requests || age >= self.keepalive.time {
@@ -143,12 +146,12 @@ impl H2Connection {
 
     /// No more requests are sent on it.
     fn retire(&self) {
-        self.fate.set(Fate::Retired);
+        self.fate.set(Availability::Retired);
         self.wake();
     }
 
-    /// Its task is this one.
-    fn is_driven_by(&self, waker: &Waker) {
+    /// Registers the waker of the connection task.
+    fn set_waker(&self, waker: &Waker) {
         let mut life = self.life.borrow_mut();
         if !life.as_ref().is_some_and(|life| life.will_wake(waker)) {
             *life = Some(waker.clone());
@@ -161,38 +164,40 @@ impl H2Connection {
         }
     }
 
-    /// Whether a request can be sent on it now, by who has a berth.
-    fn has_room(&self) -> bool {
+    /// Returns true if a request with a permit can be sent now.
+    fn can_send(&self) -> bool {
         match &*self.state.borrow() {
-            State::Open(connection) => {
+            ConnectionState::Open(connection) => {
                 connection.is_open() && connection.streams() < connection.streams_max()
             }
             _ => false,
         }
     }
 
-    /// It is closed, for this reason if that is known.
+    /// Marks it closed, for this reason if it is known.
     fn close(&self, why: Option<&'static str>) {
-        if matches!(*self.state.borrow(), State::Opening | State::Open(_)) {
-            self.settle(State::Closed(why));
+        if matches!(*self.state.borrow(), ConnectionState::Opening | ConnectionState::Open(_)) {
+            self.set_state(ConnectionState::Closed(why));
         }
     }
 
-    /// Says how far it is to everybody who waits for that.
-    fn settle(&self, state: State) {
+    /// Changes the state and wakes the tasks that wait for it.
+    fn set_state(&self, state: ConnectionState) {
         *self.state.borrow_mut() = state;
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
     /// Waits until it is open.
-    fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<(), (UpstreamFailure, Stage)>> {
+    fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<(), AttemptFailure>> {
         match &*self.state.borrow() {
-            State::Open(_) => Poll::Ready(Ok(())),
-            State::Failed(failure, stage) => {
-                Poll::Ready(Err((UpstreamFailure::Shared(failure.clone()), *stage)))
+            ConnectionState::Open(_) => Poll::Ready(Ok(())),
+            ConnectionState::Failed(failure, stage) => {
+                Poll::Ready(Err(UpstreamFailure::Shared(failure.clone()).at(*stage)))
             }
-            State::Closed(_) => Poll::Ready(Err((UpstreamFailure::Closed, Stage::Connecting))),
-            State::Opening => {
+            ConnectionState::Closed(_) => {
+                Poll::Ready(Err(UpstreamFailure::Closed.at(AttemptStage::Connecting)))
+            }
+            ConnectionState::Opening => {
                 let mut waiting = self.waiting.borrow_mut();
                 if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                     waiting.push(cx.waker().clone());
@@ -202,26 +207,26 @@ impl H2Connection {
         }
     }
 
-    /// Why it was closed, if that was its server's doing.
-    fn why_closed(&self) -> Option<&'static str> {
+    /// Reason for which the server closed it, if known.
+    fn close_reason(&self) -> Option<&'static str> {
         match &*self.state.borrow() {
-            State::Closed(why) => *why,
+            ConnectionState::Closed(why) => *why,
             _ => None,
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.berths.get() == 0
+        self.permits.get() == 0
     }
 }
 
-/// The permit for one request on a trunk.
+/// Permit for one stream of a connection; dropping it returns it.
 pub(super) struct StreamPermit(Rc<H2Connection>);
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let Self(h2_connection) = self;
-        h2_connection.berths.set(h2_connection.berths.get().saturating_sub(1));
+        h2_connection.permits.set(h2_connection.permits.get().saturating_sub(1));
         if h2_connection.is_idle() {
             h2_connection.wake();
         }

@@ -1,4 +1,4 @@
-//! One request on a trunk, and its response: what there is of both, and what is wrong with it.
+//! One stream: a request and its response.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -10,26 +10,26 @@ use bytes::Bytes;
 use tw_http2::{ConnectionError, ErrorCode, FieldSection, Incoming, StreamError};
 use tw_rt::Deadline;
 
-use super::head::Request;
-use super::{STREAM_WINDOW, State, StreamPermit};
+use super::head::RequestText;
+use super::{ConnectionState, STREAM_WINDOW, StreamPermit};
 use crate::http::proxy::failure::UpstreamFailure;
 
-/// One request on a trunk. Dropped before its end, it is taken back; the trunk goes on.
-pub struct Stream {
-    /// What carries it, once it was asked.
+/// Request on a shared connection. Dropping it before its end resets the stream and leaves the connection open.
+pub struct UpstreamStream {
+    /// HTTP/2 stream, once the request has been sent.
     carrier: OnceCell<tw_http2::Stream>,
-    response: Cell<Response>,
-    /// What came and was not taken.
+    response: Cell<ResponseState>,
+    /// Event received and not taken yet.
     came: RefCell<Option<Result<Item, UpstreamFailure>>>,
-    /// What was taken and is no content, for the codec.
+    /// Event taken that is no content, for the codec.
     news: RefCell<Option<StreamEvent>>,
     write: RefCell<Deadline>,
     permit: StreamPermit,
 }
 
-/// How far the response is.
+/// Progress of the response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Response {
+enum ResponseState {
     Coming,
     Over,
 }
@@ -40,7 +40,7 @@ enum Item {
     StreamEvent(StreamEvent),
 }
 
-/// What came and is no content.
+/// Stream event other than content.
 pub(in crate::http::proxy) enum StreamEvent {
     /// A head in front of the one that counts.
     Interim(FieldSection),
@@ -50,18 +50,18 @@ pub(in crate::http::proxy) enum StreamEvent {
     End(Option<Box<FieldSection>>),
 }
 
-/// Whether a message has ended.
+/// End-of-message flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http::proxy) enum End {
+pub(in crate::http::proxy) enum StreamEnd {
     Here,
     NotYet,
 }
 
-impl Stream {
+impl UpstreamStream {
     pub(super) fn new(permit: StreamPermit) -> Self {
         Self {
             carrier: OnceCell::new(),
-            response: Cell::new(Response::Coming),
+            response: Cell::new(ResponseState::Coming),
             came: RefCell::new(None),
             news: RefCell::new(None),
             write: RefCell::new(Deadline::new()),
@@ -69,30 +69,36 @@ impl Stream {
         }
     }
 
-    /// Where it leads.
+    /// Address of the server.
     pub(in crate::http::proxy) fn to(&self) -> &tw_net::Addr {
         &self.permit.0.to
     }
 
-    /// Whether its trunk has served others before.
+    /// Returns true if the connection has carried earlier requests.
     pub(in crate::http::proxy) fn is_reused(&self) -> bool {
         self.permit.0.answered.get() > 0
     }
 
     /// No other requests go where this one went.
-    pub(in crate::http::proxy) fn retire_trunk(&self) {
+    pub(in crate::http::proxy) fn retire_connection(&self) {
         self.permit.0.retire();
     }
 
     /// Asks, with a request that ends with its head or does not. The head is written in lines.
     ///
     /// # Errors
-    /// What HTTP/2 cannot say, or the trunk takes no more requests.
-    pub(in crate::http::proxy) fn ask(&self, head: &[u8], end: End) -> Result<(), UpstreamFailure> {
+    /// The request cannot be expressed in HTTP/2, or the connection takes no more requests.
+    pub(in crate::http::proxy) fn send_request(
+        &self,
+        head: &[u8],
+        end: StreamEnd,
+    ) -> Result<(), UpstreamFailure> {
         let h2_connection = &self.permit.0;
-        let request = Request::read(head, h2_connection.is_secured)?;
-        let State::Open(connection) = &*h2_connection.state.borrow() else { return Err(self.closed()) };
-        let asked = connection.send_request(|list| request.write(list), end == End::Here);
+        let request = RequestText::read(head, h2_connection.is_secured)?;
+        let ConnectionState::Open(connection) = &*h2_connection.state.borrow() else {
+            return Err(self.closed());
+        };
+        let asked = connection.send_request(|list| request.write(list), end == StreamEnd::Here);
         let carrier = asked.map_err(|cut| self.failure(cut))?;
         // Who asks twice is taken back the second time.
         let _ = self.carrier.set(carrier);
@@ -103,7 +109,7 @@ impl Stream {
     ///
     /// # Errors
     /// It takes no more, or none in time.
-    pub(in crate::http::proxy) async fn room(
+    pub(in crate::http::proxy) async fn wait_for_capacity(
         &self,
         want: usize,
         timeout: Duration,
@@ -130,13 +136,13 @@ impl Stream {
     ///
     /// # Errors
     /// The server takes no more.
-    pub(in crate::http::proxy) fn send(&self, content: Bytes, end: End) -> Result<(), UpstreamFailure> {
+    pub(in crate::http::proxy) fn send(&self, content: Bytes, end: StreamEnd) -> Result<(), UpstreamFailure> {
         let Some(carrier) = self.carrier.get() else { return Err(refused()) };
-        carrier.send_data(content, end == End::Here).map_err(|_| refused())
+        carrier.send_data(content, end == StreamEnd::Here).map_err(|_| refused())
     }
 
     /// Ready when there is something to be taken.
-    pub(in crate::http::proxy) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(in crate::http::proxy) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut came = self.came.borrow_mut();
         if came.is_none() {
             *came = Some(ready!(self.poll_next(cx)));
@@ -149,7 +155,7 @@ impl Stream {
     /// # Errors
     /// What is wrong with the response.
     pub(in crate::http::proxy) fn take(&self) -> Result<Option<Bytes>, UpstreamFailure> {
-        if self.poll_came(&mut Context::from_waker(Waker::noop())).is_pending() {
+        if self.poll_input(&mut Context::from_waker(Waker::noop())).is_pending() {
             return Ok(None);
         }
         match self.came.take().transpose()? {
@@ -162,15 +168,15 @@ impl Stream {
         }
     }
 
-    /// What was taken last, if it was no content.
-    pub(in crate::http::proxy) fn news(&self) -> Option<StreamEvent> {
+    /// Event taken last, if it was no content.
+    pub(in crate::http::proxy) fn take_event(&self) -> Option<StreamEvent> {
         self.news.take()
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, UpstreamFailure>> {
         let Some(carrier) = self.carrier.get() else { return Poll::Pending };
         loop {
-            if self.response.get() == Response::Over {
+            if self.response.get() == ResponseState::Over {
                 return Poll::Pending;
             }
             let news = match ready!(carrier.poll_incoming(cx)) {
@@ -187,21 +193,21 @@ impl Stream {
                     let answered = &self.permit.0.answered;
                     answered.set(answered.get() + 1);
                     if list.ends() {
-                        self.response.set(Response::Over);
+                        self.response.set(ResponseState::Over);
                     }
                     StreamEvent::Head(list)
                 }
                 Ok(Some(Incoming::Trailers(list))) => {
-                    self.response.set(Response::Over);
+                    self.response.set(ResponseState::Over);
                     StreamEvent::End(Some(list))
                 }
                 // DIFF(nginx): whatever came behind the end.
                 Ok(None) => {
-                    self.response.set(Response::Over);
+                    self.response.set(ResponseState::Over);
                     StreamEvent::End(None)
                 }
                 Err(cut) => {
-                    self.response.set(Response::Over);
+                    self.response.set(ResponseState::Over);
                     return Poll::Ready(Err(self.failure(cut)));
                 }
             };
@@ -210,13 +216,13 @@ impl Stream {
     }
 
     fn closed(&self) -> UpstreamFailure {
-        match self.permit.0.why_closed() {
+        match self.permit.0.close_reason() {
             Some(why) => UpstreamFailure::Invalid(why.into()),
             None => UpstreamFailure::Closed,
         }
     }
 
-    /// Why there is no more of the response.
+    /// Failure that a reset of the stream amounts to.
     fn failure(&self, cut: StreamError) -> UpstreamFailure {
         match cut {
             // It had no look at the request (RFC 9113 sections 6.8 and 8.7).
@@ -250,10 +256,10 @@ fn is_interim(head: &FieldSection) -> bool {
     (100..200).contains(&head.status())
 }
 
-/// Its server may have sent as much of the response as it had room for, when it learns that nobody wants it.
-impl Drop for Stream {
+/// Counts the bytes that the server may still send for a stream that is abandoned: as many as its window had room for.
+impl Drop for UpstreamStream {
     fn drop(&mut self) {
-        if self.carrier.get().is_some() && self.response.get() == Response::Coming {
+        if self.carrier.get().is_some() && self.response.get() == ResponseState::Coming {
             let unwanted = &self.permit.0.unwanted;
             unwanted.set(unwanted.get() + u64::from(STREAM_WINDOW));
         }

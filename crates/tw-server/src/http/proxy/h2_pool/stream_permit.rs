@@ -1,16 +1,16 @@
-//! Who gets a berth: a request on its way to a server that was chosen.
+//! Acquires a stream for a request to a chosen server.
 
 use std::rc::Rc;
 
 use tw_net::ConnectOptions;
 use tw_upstream::Lease;
 
-use super::table::{Wanted, shared};
+use super::table::{StreamParams, acquire_shared};
 use crate::event_loop::Loop;
-use crate::http::proxy::exchange::UpstreamRequest;
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
+use crate::http::proxy::failure::AttemptFailure;
 use crate::http::proxy::keepalive_pool::PoolKey;
 use crate::http::proxy::upstream_connection::UpstreamConnection;
+use crate::http::proxy::upstream_request::UpstreamRequest;
 use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 
@@ -22,21 +22,21 @@ pub(in crate::http::proxy) async fn acquire_stream<C>(
     owner: &PoolKey,
     lease: &Lease,
     options: ConnectOptions,
-) -> Result<Rc<UpstreamConnection>, (UpstreamFailure, Stage)> {
+) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     let settings = order.settings;
     let mut keepalive = order.group.keepalive;
     if !order.group.is_named {
         // As in nginx: it ends with its last request.
         keepalive.connections = 0;
     }
-    let wanted = Wanted {
+    let wanted = StreamParams {
         peer: lease.peer(),
         to: lease.peer().addr(),
         options,
         keepalive,
         head_size: settings.buffer_size,
-        timeout: settings.connect_timeout,
+        timeout: settings.timeouts.connect,
     };
-    let stream = shared(home, owner, wanted, || TlsPools::of(r.generation())).await?;
-    Ok(Rc::new(UpstreamConnection::of_stream(stream)))
+    let stream = acquire_shared(home, owner, wanted, || TlsPools::of(r.generation())).await?;
+    Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }

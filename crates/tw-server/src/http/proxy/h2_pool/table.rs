@@ -1,5 +1,5 @@
-//! The trunks of one loop: who wants a berth gets one on the trunk that carries most, so that trunks which nobody needs any more run
-//! empty and are closed.
+//! The connections of one loop. A new stream goes to the busiest connection with a free permit, so that superfluous
+//! connections run empty and are closed.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,100 +15,100 @@ use tw_rt::Deadline;
 use tw_rt::watch::Subject;
 use tw_upstream::Peer;
 
-use super::connection_task::{self, Opening};
-use super::stream::Stream;
-use super::{Fate, H2Connection, State, StreamPermit};
+use super::connection_task::{self, ConnectParams};
+use super::stream::UpstreamStream;
+use super::{Availability, ConnectionState, H2Connection, StreamPermit};
 use crate::event_loop::Loop;
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
-use crate::http::proxy::keepalive_pool::{KeepAlive, PoolKey};
+use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use crate::http::proxy::keepalive_pool::{KeepaliveSettings, PoolKey};
 use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
 
-/// Trunks that a request is sent to another one by in turn, because it came when they carried as much as their servers allow.
-const BOARDINGS_MAX: u32 = 3;
+/// Connections offered to one request in turn that turn out to be full once they are open.
+const OFFERS_MAX: u32 = 3;
 
 pub(super) const LIMIT: Limit = Limit::count(
-    "BOARDINGS_MAX",
-    BOARDINGS_MAX as u64,
+    "OFFERS_MAX",
+    OFFERS_MAX as u64,
     "Connections of HTTP/2 that a request to an upstream server is offered, one after another, that have no room by the time they are open",
     "the server is taken for one that has refused the request",
 );
 
-/// The trunks of one loop.
+/// HTTP/2 connections of one loop.
 #[derive(Default)]
 pub(crate) struct H2Pool {
     of: RefCell<HashMap<PoolKey, Vec<Rc<H2Connection>>>>,
 }
 
-/// A berth that is wanted.
-pub(in crate::http::proxy) struct Wanted<'a> {
-    /// Who is asked.
+/// A stream that is wanted.
+pub(in crate::http::proxy) struct StreamParams<'a> {
+    /// Peer to connect to.
     pub(in crate::http::proxy) peer: &'a Arc<Peer>,
-    /// Where that is.
+    /// Address of the peer.
     pub(in crate::http::proxy) to: &'a tw_net::Addr,
-    /// How connections are opened.
+    /// Socket options.
     pub(in crate::http::proxy) options: ConnectOptions,
     /// `keepalive` of the group.
-    pub(in crate::http::proxy) keepalive: KeepAlive,
+    pub(in crate::http::proxy) keepalive: KeepaliveSettings,
     /// Bytes of the head of a response.
     pub(in crate::http::proxy) head_size: usize,
     /// Time for a connection, with its handshake.
     pub(in crate::http::proxy) timeout: Duration,
 }
 
-/// A stream on one of the trunks of `owner`, or on a new one. Waits until that is open, at most as long as it takes for a connection.
+/// Opens a stream on a connection of `owner`, or on a new one. Waits until that is open, at most for the connect timeout.
 ///
 /// # Errors
 /// No connection, or none in time.
-pub(in crate::http::proxy) async fn shared(
+pub(in crate::http::proxy) async fn acquire_shared(
     home: &Rc<Loop>,
     owner: &PoolKey,
-    wanted: Wanted<'_>,
-    doers: impl Fn() -> TlsPools,
-) -> Result<Rc<Stream>, (UpstreamFailure, Stage)> {
+    wanted: StreamParams<'_>,
+    pools: impl Fn() -> TlsPools,
+) -> Result<Rc<UpstreamStream>, AttemptFailure> {
     let timeout = wanted.timeout;
     let mut deadline = Deadline::new();
     deadline.set(timeout);
-    for _ in 0..BOARDINGS_MAX {
+    for _ in 0..OFFERS_MAX {
         let permit = match home.app.h2_pool.take(owner, &wanted) {
             Some(permit) => permit,
             None => {
-                let secured = owner.secured.clone().map(|secured| (secured, doers()));
-                let connection = connection(&wanted, secured.is_some());
+                let secured = owner.secured.clone().map(|secured| (secured, pools()));
+                let connection = new_connection(&wanted, secured.is_some());
                 home.app.h2_pool.add(owner, connection.clone());
-                begin(home, connection, Opening { timeout, secured })
+                spawn_connection(home, connection, ConnectParams { timeout, secured })
             }
         };
-        opened(&permit, &mut deadline).await?;
+        wait_until_open(&permit, &mut deadline).await?;
         // What its server allows may have come while it was waited for.
-        if permit.0.has_room() {
-            return Ok(Rc::new(Stream::new(permit)));
+        if permit.0.can_send() {
+            return Ok(Rc::new(UpstreamStream::new(permit)));
         }
     }
-    Err((UpstreamFailure::Refused("upstream takes no requests".into()), Stage::Connecting))
+    Err(UpstreamFailure::Refused("upstream takes no requests".into()).at(AttemptStage::Connecting))
 }
 
-/// A stream on a trunk of its own, which ends with it.
+/// Opens a stream on a connection of its own, which ends with it.
 ///
 /// # Errors
 /// As [`shared`].
-pub(in crate::http::proxy) async fn dedicated(
+pub(in crate::http::proxy) async fn open_dedicated(
     home: &Rc<Loop>,
-    wanted: Wanted<'_>,
+    wanted: StreamParams<'_>,
     secured: Option<(UpstreamTls, TlsPools)>,
-) -> Result<Rc<Stream>, (UpstreamFailure, Stage)> {
+) -> Result<Rc<UpstreamStream>, AttemptFailure> {
     let timeout = wanted.timeout;
     let mut deadline = Deadline::new();
     deadline.set(timeout);
-    let connection = connection(&wanted, secured.is_some());
-    // Nobody finds it who could ask for another berth, and it goes with this one.
+    let connection = new_connection(&wanted, secured.is_some());
+    // No other request can find it, and it ends with this stream.
     connection.retire();
-    let permit = begin(home, connection, Opening { timeout, secured });
-    opened(&permit, &mut deadline).await?;
-    Ok(Rc::new(Stream::new(permit)))
+    let permit = spawn_connection(home, connection, ConnectParams { timeout, secured });
+    wait_until_open(&permit, &mut deadline).await?;
+    Ok(Rc::new(UpstreamStream::new(permit)))
 }
 
-/// One that nobody uses and nobody opens.
-fn connection(wanted: &Wanted<'_>, is_secured: bool) -> Rc<H2Connection> {
+/// Creates a connection that is not opened yet.
+fn new_connection(wanted: &StreamParams<'_>, is_secured: bool) -> Rc<H2Connection> {
     Rc::new(H2Connection {
         peer: wanted.peer.id(),
         to: wanted.to.clone(),
@@ -116,9 +116,9 @@ fn connection(wanted: &Wanted<'_>, is_secured: bool) -> Rc<H2Connection> {
         list_size: u32::try_from(wanted.head_size).unwrap_or(u32::MAX),
         is_secured,
         keepalive: wanted.keepalive,
-        state: RefCell::new(State::Opening),
-        fate: Fate::Useful.into(),
-        berths: 0.into(),
+        state: RefCell::new(ConnectionState::Opening),
+        fate: Availability::Useful.into(),
+        permits: 0.into(),
         requests: 0.into(),
         answered: 0.into(),
         unwanted: 0.into(),
@@ -128,28 +128,28 @@ fn connection(wanted: &Wanted<'_>, is_secured: bool) -> Rc<H2Connection> {
     })
 }
 
-/// Opens a trunk for whoever wants one, and who is its first.
-fn begin(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: Opening) -> StreamPermit {
+/// Spawns the task of a new connection, and leases its first permit.
+fn spawn_connection(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: ConnectParams) -> StreamPermit {
     let permit = connection.lease();
     let subject = Subject { kind: "http2 connection to an upstream server", id: connection.peer.0.into() };
     tw_rt::spawn_local(subject, connection_task::run(home.clone(), connection, opening));
     permit
 }
 
-/// Waits until the trunk of a berth is open.
-async fn opened(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), (UpstreamFailure, Stage)> {
+/// Waits until the connection of a permit is open.
+async fn wait_until_open(permit: &StreamPermit, deadline: &mut Deadline) -> Result<(), AttemptFailure> {
     poll_fn(|cx| match permit.0.poll_open(cx) {
         Poll::Ready(ready) => Poll::Ready(ready),
-        Poll::Pending => {
-            deadline.poll_elapsed(cx).map(|()| Err((UpstreamFailure::ConnectTimeout, Stage::Connecting)))
-        }
+        Poll::Pending => deadline
+            .poll_elapsed(cx)
+            .map(|()| Err(UpstreamFailure::ConnectTimeout.at(AttemptStage::Connecting))),
     })
     .await
 }
 
 impl H2Pool {
-    /// A berth on the trunk that carries most of those that have room.
-    fn take(&self, owner: &PoolKey, wanted: &Wanted<'_>) -> Option<StreamPermit> {
+    /// Leases a permit of the busiest connection that has one free.
+    fn take(&self, owner: &PoolKey, wanted: &StreamParams<'_>) -> Option<StreamPermit> {
         let mut of = self.of.borrow_mut();
         let h2_pool = of.get_mut(owner)?;
         let may_serve = |connection: &&Rc<H2Connection>| {
@@ -157,9 +157,9 @@ impl H2Pool {
                 && connection.to == *wanted.to
                 && connection.options == wanted.options
                 && connection.list_size as usize == wanted.head_size
-                && connection.berths.get() < connection.capacity()
+                && connection.permits.get() < connection.capacity()
         };
-        let best = h2_pool.iter().filter(may_serve).max_by_key(|connection| connection.berths.get())?;
+        let best = h2_pool.iter().filter(may_serve).max_by_key(|connection| connection.permits.get())?;
         Some(best.lease())
     }
 
@@ -167,15 +167,15 @@ impl H2Pool {
         self.of.borrow_mut().entry(owner.clone()).or_default().push(connection);
     }
 
-    /// Forgets a trunk. Those it carries are not touched.
+    /// Forgets a connection. Its streams are not touched.
     pub(super) fn remove(&self, connection: &Rc<H2Connection>) {
-        self.of.borrow_mut().retain(|_, h2_pool| {
-            h2_pool.retain(|other| !Rc::ptr_eq(other, connection));
-            !h2_pool.is_empty()
+        self.of.borrow_mut().retain(|_, list| {
+            list.retain(|other| !Rc::ptr_eq(other, connection));
+            !list.is_empty()
         });
     }
 
-    /// Whether more trunks like this one rest than may.
+    /// Returns true if more connections like this one are idle than may be.
     pub(super) fn has_too_many_idle(&self, connection: &Rc<H2Connection>) -> bool {
         let of = self.of.borrow();
         let siblings = of.values().find(|h2_pool| h2_pool.iter().any(|other| Rc::ptr_eq(other, connection)));
@@ -186,8 +186,9 @@ impl H2Pool {
     /// Closes the oldest one that carries nothing, for want of a descriptor or a connection. Returns whether there was one.
     pub(crate) fn close_oldest(&self) -> bool {
         let of = self.of.borrow();
-        let rests =
-            |connection: &&Rc<H2Connection>| connection.is_idle() && connection.fate.get() == Fate::Useful;
+        let rests = |connection: &&Rc<H2Connection>| {
+            connection.is_idle() && connection.fate.get() == Availability::Useful
+        };
         let idle = of.values().flatten().filter(rests).min_by_key(|connection| connection.opened);
         idle.inspect(|connection| connection.retire()).is_some()
     }

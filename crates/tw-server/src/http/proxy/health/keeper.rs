@@ -1,4 +1,4 @@
-//! Who makes the checks: each group has one loop, which has its `HealthChecker`.
+//! Schedules the checks: each group belongs to one loop, which has its `Checker`.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -11,21 +11,21 @@ use tw_rt::watch::Subject;
 use tw_rt::{Deadline, TaskSet};
 use tw_upstream::{CheckAction, Health, HealthCheckParams, HealthChecker, Peer};
 
-use super::probe::{Why, probe};
-use super::{CheckProtocol, GroupChecks, Located};
+use super::probe::{CheckFailure, probe};
+use super::{CheckProtocol, GroupChecks, PlacedCheck};
 use crate::event_loop::Loop;
 use crate::http::generation::LoopGeneration;
-use crate::http::proxy::exchange::now_ms;
+use crate::http::proxy::group::now_ms;
 use crate::http::proxy::resolve;
 
-/// How often a group is looked at whether its list of peers has changed, and whether names are to be asked for.
+/// Interval in which the peer list of a group is compared, and names are checked for expiry.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
 pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
-    let mut keepers = TaskSet::default();
+    let mut groups = TaskSet::default();
     for (nth, (_, group)) in generation.shared_objects.of_type::<tw_upstream::Group>().into_iter().enumerate()
     {
         if nth % loops != home.index {
@@ -36,16 +36,16 @@ pub(crate) async fn run(home: Rc<Loop>) {
             None => group.disable_checks(generation.id, now_ms()),
             Some(at) => {
                 let subject = Subject { kind: "health checks", id: nth as u64 };
-                keepers.spawn((), subject, keep(home.clone(), generation.clone(), at));
+                groups.spawn((), subject, check_group(home.clone(), generation.clone(), at));
             }
         }
     }
     // One that has panicked is made again with the loop.
-    while let ((), Ok(())) = poll_fn(|cx| keepers.poll_ended(cx)).await {}
+    while let ((), Ok(())) = poll_fn(|cx| groups.poll_ended(cx)).await {}
 }
 
 /// Checks the peers of one group, until another generation does.
-async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
+async fn check_group(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
     let GroupChecks { group, tests } = &generation.health_checks[at];
     let resolving = group.resolving.as_ref().unwrap_or_else(|| {
         let plan = tests.first().map(|test| generation.plan(test.plan));
@@ -55,11 +55,11 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
     let (random, pool) = (&home.app.random, generation.disks.default_disk().pool());
     let mut checker =
         HealthChecker::new(&params, &group.peers, generation.id, now_ms(), &mut random.borrow_mut());
-    let mut running: TaskSet<(Arc<Peer>, usize), Result<(), Why>> = TaskSet::default();
+    let mut running: TaskSet<(Arc<Peer>, usize), Result<(), CheckFailure>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
         // Without addresses there is nobody to check; requests tell why there are none.
-        let _ = resolve::ready(&group.names, &group.peers, resolving, pool).await;
+        let _ = resolve::ensure_addresses(&group.names, &group.peers, resolving, pool).await;
         let now = now_ms();
         checker.follow(&group.peers.list(), now, &mut random.borrow_mut());
         let due = loop {
@@ -88,24 +88,24 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
             Some(((peer, nth), Ok(outcome))) => {
                 let became = match &outcome {
                     // The peer was not asked: that says nothing of it.
-                    Err(Why::UpstreamFailure(failure, _)) if failure.is_local() => {
+                    Err(CheckFailure::Upstream(failure)) if failure.cause.is_local() => {
                         checker.give_up(peer.id(), nth);
                         None
                     }
                     outcome => checker.done(peer.id(), nth, outcome.is_ok(), now_ms()),
                 };
-                tell(&generation, &tests[nth], &peer, &outcome, became);
+                log_outcome(&generation, &tests[nth], &peer, &outcome, became);
             }
         }
     }
 }
 
 /// Writes what a peer has become, and why.
-fn tell(
+fn log_outcome(
     generation: &LoopGeneration,
-    test: &Located,
+    test: &PlacedCheck,
     peer: &Peer,
-    outcome: &Result<(), Why>,
+    outcome: &Result<(), CheckFailure>,
     became: Option<Health>,
 ) {
     let log = &generation.plan(test.plan).core.error_log;

@@ -18,8 +18,8 @@ use tw_http::RequestHead;
 pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
-use super::exchange::UpstreamGroup;
-use super::settings::ProxySettings;
+use super::group::UpstreamGroup;
+use super::settings::UpstreamSettings;
 use super::upstream_tls::UpstreamTls;
 use crate::http::generation::{PlanId, Server, ServerId};
 use crate::http::plan::Plan;
@@ -43,11 +43,11 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes("ANSWER_MAX", ANSWER_MAX, "Bytes of an answer to a health check", "the check has failed"),
 ];
 
-/// What `health_check` says at one location.
+/// `health_check` of one location.
 pub struct HealthCheck {
-    /// When, and what counts.
+    /// Intervals and thresholds.
     pub params: HealthCheckParams,
-    /// How.
+    /// Protocol of the check.
     pub how: CheckProtocol,
     /// `port=`: where checks go, if not to the port of the server.
     pub port: Option<u16>,
@@ -55,7 +55,7 @@ pub struct HealthCheck {
     pub of: Arc<dyn Checkable>,
 }
 
-/// What a server has to do.
+/// Protocol of a check.
 pub enum CheckProtocol {
     /// Take a connection: `type=tcp`.
     Connect,
@@ -64,70 +64,70 @@ pub enum CheckProtocol {
         /// `uri=`
         uri: Box<[u8]>,
         /// `match=`; without it [`Checkable::is_well`] says which status will do.
-        criteria: Option<Arc<dyn Criteria>>,
+        criteria: Option<Arc<dyn HealthCriteria>>,
     },
 }
 
-/// What a module of a gateway tells of a location whose servers can be checked.
+/// Location of a `*_pass` module whose servers can be checked.
 pub trait Checkable: Send + Sync {
-    /// Whose servers they are.
+    /// Group of the servers.
     fn group(&self) -> &Arc<UpstreamGroup>;
 
-    /// How they are asked.
-    fn settings(&self) -> &Arc<ProxySettings>;
+    /// Settings of the connections.
+    fn settings(&self) -> &UpstreamSettings;
 
-    /// How connections for `r` are secured, if they are.
+    /// TLS of the connections for `r`; `None` is plain text.
     fn secured(&self, r: &mut Request) -> Option<UpstreamTls>;
 
-    /// What is sent for `r`, which is a GET without a body.
+    /// Builds the request for `r`, which is a GET without a body.
     ///
     /// # Errors
     /// What cannot be written.
     fn request(&self, r: &mut Request) -> Result<Bytes, String>;
 
-    /// What reads the answer to `r`.
+    /// Creates the codec for the response to `r`.
     fn codec(&self, r: &Request) -> Box<dyn Codec>;
 
-    /// Whether a server that answers with this status is well, where nothing is said of that.
+    /// Returns true if a server that responds with this status is healthy, where no `match` is given.
     fn is_well(&self, status: u16) -> bool {
         (200..400).contains(&status)
     }
 }
 
-/// Where the requests of a location go, as far as that is known before there is one.
+/// Destination of the requests of a location, as far as it is known when the configuration is loaded.
 #[derive(Clone, Default)]
-pub enum Passing {
+pub enum PassTarget {
     /// To no other server.
     #[default]
     Nowhere,
-    /// That depends on the request.
+    /// A server that depends on the request.
     Anywhere,
     /// There.
     To(Arc<dyn Checkable>),
 }
 
-/// What an answer must be like.
-pub trait Criteria: Send + Sync {
-    /// Its name, for log lines.
+/// Conditions on a response (`match`).
+pub trait HealthCriteria: Send + Sync {
+    /// Name for log lines.
     fn name(&self) -> &str;
 
-    /// Whether it looks at the body.
+    /// Returns true if the body is needed.
     fn wants_body(&self) -> bool;
 
-    /// What is wrong with the answer to `r`, whose body, as far as it was read, is `body`; `None` if nothing is.
+    /// Describes what is wrong with the response to `r`, of whose body `body` was read; `None` if nothing is.
     fn failure(&self, r: &Request, body: &[u8]) -> Option<String>;
 }
 
 /// The health checks of one group.
 pub struct GroupChecks {
-    /// Whose servers are checked.
+    /// The group to be checked.
     pub(super) group: Arc<UpstreamGroup>,
-    /// How; each server must pass all of them.
-    pub(super) tests: Vec<Located>,
+    /// Checks; each server must pass all of them.
+    pub(super) tests: Vec<PlacedCheck>,
 }
 
 /// A health check, and where it stands.
-pub(super) struct Located {
+pub(super) struct PlacedCheck {
     pub(super) check: Arc<HealthCheck>,
     pub(super) server: ServerId,
     pub(super) plan: PlanId,
@@ -141,7 +141,7 @@ impl GroupChecks {
             let Some(check) = &plan.health_check else { continue };
             let server = servers.iter().position(|server| Arc::ptr_eq(&server.settings, &plan.server));
             let (server, plan) = (ServerId(server.unwrap_or_default() as u32), PlanId(at as u32));
-            let located = Located { check: check.clone(), server, plan };
+            let located = PlacedCheck { check: check.clone(), server, plan };
             let group = check.of.group();
             match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, group)) {
                 Some(checks) => checks.tests.push(located),
@@ -152,7 +152,7 @@ impl GroupChecks {
     }
 }
 
-/// Whether `uri` is a path, with or without arguments, that can be asked for.
+/// Returns true if `uri` is a path that can be requested, with or without arguments.
 pub fn is_uri(uri: &[u8]) -> bool {
     uri.first() == Some(&b'/') && synthetic_request::head(&mut RequestHead::new(), uri)
 }

@@ -9,50 +9,50 @@ use bytes::Bytes;
 use tw_net::Addr;
 use tw_upstream::Peer;
 
-use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, Located};
+use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedCheck};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
-use crate::http::proxy::attempts::AttemptPeer;
 use crate::http::proxy::codec::{Codec, Event};
-use crate::http::proxy::exchange::{READ_SIZE, connect_options, read_some};
-use crate::http::proxy::failure::{Stage, UpstreamFailure};
-use crate::http::proxy::h2_pool::{self, End, Wanted};
-use crate::http::proxy::upstream_connection::{Read, UpstreamConnection};
+use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use crate::http::proxy::h2_pool::{self, StreamEnd, StreamParams};
+use crate::http::proxy::reading::{READ_SIZE, read_some};
+use crate::http::proxy::upstream_connection::{ReadOutcome, UpstreamConnection};
+use crate::http::proxy::upstream_state::AttemptPeer;
 use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
 
-/// Why a check has failed.
+/// Reason why a check has failed.
 #[derive(Debug)]
-pub(super) enum Why {
+pub(super) enum CheckFailure {
     /// There is no answer.
-    UpstreamFailure(UpstreamFailure, Stage),
+    Upstream(AttemptFailure),
     /// The request cannot be written; the text says why.
     Request(String),
     /// The answer is not what it must be.
     Answer(String),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for CheckFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UpstreamFailure(failure, stage) => write!(f, "{}", failure.line(*stage)),
+            Self::Upstream(failure) => failure.fmt(f),
             Self::Request(what) | Self::Answer(what) => f.write_str(what),
         }
     }
 }
 
 /// Checks a peer.
-pub(super) async fn probe(home: &Rc<Loop>, at: &Located, peer: &Arc<Peer>) -> Result<(), Why> {
+pub(super) async fn probe(home: &Rc<Loop>, at: &PlacedCheck, peer: &Arc<Peer>) -> Result<(), CheckFailure> {
     let mut r = request(home, at);
     r.facts.upstream.begin(AttemptPeer::Peer(peer.clone()), None);
-    let outcome = ask(home, &mut r, &at.check, peer).await;
+    let outcome = run_check(home, &mut r, &at.check, peer).await;
     home.app.give_back(r);
     outcome
 }
 
-/// What is evaluated for a check is evaluated for it.
-fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
+/// Creates the request in whose context variables are evaluated.
+fn request(home: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
     let uri: &[u8] = match &at.check.how {
         CheckProtocol::Ask { uri, .. } => uri,
         CheckProtocol::Connect => b"/",
@@ -61,45 +61,50 @@ fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
     synthetic_request::request(&Client::nobody(home.clone()), (at.server, at.plan), uri)
 }
 
-async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<Peer>) -> Result<(), Why> {
+async fn run_check(
+    home: &Rc<Loop>,
+    r: &mut Request,
+    check: &HealthCheck,
+    peer: &Arc<Peer>,
+) -> Result<(), CheckFailure> {
     let settings = check.of.settings();
     let to = address(peer.addr(), check.port);
-    let options = connect_options(r, settings);
+    let options = settings.connection.options(r);
     let secured = check.of.secured(r);
     let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
     let mut codec = check.of.codec(r);
     let is_asked = matches!(check.how, CheckProtocol::Ask { .. });
-    let connection = if codec.is_carried() && is_asked {
-        let wanted = Wanted {
+    let connection = if codec.is_multiplexed() && is_asked {
+        let wanted = StreamParams {
             peer,
             to: &to,
             options,
             keepalive: check.of.group().keepalive,
             head_size: settings.buffer_size,
-            timeout: settings.connect_timeout,
+            timeout: settings.timeouts.connect,
         };
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
-        h2_pool::dedicated(home, wanted, secured).await.map(UpstreamConnection::of_stream)
+        h2_pool::open_dedicated(home, wanted, secured).await.map(UpstreamConnection::from_stream)
     } else {
-        UpstreamConnection::open(home, &to, &options, settings.connect_timeout, secured).await
+        UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
     };
-    let connection = connection.map_err(|(failure, stage)| Why::UpstreamFailure(failure, stage))?;
+    let connection = connection.map_err(CheckFailure::Upstream)?;
     let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };
-    let sent = check.of.request(r).map_err(Why::Request)?;
+    let sent = check.of.request(r).map_err(CheckFailure::Request)?;
     match connection.stream() {
         Some(stream) => {
-            codec.follow(stream);
-            stream.ask(&sent, End::Here)
+            codec.attach(stream);
+            stream.send_request(&sent, StreamEnd::Here)
         }
         None => send(&connection, sent, check).await,
     }
-    .map_err(|failure| Why::UpstreamFailure(failure, Stage::Sending))?;
+    .map_err(|failure| CheckFailure::Upstream(failure.at(AttemptStage::Sending)))?;
     // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
-    connection.begin_reading(settings.read_timeout);
+    connection.begin_reading(settings.timeouts.read);
     let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
-    let mut stage = Stage::ReadingHead;
+    let mut stage = AttemptStage::ReadingHead;
     let body = read(home, r, &connection, &mut *codec, wants_body, &mut stage).await;
-    let body = body.map_err(|failure| Why::UpstreamFailure(failure, stage))?;
+    let body = body.map_err(|failure| CheckFailure::Upstream(failure.at(stage)))?;
     let status = r.facts.upstream.answer.status;
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.status = status;
@@ -110,10 +115,10 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
         Some(criteria) => criteria.failure(r, &body),
         None => (!check.of.is_well(status)).then(|| format!("status {status}")),
     };
-    failure.map_or(Ok(()), |failure| Err(Why::Answer(failure)))
+    failure.map_or(Ok(()), |failure| Err(CheckFailure::Answer(failure)))
 }
 
-/// Where a check of the peer at `addr` goes. A path has no port.
+/// Address to be checked for the peer at `addr`. A Unix socket has no port.
 fn address(addr: &Addr, port: Option<u16>) -> Addr {
     match (addr, port) {
         (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),
@@ -132,7 +137,7 @@ async fn send(
             return Ok(());
         }
         bytes = bytes.slice(written..);
-        connection.writable(check.of.settings().send_timeout).await?;
+        connection.writable(check.of.settings().timeouts.send).await?;
     }
 }
 
@@ -143,18 +148,18 @@ async fn read(
     connection: &UpstreamConnection,
     codec: &mut dyn Codec,
     wants_body: bool,
-    stage: &mut Stage,
+    stage: &mut AttemptStage,
 ) -> Result<Vec<u8>, UpstreamFailure> {
     let mut body = Vec::new();
     loop {
         let (read, mut input) = read_some(home, connection, READ_SIZE)?;
         match read {
-            Read::Some => {}
-            Read::Nothing => {
+            ReadOutcome::Some => {}
+            ReadOutcome::Nothing => {
                 poll_fn(|cx| connection.poll_readable(cx)).await?;
                 continue;
             }
-            Read::Closed => {
+            ReadOutcome::Closed => {
                 codec.closed()?;
                 return Ok(body);
             }
@@ -164,7 +169,7 @@ async fn read(
                 Event::NeedMore => break,
                 Event::Interim => {}
                 Event::Head if !wants_body => return Ok(body),
-                Event::Head => *stage = Stage::ReadingBody,
+                Event::Head => *stage = AttemptStage::ReadingBody,
                 Event::Body(piece) => {
                     let room = BODY_EXAMINED_MAX - body.len();
                     body.extend_from_slice(&piece[..piece.len().min(room)]);

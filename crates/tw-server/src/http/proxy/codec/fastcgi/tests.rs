@@ -21,11 +21,11 @@ fn end() -> Vec<u8> {
     record(END_REQUEST, &[0; 8], 0)
 }
 
-fn terms(keeps_open: bool) -> Terms {
-    Terms { keeps_open, caught: [b"fatal".as_slice().into()].into() }
+fn terms(keeps_open: bool) -> FastCgiSettings {
+    FastCgiSettings { keeps_open, caught: [b"fatal".as_slice().into()].into() }
 }
 
-/// What came of a response.
+/// Outcome of reading a response.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     status: u16,
@@ -36,7 +36,7 @@ struct Read {
     end: Result<bool, String>,
 }
 
-fn read_of(codec: &mut FastCgi, pieces: &[&[u8]]) -> Read {
+fn read_of(codec: &mut FastCgiCodec, pieces: &[&[u8]]) -> Read {
     let mut answer = UpstreamResponse::default();
     let mut read = Read { status: 0, fields: Vec::new(), body: Vec::new(), said: Vec::new(), end: Ok(false) };
     let mut say = |answer: &mut UpstreamResponse| {
@@ -80,7 +80,7 @@ fn read_of(codec: &mut FastCgi, pieces: &[&[u8]]) -> Read {
 }
 
 fn read(bytes: &[u8], method: Method, keeps_open: bool) -> Read {
-    let codec = || FastCgi::new(method, 4096, terms(keeps_open));
+    let codec = || FastCgiCodec::new(method, 4096, terms(keeps_open));
     let whole = read_of(&mut codec(), &[bytes]);
     for at in 0..bytes.len() {
         let (first, second) = bytes.split_at(at);
@@ -126,7 +126,7 @@ fn records_of_any_size_and_padding() {
                 .chain([record(STDOUT, b"", padding), record(END_REQUEST, &[0; 8], padding)])
                 .flatten()
                 .collect();
-            let read = read_of(&mut FastCgi::new(Method::Get, 4096, terms(true)), &[&parts]);
+            let read = read_of(&mut FastCgiCodec::new(Method::Get, 4096, terms(true)), &[&parts]);
             assert_eq!(
                 (read.status, &*read.body, read.end),
                 (200, &b"hello"[..], Ok(true)),
@@ -150,7 +150,7 @@ fn what_an_application_complains_of_is_said() {
 
 #[test]
 fn a_flood_of_complaints_is_cut() {
-    let mut codec = FastCgi::new(Method::Get, 4096, terms(true));
+    let mut codec = FastCgiCodec::new(Method::Get, 4096, terms(true));
     let flood = record(STDERR, &[b'x'; 5000], 0).repeat(1000);
     let read = read_of(&mut codec, &[&flood, &out(b"\r\n"), &end()]);
     let logged: usize = read.said.iter().map(String::len).sum();
@@ -190,7 +190,7 @@ fn lies() {
         assert_eq!(get(&parts).end, Err(expected.to_owned()), "{parts:?}");
     }
     let too_big = out(format!("A: {}\r\n\r\n", "x".repeat(5000)).as_bytes());
-    let read = read_of(&mut FastCgi::new(Method::Get, 4096, terms(true)), &[&too_big]);
+    let read = read_of(&mut FastCgiCodec::new(Method::Get, 4096, terms(true)), &[&too_big]);
     assert_eq!(read.end, Err("upstream sent too big header".to_owned()));
 }
 
@@ -241,7 +241,7 @@ fn what_is_at_hand_is_taken_at_once() {
         (vec![vec![2; 8]], None),
     ] {
         let bytes = [out(b"A: b\r\n\r\nbody"), rest.concat()].concat();
-        let mut codec = FastCgi::new(Method::Get, 4096, terms(true));
+        let mut codec = FastCgiCodec::new(Method::Get, 4096, terms(true));
         let (mut input, mut answer) = (Bytes::from(bytes), UpstreamResponse::default());
         assert!(matches!(codec.read(&mut input, &mut answer), Ok(Event::Head)));
         let whole = codec.whole(&mut input, &mut answer).unwrap();
@@ -250,7 +250,7 @@ fn what_is_at_hand_is_taken_at_once() {
     }
     // The last piece of a body that says its length, and its end behind it.
     let bytes = [out(b"Content-Length: 4\r\n\r\n"), out(b"bo"), out(b"dy"), end()].concat();
-    let mut codec = FastCgi::new(Method::Get, 4096, terms(true));
+    let mut codec = FastCgiCodec::new(Method::Get, 4096, terms(true));
     let (mut input, mut answer) = (Bytes::from(bytes), UpstreamResponse::default());
     assert!(matches!(codec.read(&mut input, &mut answer), Ok(Event::Head)));
     assert!(codec.whole(&mut input, &mut answer).unwrap().is_none());
@@ -263,7 +263,7 @@ fn what_is_at_hand_is_taken_at_once() {
     }
 }
 
-fn param(head: &mut RequestHead, name: &[u8], value: &[u8]) {
+fn param(head: &mut FastCgiRequest, name: &[u8], value: &[u8]) {
     let room = head.begin_param(name);
     let value_at = head.out().len();
     head.out().extend_from_slice(value);
@@ -272,7 +272,7 @@ fn param(head: &mut RequestHead, name: &[u8], value: &[u8]) {
 
 #[test]
 fn requests() {
-    let mut head = RequestHead::begin(100, true);
+    let mut head = FastCgiRequest::begin(100, true);
     param(&mut head, b"A", b"b");
     param(&mut head, b"C", &[b'd'; 200]);
     let bytes = head.end();
@@ -283,8 +283,8 @@ fn requests() {
     assert_eq!(&bytes[28..34], [1, 0x80, 0, 0, 200, b'C']);
     assert!(bytes.ends_with(&PARAMS_END) && bytes.len().is_multiple_of(8));
 
-    assert_eq!(RequestHead::begin(0, false).end().len(), BEGIN.len() + RECORD_HEAD);
-    let mut large = RequestHead::begin(0, false);
+    assert_eq!(FastCgiRequest::begin(0, false).end().len(), BEGIN.len() + RECORD_HEAD);
+    let mut large = FastCgiRequest::begin(0, false);
     param(&mut large, b"X", &vec![b'y'; 100_000]);
     let bytes = large.end();
     let mut rest = &bytes[16..];

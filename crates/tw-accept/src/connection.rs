@@ -1,0 +1,79 @@
+//! A connection before the first byte of its protocol, in the order of its bytes: PROXY protocol header, TLS handshake, preface.
+
+use std::cell::RefCell;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tw_net::Transport;
+use tw_rt::{Deadline, Socket};
+
+use crate::handshake;
+use crate::host::Host;
+use crate::preface::{self, Preface};
+use crate::proxy_protocol::{self, Header};
+use crate::wait::{WaitError, ready_or_evicted};
+
+/// Steps of an address before the first byte of the protocol.
+#[derive(Debug, Clone, Copy)]
+pub struct Steps {
+    /// `listen … proxy_protocol`
+    pub proxy_protocol: bool,
+    /// `listen … ssl`
+    pub tls: bool,
+    /// First bytes of a protocol that clients may choose without TLS.
+    pub preface: Option<&'static [u8]>,
+    /// Time in which all steps must be complete.
+    pub timeout: Duration,
+}
+
+/// Transport of a connection that is ready for its protocol.
+pub struct AcceptedTransport {
+    /// The transport.
+    pub transport: Transport,
+    /// Bytes that were read of the protocol.
+    pub early: Vec<u8>,
+    /// Result of the look for [`Steps::preface`]; with TLS, ALPN names the protocol instead ([`TlsInfo`](crate::TlsInfo)).
+    pub preface: Preface,
+}
+
+/// Takes a connection through the steps of its address. `None` if it ends here; the reason is logged.
+pub async fn accept<H: Host>(host: &H, socket: Socket, steps: Steps) -> Option<AcceptedTransport> {
+    let pending = PendingConnection { host, deadline: RefCell::new(Deadline::new()), timeout: steps.timeout };
+    let mut early = Vec::new();
+    if steps.proxy_protocol {
+        match proxy_protocol::read(&pending, &socket).await {
+            Header::Accepted(rest) => early = rest,
+            Header::Refused => return None,
+        }
+    }
+    if steps.tls {
+        let (transport, early) = handshake::accept(&pending, socket, early).await?;
+        return Some(AcceptedTransport { transport, early, preface: Preface::Absent });
+    }
+    let preface = match steps.preface {
+        Some(expected) => preface::read(&pending, &socket, expected, &mut early).await?,
+        None => Preface::Absent,
+    };
+    Some(AcceptedTransport { transport: Transport::Plain(socket), early, preface })
+}
+
+/// A connection that goes through its steps.
+pub(crate) struct PendingConnection<'a, H> {
+    pub(crate) host: &'a H,
+    deadline: RefCell<Deadline>,
+    /// Time in which all steps must be complete.
+    timeout: Duration,
+}
+
+impl<H: Host> PendingConnection<'_, H> {
+    /// Waits for `ready` until the time is over, or the loop closes the connection to make room.
+    pub(crate) async fn wait(
+        &self,
+        ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+    ) -> Result<(), WaitError> {
+        let until = self.host.accepted() + self.timeout;
+        let left = until.saturating_duration_since(tw_rt::clock::now());
+        ready_or_evicted(self.host.evictable(), &self.deadline, left, ready).await
+    }
+}

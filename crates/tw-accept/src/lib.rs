@@ -1,0 +1,35 @@
+//! Accepted connections up to the first byte of a protocol: PROXY protocol, TLS handshake, choice of the protocol.
+//!
+//! ```text
+//! socket ─► PROXY protocol header ─► TLS handshake: client hello ─► server, certificate ─► ALPN ─┐
+//!                  │                                                                             ├─► AcceptedTransport
+//!                  └───────────────────────────────► preface ────────────────────────────────────┘
+//! ```
+//! Nothing here knows a protocol of the configuration. A connection belongs to a [`Host`], which a protocol implements for its
+//! clients; the settings of TLS are a module of every protocol that is a [`SecureProtocol`](ssl::SecureProtocol).
+
+mod acme_challenge;
+mod connection;
+mod handshake;
+mod handshake_budget;
+mod host;
+mod ocsp_client;
+mod preface;
+mod proxy_protocol;
+pub mod ssl;
+mod stapling_task;
+mod tls_info;
+mod wait;
+
+use tw_base::Limit;
+
+pub use connection::{AcceptedTransport, Steps, accept};
+pub use host::{ChosenServer, Host};
+pub use ocsp_client::OcspClient;
+pub use preface::Preface;
+pub use stapling_task::{StaplingHost, keep_stapled};
+pub use tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo};
+pub use wait::{WaitError, ready_or_evicted};
+
+/// Limits of connections; those of TLS settings are [`ssl::LIMITS`].
+pub const LIMITS: &[&[Limit]] = &[proxy_protocol::LIMITS, handshake_budget::LIMITS];

@@ -1,0 +1,118 @@
+//! Result of a handshake, for variables and logs.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::server::{Accepted, ServerConnection};
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme};
+use tw_net::tls::Handshake;
+use tw_tls::Verdict;
+
+use crate::ssl::RevocationStatus;
+
+/// Parameters of a TLS connection.
+#[derive(Debug)]
+pub struct TlsInfo {
+    /// Server name that the client sent (SNI), in lower case.
+    pub server_name: Option<Box<str>>,
+    /// Version of the protocol.
+    pub version: Option<ProtocolVersion>,
+    /// Cipher suite.
+    pub suite: Option<CipherSuite>,
+    /// Group of the key exchange; none where a session was resumed without one.
+    pub group: Option<NamedGroup>,
+    /// Protocol chosen by ALPN.
+    pub protocol: Option<Box<[u8]>>,
+    /// True if a session was resumed.
+    pub is_resumed: bool,
+    /// Certificate that the client sent.
+    pub client: Option<ClientCertificate>,
+    /// Abilities of the client.
+    pub offered: ClientHelloInfo,
+    /// Session id.
+    pub id: Option<Box<[u8]>>,
+    /// Signature scheme of the server; none where a session was resumed.
+    pub scheme: Option<SignatureScheme>,
+    /// True until the handshake is complete: early data may be replayed.
+    pub is_early: Rc<Cell<bool>>,
+}
+
+/// Certificate of a client that has proved to have its key.
+#[derive(Debug)]
+pub struct ClientCertificate {
+    /// Certificate as DER.
+    pub der: CertificateDer<'static>,
+    /// Result of the verification.
+    pub verdict: Verdict,
+    /// Result of the OCSP check.
+    pub revocation: RevocationStatus,
+    /// Signature scheme of the client; none where a session was resumed.
+    pub scheme: Option<SignatureScheme>,
+}
+
+/// Abilities of a client, from its hello.
+#[derive(Debug, Default)]
+pub struct ClientHelloInfo {
+    /// Cipher suites.
+    pub suites: Box<[CipherSuite]>,
+    /// Groups of key exchanges.
+    pub groups: Box<[NamedGroup]>,
+    /// Schemes of signatures.
+    pub schemes: Box<[SignatureScheme]>,
+}
+
+impl ClientHelloInfo {
+    pub(crate) fn new(accepted: &Accepted) -> Self {
+        let hello = accepted.client_hello();
+        Self {
+            suites: hello.cipher_suites().into(),
+            groups: hello.named_groups().unwrap_or_default().into(),
+            schemes: hello.signature_schemes().into(),
+        }
+    }
+}
+
+impl TlsInfo {
+    /// Information of a client hello, before the handshake.
+    pub(crate) fn of_hello(accepted: &Accepted) -> Self {
+        let name = accepted.client_hello().server_name().map(|name| name.to_ascii_lowercase().into());
+        Self {
+            server_name: name,
+            version: None,
+            suite: None,
+            group: None,
+            protocol: None,
+            is_resumed: false,
+            client: None,
+            offered: ClientHelloInfo::new(accepted),
+            id: None,
+            scheme: None,
+            is_early: Rc::default(),
+        }
+    }
+
+    /// Information of a handshake that is complete, or far enough for early data.
+    pub(crate) fn new(
+        handshake: &Handshake<ServerConnection>,
+        client: Option<ClientCertificate>,
+        offered: ClientHelloInfo,
+        scheme: Option<SignatureScheme>,
+    ) -> Self {
+        let session = handshake.session();
+        let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+        Self {
+            server_name: session.server_name().map(Into::into),
+            version: session.protocol_version(),
+            suite: session.negotiated_cipher_suite().map(|suite| suite.suite()),
+            group: session.negotiated_key_exchange_group().map(|group| group.name()),
+            protocol: session.alpn_protocol().map(Into::into),
+            is_resumed,
+            client,
+            offered,
+            id: handshake.session_id().map(Into::into),
+            scheme: scheme.filter(|_| !is_resumed),
+            is_early: Rc::new(Cell::new(session.is_handshaking())),
+        }
+    }
+}

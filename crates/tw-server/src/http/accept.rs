@@ -1,0 +1,140 @@
+//! Begin of a client's connection: the steps of its listening address (`tw_accept`), then HTTP/1 or HTTP/2.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::ServerConfig;
+use tw_accept::ssl::{CertificateNames, DynamicCertificate};
+use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsInfo};
+use tw_core::event_loop::EvictableConnection;
+use tw_core::regex::Captures;
+use tw_disk::Disk;
+use tw_log::Level;
+use tw_net::{Transport, proxy_protocol};
+use tw_rt::Socket;
+
+use super::client::Client;
+use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
+use super::h1::{self, Conn};
+use super::h2;
+use super::proxy::ocsp_client::LoopOcspClient;
+use super::request::Request;
+use super::synthetic_request;
+use crate::config::acme;
+
+/// HTTP/2 in ALPN (RFC 9113, section 3.2).
+const HTTP_2: &[u8] = b"h2";
+/// Protocols that servers offer in ALPN: without HTTP/2, and with it.
+pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"http/1.1", b"http/1.0"]];
+
+/// Serves a connection until it is closed.
+pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
+    let steps = {
+        let generation = client.home.generation();
+        let Some(group) = client.group(&generation) else { return };
+        steps(group, &generation)
+    };
+    // A connection without steps does not carry their size.
+    let Some(steps) = steps else {
+        return h1::serve(Conn::new(client, Transport::Plain(socket)), Vec::new()).await;
+    };
+    let Some(accepted) = Box::pin(tw_accept::accept(&*client, socket, steps)).await else { return };
+    let AcceptedTransport { transport, early, preface } = accepted;
+    let chosen = client.tls.get().and_then(|tls| tls.protocol.as_deref());
+    match preface == Preface::Found || chosen == Some(HTTP_2) {
+        false => h1::serve(Conn::new(client, transport), early).await,
+        true => Box::pin(h2::serve(client, transport, early)).await,
+    }
+}
+
+/// Steps of an address before the first request; `None` if there are none.
+fn steps(group: &ListenGroup, generation: &LoopGeneration) -> Option<Steps> {
+    let server = generation.server(group.default_server);
+    let (proxy_protocol, tls) = (group.proxy_protocol, group.ssl);
+    let preface = (!tls && group.speaks_http2(server)).then_some(h2::PREFACE);
+    let timeout = server.settings.client_header_timeout;
+    (proxy_protocol || tls || preface.is_some()).then_some(Steps { proxy_protocol, tls, preface, timeout })
+}
+
+impl Host for Client {
+    type Session = Request;
+    /// Server and the plan of its own block.
+    type Server = (ServerId, PlanId);
+
+    fn accepted(&self) -> Instant {
+        self.accepted
+    }
+
+    fn peer_text(&self) -> &str {
+        self.peer_text()
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.log(level, message);
+    }
+
+    fn evictable(&self) -> EvictableConnection<'_, Self> {
+        self.evictable()
+    }
+
+    fn set_proxy_header(&self, header: proxy_protocol::Header) {
+        // Set once: a connection has one header.
+        let _ = self.proxy.set(Box::new(header));
+    }
+
+    fn set_plain_on_tls(&self) {
+        self.is_plain_on_tls.set(true);
+    }
+
+    fn set_tls(&self, info: TlsInfo) {
+        // Set once: a connection has one handshake.
+        let _ = self.tls.set(Box::new(info));
+    }
+
+    /// A server without a certificate has that of the default server, as in nginx.
+    fn choose_server(&self, name: &str) -> Option<ChosenServer<Self>> {
+        let generation = self.home.generation();
+        let group = self.group(&generation)?;
+        let named = group.names.find(name.as_bytes(), &mut Captures::default());
+        let id = named.ok().flatten().map_or(group.default_server, |(id, _)| id);
+        let server = generation.server(id);
+        let ssl = &server.ssl;
+        if ssl.reject_handshake {
+            return None;
+        }
+        let default = &generation.server(group.default_server).ssl;
+        let tls = ssl.tls.as_ref().or(default.tls.as_ref())?.clone();
+        let clients = ssl.clients.as_ref().or(default.clients.as_ref()).cloned();
+        let pool = ssl.sign_pool.of(&generation.disks);
+        let alpn = usize::from(group.speaks_http2(server));
+        Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients })
+    }
+
+    fn certificate_names(
+        &self,
+        server: (ServerId, PlanId),
+        hello: TlsInfo,
+        certificates: &[DynamicCertificate<Request>],
+    ) -> Vec<CertificateNames> {
+        let client = self.introduced(hello);
+        let r = synthetic_request::request(&client, server, b"/");
+        let names = certificates.iter().map(|certificate| certificate.names(&r)).collect();
+        client.home.app.give_back(r);
+        names
+    }
+
+    fn disk(&self) -> Disk {
+        self.home.generation().disks.default_disk().clone()
+    }
+
+    fn ocsp_client(&self, (_, plan): (ServerId, PlanId)) -> impl OcspClient {
+        let resolving = self.home.generation().plan(plan).core.resolving.clone();
+        LoopOcspClient { home: self.home.clone(), resolving }
+    }
+
+    fn acme_challenge(&self, name: &str) -> Option<Arc<ServerConfig>> {
+        acme::answers(&self.home.generation()).tls(name)
+    }
+}

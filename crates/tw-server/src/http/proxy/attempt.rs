@@ -1,0 +1,427 @@
+//! One attempt to get a response from one server: selects a peer, connects, sends the request and reads the response head.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+
+use bytes::Bytes;
+use tw_net::ConnectOptions;
+use tw_upstream::{Lease, PeerSelection};
+
+use super::codec::{Codec, Event};
+use super::early_hints;
+use super::exchange::Exchange;
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use super::group::now_ms;
+use super::h2_pool;
+use super::keepalive_pool::PoolKey;
+use super::queue;
+use super::reading::{READ_SIZE, log_warnings, read_some};
+use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError};
+use super::sticky::StickyId;
+use super::upstream_connection::{ReadOutcome, UpstreamConnection};
+use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
+use super::upstream_state::AttemptPeer;
+use super::upstream_tls::TlsPools;
+use crate::event_loop::Loop;
+use crate::http::request::Request;
+use crate::http::request_body::{BodyError, Source};
+
+/// State that the attempts of one request share.
+pub(super) struct AttemptContext {
+    /// Peers tried and tries left.
+    pub(super) selection: PeerSelection,
+    /// Server that the request is bound to (`sticky`).
+    pub(super) sticky_id: StickyId,
+    /// Socket options, if they are computed once for all attempts (`bind`).
+    pub(super) options: Option<ConnectOptions>,
+}
+
+/// Error of an attempt.
+pub(super) enum AttemptError {
+    /// The attempt failed; another server may be tried.
+    Failed(FailedAttempt),
+    /// The client's body could not be read.
+    Client(BodyError),
+    /// No request could be built for the chosen server; the status for the client.
+    Unbuildable(u16),
+}
+
+/// A failed attempt: cause and stage, and the facts that decide on a retry.
+pub(super) struct FailedAttempt {
+    pub(super) failure: AttemptFailure,
+    /// Lease of the peer; `None` if the failure says nothing about a peer.
+    pub(super) lease: Option<Lease>,
+    pub(super) connection: ConnectionUse,
+    pub(super) request: RequestProgress,
+}
+
+/// Earlier use of the connection on which an attempt failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionUse {
+    /// A new connection, none, or one on which this response had begun.
+    First,
+    /// A kept connection without a byte of the response: the server may have closed it while it was idle.
+    Reused,
+}
+
+/// Progress of the request when an attempt failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestProgress {
+    /// The server has received nothing of it.
+    NotSent,
+    /// The server may have begun to process it.
+    Sent,
+}
+
+impl AttemptError {
+    /// Failure before anything was sent.
+    fn before_sending(failure: AttemptFailure, lease: Option<Lease>) -> Self {
+        let (connection, request) = (ConnectionUse::First, RequestProgress::NotSent);
+        Self::Failed(FailedAttempt { failure, lease, connection, request })
+    }
+}
+
+impl FailedAttempt {
+    /// Failure of an exchange because of its response head. Gives the request body back.
+    pub(super) fn after_head<C>(r: &mut Request, exchange: Exchange<C>, failure: UpstreamFailure) -> Self {
+        let Exchange { connection, lease, sending, .. } = exchange;
+        sending.give_back(r);
+        record_traffic(r, &connection);
+        let failure = failure.at(AttemptStage::ReadingHead);
+        let connection = ConnectionUse::of(connection.is_reused());
+        Self { failure, lease: Some(lease), connection, request: RequestProgress::Sent }
+    }
+}
+
+impl ConnectionUse {
+    fn of(is_reused: bool) -> Self {
+        if is_reused { Self::Reused } else { Self::First }
+    }
+}
+
+/// The attempt under way, kept where it outlives a cancelled [`run`].
+pub(super) struct PendingAttempt {
+    connection: Rc<UpstreamConnection>,
+    /// The client's body, as far as it was taken.
+    body: BodyReturn,
+}
+
+impl PendingAttempt {
+    /// Ends a cancelled attempt: records its traffic and gives the body back.
+    pub(super) fn give_up(self, r: &mut Request) {
+        record_traffic(r, &self.connection);
+        if let Some(attempt) = r.facts.upstream.current()
+            && let AttemptPeer::Peer(peer) = &attempt.to
+        {
+            let counters = &peer.state().counters;
+            counters.sent.add(attempt.sent);
+            counters.received.add(attempt.received);
+        }
+        if let Some(body) = self.body.take() {
+            body.give_back(r);
+        }
+    }
+}
+
+/// Runs one attempt until the response head has been read. `pending` is set while a request is under way.
+pub(super) async fn run<C: Codec + Clone>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    attempts: &mut AttemptContext,
+    pending: &mut Option<PendingAttempt>,
+) -> Result<Exchange<C>, AttemptError> {
+    let home = r.client().home.clone();
+    let mut lease = select_peer(r, request, attempts, &home).await?;
+    let begun = tw_rt::clock::now();
+    if !request.settings.connection.allows(r) {
+        // The failure says nothing about the server.
+        let failure = UpstreamFailure::Denied.at(AttemptStage::Connecting);
+        return Err(AttemptError::before_sending(failure, None));
+    }
+    if let Some(sticky) = &request.group.sticky {
+        sticky.prepare_cookie(r, &lease);
+    }
+    let built = request.rebuild.map(|rebuild| rebuild(r)).transpose().map_err(AttemptError::Unbuildable)?;
+    let pool_key = pool_key(r, request);
+    let connected = connect(r, request, &home, &pool_key, &lease, attempts.options.as_ref()).await;
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(failure) => return Err(AttemptError::before_sending(failure, Some(lease))),
+    };
+    lease.connected(now_ms());
+    begin_on(r, &connection);
+    let mut codec = request.codec.clone();
+    let (sending, input) = if codec.is_connect() {
+        r.facts.upstream.answer.status = 200;
+        (RequestSender::nothing(), Bytes::new())
+    } else {
+        let (connection_use, outgoing) =
+            (ConnectionUse::of(connection.is_reused()), outgoing(r, request, built.as_ref(), &home));
+        if codec.is_multiplexed()
+            && let Some(stream) = connection.stream()
+        {
+            codec.attach(stream);
+        }
+        let mut sending = match RequestSender::begin(&connection, outgoing) {
+            Ok(sending) => sending,
+            Err(failure) => {
+                return Err(AttemptError::Failed(FailedAttempt {
+                    failure: failure.at(AttemptStage::Sending),
+                    lease: Some(lease),
+                    connection: connection_use,
+                    request: RequestProgress::NotSent,
+                }));
+            }
+        };
+        *pending = Some(PendingAttempt { connection: connection.clone(), body: sending.body_return() });
+        match read_head(r, &home, &connection, &mut sending, &mut codec, request).await {
+            Ok(input) => (sending, input),
+            Err(unsent) => {
+                return Err(end_unanswered(r, &connection, sending, lease, connection_use, unsent));
+            }
+        }
+    };
+    lease.header(now_ms());
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.header = Some(attempt.elapsed());
+    }
+    let keepalive = request.group.keepalive;
+    Ok(Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session: None })
+}
+
+/// Selects the peer of the next attempt and records the attempt; waits in the queue of the group if it has one.
+async fn select_peer<C>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    AttemptContext { selection, sticky_id, .. }: &mut AttemptContext,
+    home: &Rc<Loop>,
+) -> Result<Lease, AttemptError> {
+    if let Some(sticky) = &request.group.sticky {
+        sticky.bind(selection, sticky_id);
+    }
+    let (selected, queued) = queue::select(&request.group, selection, home).await;
+    match selected {
+        Ok(lease) => {
+            r.facts.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
+            Ok(lease)
+        }
+        Err(failure) => {
+            r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), queued);
+            Err(AttemptError::before_sending(failure.at(AttemptStage::Connecting), None))
+        }
+    }
+}
+
+/// Key of the connections that `r` may use.
+fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PoolKey {
+    let settings = request.settings;
+    PoolKey {
+        group: request.group.peers.name().clone(),
+        location: if request.group.keepalive.is_local { settings.number } else { 0 },
+        secured: match &request.secured {
+            Some(_) if settings.tls.has_dynamic_name() => settings.tls.for_host(r, b""),
+            secured => secured.clone(),
+        },
+    }
+}
+
+/// Takes an idle connection to the peer of `lease`, or opens one; with HTTP/2, opens a stream.
+async fn connect<C: Codec>(
+    r: &Request,
+    request: &UpstreamRequest<'_, C>,
+    home: &Rc<Loop>,
+    pool_key: &PoolKey,
+    lease: &Lease,
+    options: Option<&ConnectOptions>,
+) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
+    let settings = request.settings;
+    let options = || options.cloned().unwrap_or_else(|| settings.connection.options(r));
+    if request.codec.is_multiplexed() {
+        // Boxed: other requests stay smaller without this state.
+        return Box::pin(h2_pool::acquire_stream(r, request, home, pool_key, lease, options())).await;
+    }
+    // A kept connection has carried another protocol than a tunnel's.
+    if !request.codec.is_connect()
+        && let Some(connection) = home.app.idle.take(pool_key, lease.peer())
+    {
+        return Ok(connection);
+    }
+    let options = options();
+    let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
+    let timeout = settings.timeouts.connect;
+    // Boxed: most requests find a connection, and stay smaller without this state.
+    let opened = UpstreamConnection::open(home, lease.peer().addr(), &options, timeout, secured);
+    Box::pin(opened).await.map(Rc::new)
+}
+
+/// Resets the traffic counters of a connection that now serves `r`, and records the time to connect.
+fn begin_on(r: &mut Request, connection: &UpstreamConnection) {
+    connection.sent.set(0);
+    connection.received.set(0);
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.connected = Some(attempt.elapsed());
+    }
+}
+
+/// The request as it is sent: the one built for this server, or the one built once for all. Takes the client's body.
+fn outgoing<C>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    built: Option<&BuiltRequest>,
+    home: &Rc<Loop>,
+) -> OutgoingRequest {
+    let (head, body, framing) = match built {
+        Some(built) => (&built.head, &built.body, built.framing),
+        None => (&request.head, &request.body, request.framing),
+    };
+    let body = match body {
+        RequestBody::Nothing => Source::None,
+        RequestBody::Client => r.body.take(),
+        RequestBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
+    };
+    OutgoingRequest {
+        home: home.clone(),
+        head: head.clone(),
+        body,
+        framing,
+        terms: r.body_terms(),
+        kept_max: r.plan().core.client_body.buffer_size,
+        timeout: request.settings.timeouts.send,
+    }
+}
+
+/// Ends an attempt that failed before the response head was complete. Gives the body back.
+fn end_unanswered(
+    r: &mut Request,
+    connection: &UpstreamConnection,
+    sending: RequestSender,
+    lease: Lease,
+    connection_use: ConnectionUse,
+    unsent: SendError,
+) -> AttemptError {
+    let stage = if sending.is_sent() { AttemptStage::ReadingHead } else { AttemptStage::Sending };
+    sending.give_back(r);
+    record_traffic(r, connection);
+    let (sent, received) = connection.traffic();
+    match unsent {
+        SendError::Client(error) => AttemptError::Client(error),
+        SendError::Upstream(failure) => AttemptError::Failed(FailedAttempt {
+            failure: failure.at(stage),
+            lease: Some(lease),
+            // A server that has begun to respond had not closed the connection while it was idle.
+            connection: if received == 0 { connection_use } else { ConnectionUse::First },
+            request: if sent > 0 { RequestProgress::Sent } else { RequestProgress::NotSent },
+        }),
+    }
+}
+
+/// Records the bytes sent and received so far for the variables and the log.
+fn record_traffic(r: &mut Request, connection: &UpstreamConnection) {
+    if let Some(attempt) = r.facts.upstream.current() {
+        (attempt.sent, attempt.received) = connection.traffic();
+    }
+}
+
+/// Sends the request and reads, whichever is possible, until the head is complete. Returns the bytes read behind it.
+async fn read_head<C: Codec>(
+    r: &mut Request,
+    home: &Rc<Loop>,
+    connection: &Rc<UpstreamConnection>,
+    sending: &mut RequestSender,
+    codec: &mut C,
+    request: &UpstreamRequest<'_, C>,
+) -> Result<Bytes, SendError> {
+    let settings = request.settings;
+    // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).
+    let mut is_timed = false;
+    let mut unsent = None;
+    let mut hinted = 0;
+    // Bytes behind the head are read with it: with a rate limit, no more than a head may have.
+    let max = if request.response.is_some_and(|response| response.limit_rate.is_some()) {
+        settings.buffer_size
+    } else {
+        READ_SIZE
+    };
+    poll_fn(|cx| {
+        if unsent.is_none()
+            && let Poll::Ready(Err(error)) = sending.poll(cx)
+        {
+            match error {
+                // The server may have responded before it closed.
+                SendError::Upstream(UpstreamFailure::Send(_)) => unsent = Some(error),
+                error => return Poll::Ready(Err(error)),
+            }
+        }
+        // For the log, if the request is cancelled while it waits.
+        record_traffic(r, connection);
+        if !is_timed && sending.is_over() {
+            connection.begin_reading(settings.timeouts.read);
+            is_timed = true;
+        }
+        loop {
+            let waited = match &unsent {
+                // Everything that a stream received is in its queue by now.
+                Some(_) if connection.stream().is_some() => Ok(()),
+                // A socket may have bytes that the loop has not been notified of yet, or an end, which it is notified of, too.
+                _ if is_timed => ready!(connection.poll_readable(cx)),
+                _ => ready!(connection.poll_input(cx)),
+            };
+            let (read, input) = match waited.and_then(|()| read_some(home, connection, max)) {
+                Ok(came) => came,
+                // The failure to send came first.
+                Err(failure) => return Poll::Ready(Err(unsent.take().unwrap_or(failure.into()))),
+            };
+            match read {
+                ReadOutcome::Some => {}
+                ReadOutcome::Nothing => match unsent.take_if(|_| connection.stream().is_some()) {
+                    Some(failure) => return Poll::Ready(Err(failure)),
+                    None => continue,
+                },
+                ReadOutcome::Closed => {
+                    let failure = unsent.take().unwrap_or(SendError::Upstream(UpstreamFailure::Closed));
+                    return Poll::Ready(Err(failure));
+                }
+            }
+            let size = input.len();
+            if let Some(rest) = parse_head(r, codec, input, request, &mut hinted)? {
+                return Poll::Ready(Ok(rest));
+            }
+            // Interim responses, or an application's error output, may be of any length in front of a head.
+            if !home.budget.may_copy(size) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+/// Parses `input` up to the end of the head, and forwards early hints. Returns the bytes behind the head; `None` if it is not
+/// complete. `hinted` counts the bytes of early hints.
+fn parse_head<C: Codec>(
+    r: &mut Request,
+    codec: &mut C,
+    mut input: Bytes,
+    request: &UpstreamRequest<'_, C>,
+    hinted: &mut usize,
+) -> Result<Option<Bytes>, UpstreamFailure> {
+    loop {
+        let event = codec.read(&mut input, &mut r.facts.upstream.answer);
+        let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
+        log_warnings(r, warnings, AttemptStage::ReadingHead);
+        match event? {
+            Event::NeedMore => return Ok(None),
+            Event::Interim => {
+                if let Some(response) = request.response {
+                    early_hints::forward(r, response, request.settings.buffer_size, hinted);
+                }
+            }
+            Event::Head => return Ok(Some(input)),
+            Event::Body(_) | Event::End => {
+                debug_assert!(false, "a codec returns the head first");
+                return Ok(None);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A group of upstream servers: an `upstream` block, or the addresses of one name.
+
+use std::sync::Arc;
+
+use super::keepalive_pool::KeepaliveSettings;
+use super::queue::UpstreamQueue;
+use super::resolve::UpstreamNames;
+use super::sticky::Sticky;
+use crate::config::location::Resolving;
+use crate::config::upstream::StateFile;
+use crate::vars::Template;
+
+/// Servers that a request may be sent to, and the settings they share.
+pub struct UpstreamGroup {
+    /// Peers and the balancing method.
+    pub peers: Arc<tw_upstream::Group>,
+    /// `keepalive` and the directives beside it.
+    pub keepalive: KeepaliveSettings,
+    /// Key of `hash`.
+    pub key: Option<Template>,
+    /// Servers given by name, whose addresses are resolved at run time.
+    pub names: UpstreamNames,
+    /// `resolver` of the group; `None` means the one of the location.
+    pub resolving: Option<Resolving>,
+    /// `sticky`
+    pub sticky: Option<Sticky>,
+    /// `queue`
+    pub queue: Option<UpstreamQueue>,
+    /// `state`
+    pub state: Option<Arc<StateFile>>,
+    /// Set for a group of an `upstream` block.
+    pub is_named: bool,
+}
+
+impl UpstreamGroup {
+    /// Creates a group of these servers with default settings.
+    pub(crate) fn plain(peers: Arc<tw_upstream::Group>) -> Self {
+        let (keepalive, names) = (KeepaliveSettings::default(), UpstreamNames::default());
+        Self {
+            peers,
+            keepalive,
+            key: None,
+            names,
+            resolving: None,
+            sticky: None,
+            queue: None,
+            state: None,
+            is_named: false,
+        }
+    }
+}
+
+/// Clock of groups, in milliseconds.
+pub(super) fn now_ms() -> u64 {
+    tw_rt::clock::millis()
+}

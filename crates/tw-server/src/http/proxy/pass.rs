@@ -1,0 +1,96 @@
+//! Entry points of the engine: a request to a group of servers, and a CONNECT tunnel to one of them.
+
+use std::pin::pin;
+
+use tw_http::Method;
+use tw_log::Level;
+
+use super::attempt::PendingAttempt;
+use super::codec::Codec;
+use super::codec::connect_tunnel::ConnectTunnel;
+use super::reading::READ_SIZE;
+use super::response;
+use super::retry::{NoResponse, try_upstreams};
+use super::settings::ProxySettings;
+use super::sticky;
+use super::tunnel;
+use super::upstream_request::UpstreamRequest;
+use crate::http::cache::{self, Lookup};
+use crate::http::forward_head::RewriteFields;
+use crate::http::plan::Outcome;
+use crate::http::request::{Conditions, Request};
+use crate::http::wire::Gone;
+
+/// Sends `request` to servers until one responds, and answers the client with the response, or with what the cache of `lookup`
+/// has instead. Waits for the servers, and for the client's body.
+pub async fn pass<C: Codec + Clone>(
+    r: &mut Request,
+    settings: &ProxySettings,
+    rewrite: &dyn RewriteFields,
+    lookup: Option<Box<Lookup>>,
+    request: UpstreamRequest<'_, C>,
+) -> Outcome {
+    // DIFF(nginx): only `tunnel_pass` takes CONNECT: a client that wants a tunnel wants no response of a server behind this one.
+    if r.method() == Method::Connect {
+        return Outcome::Status(405);
+    }
+    r.facts.upstream.url = Some(request.url.clone());
+    // A response that is stored serves other clients, too.
+    let is_for_others = lookup.as_ref().is_some_and(|lookup| lookup.leads());
+    let mut pending = None;
+    // DIFF(nginx): a client that closes its side right behind a body which is not buffered is gone, too.
+    let tried = if settings.request.ignore_client_abort || is_for_others {
+        Ok(try_upstreams(r, &request, &mut pending).await)
+    } else {
+        let wire = r.wire().clone();
+        // By reference: the waiting future holds it only once.
+        wire.unless_gone(pin!(try_upstreams(r, &request, &mut pending))).await
+    };
+    sticky::set_cookie(r);
+    match tried {
+        Ok(Ok(exchange)) => response::respond(r, settings, rewrite, exchange, lookup),
+        Ok(Err(NoResponse { status, failure })) => {
+            match lookup.and_then(|lookup| lookup.replace_failure(r, &settings.cache, failure)) {
+                Some(ready) => {
+                    cache::serve_hit(r, &settings.cache, &settings.response.forward, rewrite, ready)
+                }
+                None => Outcome::Status(status),
+            }
+        }
+        Err(gone) => end_cancelled(r, pending, &gone),
+    }
+}
+
+/// Connects to a server of the group of `request`, and answers CONNECT with a tunnel to it.
+pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTunnel>) -> Outcome {
+    r.facts.upstream.url = Some(request.url.clone());
+    let mut pending = None;
+    let wire = r.wire().clone();
+    let tried = wire.unless_gone(pin!(try_upstreams(r, &request, &mut pending))).await;
+    sticky::set_cookie(r);
+    let exchange = match tried {
+        Ok(Ok(exchange)) => exchange,
+        Ok(Err(NoResponse { status, .. })) => return Outcome::Status(status),
+        Err(gone) => return end_cancelled(r, pending, &gone),
+    };
+    r.out.status = r.facts.upstream.answer.status;
+    r.state.conditions = Conditions::Answered;
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.status = r.out.status;
+        (attempt.sent, attempt.received) = exchange.connection.traffic();
+    }
+    let settings = request.settings;
+    tunnel::open(r, exchange, &settings.timeouts, settings.buffer_size.min(READ_SIZE))
+}
+
+/// Ends the attempt of a client that is gone.
+fn end_cancelled(r: &mut Request, pending: Option<PendingAttempt>, gone: &Gone) -> Outcome {
+    if let Some(pending) = pending {
+        pending.give_up(r);
+    }
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.end();
+    }
+    r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));
+    Outcome::Status(499)
+}

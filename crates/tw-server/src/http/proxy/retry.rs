@@ -1,0 +1,246 @@
+//! Retries (`next_upstream`): attempts at one server after another, until one responds or no further attempt is allowed.
+
+use std::time::Instant;
+
+use tw_base::Limit;
+use tw_http::Method;
+use tw_log::Level;
+use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
+
+use super::attempt::{
+    self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, PendingAttempt, RequestProgress,
+};
+use super::codec::Codec;
+use super::exchange::Exchange;
+use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use super::group::now_ms;
+use super::resolve;
+use super::upstream_request::{RequestBody, UpstreamRequest};
+use super::upstream_state::AttemptPeer;
+use crate::http::request::Request;
+use crate::http::request_body;
+use crate::http::retry_conditions::RetryOn;
+
+/// Repetitions of a request that servers refused without processing it, beyond its tries.
+const REFUSALS_MAX: u32 = 3;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "REFUSALS_MAX",
+    REFUSALS_MAX as u64,
+    "Times that a request is sent again for free, because an upstream server says that it had no look at it (HTTP/2)",
+    "each further time counts as one of its tries",
+)];
+
+/// Result if no server gave a response that the client could get.
+pub(super) struct NoResponse {
+    /// Status for the client.
+    pub(super) status: u16,
+    /// Reason, in the terms of `cache_use_stale`.
+    pub(super) failure: RetryOn,
+}
+
+impl NoResponse {
+    /// An error that no server is responsible for.
+    fn local(status: u16) -> Self {
+        Self { status, failure: RetryOn::NONE }
+    }
+}
+
+/// Effect of a failed attempt on its peer and on the tries left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counting {
+    /// Counts as a failure of the peer, and as a try.
+    Counted,
+    /// Counts as neither.
+    Excused,
+}
+
+/// Runs attempts until a server responds. `pending` is the attempt under way.
+pub(super) async fn try_upstreams<C: Codec + Clone>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    pending: &mut Option<PendingAttempt>,
+) -> Result<Exchange<C>, NoResponse> {
+    let began = tw_rt::clock::now();
+    if request.group.peers.has_host_names() {
+        let resolved = Box::pin(resolve_names(r, request)).await;
+        resolved.map_err(|status| NoResponse { status, failure: RetryOn::ERROR })?;
+    }
+    let mut attempts = begin(r, request);
+    let mut refusals = 0;
+    loop {
+        *pending = None;
+        let failed = match attempt::run(r, request, &mut attempts, pending).await {
+            Ok(exchange) => match retried_status(r, request, &attempts.selection, began) {
+                None => return Ok(with_session(r, request, attempts, exchange)),
+                Some(failure) => FailedAttempt::after_head(r, exchange, failure),
+            },
+            Err(AttemptError::Failed(failed)) => failed,
+            Err(AttemptError::Client(error)) => {
+                return Err(NoResponse::local(request_body::failed(r, error)));
+            }
+            Err(AttemptError::Unbuildable(status)) => return Err(NoResponse::local(status)),
+        };
+        record_failure(r, &failed.failure);
+        let is_refused = matches!(failed.failure.cause, UpstreamFailure::Refused(_));
+        // A server that refused the request has not processed it.
+        let progress = if is_refused { RequestProgress::NotSent } else { failed.request };
+        let may_retry = may_retry(r, request, &failed.failure.cause, progress, began);
+        let counting = counting(&failed, refusals);
+        refusals += u32::from(is_refused);
+        if let Some(lease) = failed.lease {
+            end_lease(r, lease, &failed.failure, counting);
+        }
+        if counting == Counting::Excused {
+            attempts.selection.grant_try();
+        }
+        if !may_retry || attempts.selection.tries_left() == 0 {
+            let cause = &failed.failure.cause;
+            return Err(NoResponse { status: cause.status(), failure: cause.stale_condition() });
+        }
+    }
+}
+
+/// Resolves the names of servers, as far as there are no addresses yet; the error is the status for the client.
+async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> Result<(), u16> {
+    let own = request.group.resolving.as_ref();
+    let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
+    let pool = r.generation().disks.default_disk().pool().clone();
+    let ready =
+        resolve::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
+    let Err(failure) = ready else { return Ok(()) };
+    // Only a group has an attempt in `$upstream_*`: a single name that is not resolved has no server.
+    if own.is_some() {
+        r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), None);
+        if let Some(attempt) = r.facts.upstream.current() {
+            attempt.end();
+            attempt.status = failure.status();
+        }
+    }
+    r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));
+    Err(failure.status())
+}
+
+/// State of the attempts of `r` before the first one.
+fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> AttemptContext {
+    let sticky = request.group.sticky.as_ref();
+    AttemptContext {
+        selection: begin_selection(r, request),
+        sticky_id: sticky.map(|sticky| sticky.read_id(r)).unwrap_or_default(),
+        options: request.settings.connection.options_once(r),
+    }
+}
+
+/// Begins the selection of peers with the key that the balancing method needs.
+fn begin_selection<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PeerSelection {
+    let mut text = Vec::new();
+    if let Some(template) = &request.group.key {
+        template.eval(r, &mut text);
+    }
+    let tries = u32::try_from(request.settings.retry.tries).unwrap_or(u32::MAX);
+    let key = match request.group.peers.method().key_kind() {
+        KeyKind::Nothing => BalanceKey::None,
+        KeyKind::Client => {
+            r.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
+        }
+        KeyKind::Text => BalanceKey::Text(text),
+    };
+    request.group.peers.start_selection(key, None, tries)
+}
+
+/// Adds the session that `sticky learn` stores when the exchange ends.
+fn with_session<C>(
+    r: &Request,
+    request: &UpstreamRequest<'_, C>,
+    attempts: AttemptContext,
+    mut exchange: Exchange<C>,
+) -> Exchange<C> {
+    let sticky = request.group.sticky.as_ref();
+    exchange.session = sticky.and_then(|sticky| sticky.begin_session(r, attempts.sticky_id, &exchange.lease));
+    exchange
+}
+
+/// Failure of a response whose status sends the request to the next server; `None` if the client gets the response.
+fn retried_status<C>(
+    r: &Request,
+    request: &UpstreamRequest<'_, C>,
+    selection: &PeerSelection,
+    began: Instant,
+) -> Option<UpstreamFailure> {
+    let failure = UpstreamFailure::Status(r.facts.upstream.answer.status);
+    let is_named = failure.retry_condition() != RetryOn::NONE;
+    let is_retried = is_named
+        && selection.tries_left() > 0
+        && may_retry(r, request, &failure, RequestProgress::Sent, began);
+    is_retried.then_some(failure)
+}
+
+/// Returns true if the request may be sent to another server after `failure`.
+fn may_retry<C>(
+    r: &Request,
+    request: &UpstreamRequest<'_, C>,
+    failure: &UpstreamFailure,
+    progress: RequestProgress,
+    began: Instant,
+) -> bool {
+    let settings = request.settings;
+    let was_sent = progress == RequestProgress::Sent;
+    let is_risky = was_sent && matches!(r.method(), Method::Post | Method::Lock | Method::Patch);
+    let needed = if is_risky {
+        failure.retry_condition().and(RetryOn::NON_IDEMPOTENT)
+    } else {
+        failure.retry_condition()
+    };
+    // The part already taken of a body that is not kept is lost, whether the server got it or not.
+    let is_touched = was_sent || r.body.received() > 0;
+    let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
+    let is_late = !settings.retry.timeout.is_zero()
+        && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
+    failure.retry_condition() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
+}
+
+/// Decides on the effect of a failed attempt, after `refusals` earlier ones that were refused.
+// DIFF(nginx): an error on a kept connection, which the server may just have closed, is not counted against the server.
+fn counting(failed: &FailedAttempt, refusals: u32) -> Counting {
+    let is_excused = match &failed.failure.cause {
+        UpstreamFailure::Refused(_) => refusals < REFUSALS_MAX,
+        failure => {
+            failed.connection == ConnectionUse::Reused && matches!(failure.retry_condition(), RetryOn::ERROR)
+        }
+    };
+    if is_excused { Counting::Excused } else { Counting::Counted }
+}
+
+/// Records a failure for the variables, and logs it.
+fn record_failure(r: &mut Request, failure: &AttemptFailure) {
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.end();
+        attempt.status = failure.cause.status();
+    }
+    r.facts.upstream.record_failure(&failure.cause);
+    if let Some(level) = failure.cause.level() {
+        r.log(level, format_args!("{failure}"));
+    }
+}
+
+/// Ends the lease of a failed attempt.
+fn end_lease(r: &Request, lease: Lease, failure: &AttemptFailure, counting: Counting) {
+    let AttemptFailure { cause, stage } = failure;
+    if let Some(attempt) = r.facts.upstream.attempts.last() {
+        lease.sent(attempt.sent);
+        lease.received(attempt.received);
+    }
+    let outcome = match cause {
+        _ if counting == Counting::Excused => return drop(lease),
+        // The server was not asked.
+        cause if cause.is_local() => return drop(lease),
+        UpstreamFailure::Status(403 | 404) => PeerOutcome::Next,
+        _ => PeerOutcome::Failed,
+    };
+    if let UpstreamFailure::Status(status) = cause {
+        lease.status(*status);
+    }
+    if lease.done(outcome, now_ms()) == PeerChange::Disabled {
+        r.log(Level::Warn, format_args!("upstream server temporarily disabled {stage}"));
+    }
+}

@@ -1,0 +1,35 @@
+//! Hop-by-hop fields of responses.
+
+use tw_http::fields::Fields;
+use tw_http::{Known, hop};
+
+// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
+/// Hop-by-hop fields of an upstream response: those about the connection to the upstream server (RFC 9110 section 7.6.1), and
+/// those about the framing of the body, which is decided anew.
+pub(crate) struct HopFields<'a> {
+    /// Lines of `Connection` that name other fields.
+    connection: Vec<&'a [u8]>,
+    /// Set if the protocol is switched: `Upgrade` names it to the client.
+    switches: bool,
+}
+
+impl<'a> HopFields<'a> {
+    /// Hop-by-hop fields of a head with this status. Allocates only if `Connection` names fields.
+    pub(crate) fn of(fields: &'a Fields, status: u16) -> Self {
+        let is_usual =
+            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
+        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
+        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
+        Self { connection, switches: status == 101 }
+    }
+
+    /// Returns true if this field is not passed on.
+    pub(crate) fn has(&self, name: &[u8], known: Option<Known>) -> bool {
+        match known {
+            Some(Known::ContentLength | Known::Trailer) => true,
+            Some(Known::Upgrade) => !self.switches,
+            Some(known) => hop::is_hop_by_hop(known),
+            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
+        }
+    }
+}
