@@ -13,6 +13,7 @@
 mod cache_headers;
 mod cache_info;
 pub mod cache_path;
+mod conditions;
 pub mod directives;
 mod entry;
 mod explain;
@@ -40,9 +41,10 @@ mod zone;
 
 pub(crate) use cache_headers::set_cache_headers;
 pub use cache_info::{CacheInfo, UpstreamCacheStatus};
+pub use conditions::{CONDITIONAL, UpstreamConditions};
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
-pub use lookup::{CONDITIONAL, Lookup, UpstreamConditions, look_up};
+pub use lookup::{Lookup, look_up};
 pub(crate) use manager::run as manage;
 pub(crate) use metrics::METRICS;
 pub use metrics::{CacheSnapshot, ResponseTotals};
