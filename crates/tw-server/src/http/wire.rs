@@ -114,6 +114,15 @@ impl Wire {
         }
     }
 
+    /// Status in the access log of a request whose connection was cut before a head was sent. As in nginx, a stream of HTTP/2
+    /// counts as closed by its client.
+    pub(crate) fn status_if_cut(&self) -> u16 {
+        match self {
+            Self::H2(_) => 499,
+            Self::H1(_) | Self::Nobody => 0,
+        }
+    }
+
     /// The address the client connected to. One system call.
     pub(crate) fn local_addr(&self) -> Option<Addr> {
         match self {

@@ -3,7 +3,7 @@
 //! ```text
 //!          ┌──────────── keep-alive, nothing of a buffer is held ────────────┐
 //!          ▼                                                                 │
-//! accept → idle ─ readable → head ─ complete → entry → phases → send → log ──┤
+//! accept → idle ─ readable → head ─ complete ─→ lifecycle::serve ─────────────┤
 //!                              │                                             │
 //!                              └─ malformed → its status ─────────→ close ◄──┘  (lingering, if the client may still send)
 //! ```
@@ -16,15 +16,10 @@ use super::keepalive::{LAST_WAIT, Woken};
 use super::request_head::{self, Head};
 use super::{Conn, Input};
 use crate::config::location::LingeringClose;
-use crate::http::accept;
-use crate::http::connection_request::ConnectionRequest;
+use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::linger_close;
-use crate::http::phases;
-use crate::http::post_action;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained, Source};
-use crate::http::send_response;
-use crate::http::start;
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
@@ -40,20 +35,19 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     // Whether the first read is tried before the loop says that there is something.
     let mut is_try = conn.transport.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut served = ConnectionRequest::take(&home.app);
-        let r = served.request();
-        r.bind(&conn.client, Wire::H1(conn.clone()));
+        let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()));
+        let r = active.request();
         if !early.is_empty() {
             r.head.push(&std::mem::take(&mut early));
         }
         // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
-        let after = Box::pin(exchange(&conn, r)).await;
+        let after = Box::pin(serve_buffered(&conn, r)).await;
         if std::mem::take(&mut is_try) {
             home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        served.give_back(&home.app);
+        active.finish(&home.app);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
             None => return,
@@ -77,50 +71,31 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     }
 }
 
-/// Serves requests until there is nothing of a next one in the buffer.
-async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
+/// Serves requests until the buffer holds nothing of a next one.
+async fn serve_buffered(conn: &Rc<Conn>, r: &mut Request) -> After {
     let client = &conn.client;
     loop {
         r.begin();
-        let head = request_head::read(conn, r).await;
-        if !matches!(head, Head::Closed | Head::NotBegun) {
-            r.state.is_log_due = true;
-            client.requests.set(client.requests.get() + 1);
-            client.home.tally.sessions.add(1);
-            client.home.try_accept_mutex();
-        }
-        let body = match head {
+        let head = match request_head::read(conn, r).await {
             Head::Complete => {
                 r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);
-                start::take_over(r);
-                let admitted = match accept::refusal(r) {
-                    None => request_body::read_early(r).await,
-                    Some(status) => Err(status),
-                };
-                match admitted {
-                    Ok(()) => phases::run(r).await,
-                    Err(status) => phases::fail(r, status).await,
-                }
+                Ok(())
             }
             Head::Bad(status) => {
                 r.state.after = After::Close;
-                phases::fail(r, status).await
+                Err(status)
             }
             Head::NotBegun => return After::KeepAlive,
             Head::Closed => return After::Abort,
             Head::Gone(status) => {
-                r.out.status = status;
-                r.state.after = After::Abort;
-                phases::log(r);
+                lifecycle::count(client);
+                lifecycle::abandon(r, status);
                 return After::Abort;
             }
         };
-        send_response::send(r, body).await;
-        if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
-            Box::pin(post_action::run(r)).await;
-        }
-        phases::log(r);
+        lifecycle::count(client);
+        lifecycle::serve(r, head).await;
         if r.state.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
             r.state.after = After::Abort;
         }

@@ -35,6 +35,7 @@ use crate::config::location::KeepAlive;
 use crate::http::client::Client;
 use crate::http::generation::ServerId;
 use crate::http::h1::LAST_WAIT;
+use crate::http::lifecycle;
 use crate::http::lingering_close::linger_close;
 
 /// Bytes of all bodies of a connection that its client may send before some are taken.
@@ -347,9 +348,7 @@ impl<'c> Life<'c> {
             Stage::Leaving | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
         }
         self.idle = None;
-        client.requests.set(client.requests.get() + 1);
-        client.home.tally.sessions.add(1);
-        client.home.try_accept_mutex();
+        lifecycle::count(client);
         let keep = &self.conn.terms.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests
@@ -358,7 +357,7 @@ impl<'c> Life<'c> {
             self.leave();
         }
         let exchange = StreamHandle::new(conn.clone(), stream);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::answer(exchange, list));
+        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::serve(exchange, list));
         // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;

@@ -299,6 +299,6 @@ async fn wait_for_budget(r: &Request) {
 /// Writes about a subrequest, where that is wanted.
 pub(super) fn log(r: &mut Request) {
     if r.plan().core.log_subrequest {
-        phases::log_by_plan(r);
+        phases::log(r);
     }
 }

@@ -243,18 +243,8 @@ pub fn gone(r: &Request, gone: &Gone) -> Outcome {
     Outcome::Status(499)
 }
 
-/// The log phase: counts the request, and lets the handlers of its plan write about it.
+/// Runs the log phase of a request that is over.
 pub(crate) fn log(r: &mut Request) {
-    r.state.is_log_due = false;
-    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
-    let tally = &r.client().home.tally;
-    tally.status(r.out.status);
-    tally.received.add(r.head.read_len() as u64 + r.body.wire());
-    log_by_plan(r);
-}
-
-/// The same for a part of another request, which is counted with that.
-pub(crate) fn log_by_plan(r: &mut Request) {
     r.facts.upstream.close();
     crate::http::cache::over(r);
     let generation = r.generation().clone();
