@@ -42,7 +42,7 @@ const ALLOWED: &[(&str, Counts)] = &[
     ("tw-http2", counts(1, 0, 0)),
     ("tw-modules", counts(404, 11, 7)),
     ("tw-rt", counts(5, 0, 0)),
-    ("tw-server", counts(1005, 26, 14)),
+    ("tw-server", counts(616, 14, 6)),
     ("tw-sys", counts(4, 0, 0)),
     ("tw-upstream", counts(5, 0, 0)),
 ];

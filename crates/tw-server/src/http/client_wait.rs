@@ -11,14 +11,14 @@ use tw_rt::Deadline;
 
 use super::client::Client;
 
-/// Why such a wait ended without the client being ready.
+/// Failure of such a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitError {
     /// The time was over.
     Timeout,
-    /// Its place is wanted.
+    /// The connection was asked to close.
     Called,
-    /// It failed.
+    /// The connection failed.
     Failed,
 }
 

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::thread;
 
 use super::accept;
-use super::application::Http;
 use super::client::Client;
 use super::phases;
 use super::post_action;
@@ -20,6 +19,7 @@ use super::request_body;
 use super::send_response;
 use super::start;
 use super::wire::Wire;
+use crate::event_loop::Loop;
 
 /// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
 /// access log line of a request that has begun.
@@ -39,9 +39,9 @@ impl ActiveRequest {
     }
 
     /// Returns the memory to the loop for the next request.
-    pub(crate) fn finish(mut self, app: &Http) {
+    pub(crate) fn finish(mut self, home: &Loop) {
         if let Some(r) = self.0.take() {
-            app.give_back(r);
+            home.app.give_back(r);
         }
     }
 }
@@ -59,7 +59,7 @@ impl Drop for ActiveRequest {
 }
 
 /// Counts a request whose head was read or has begun to arrive.
-pub(crate) fn count(client: &Client) {
+pub(crate) fn count_request(client: &Client) {
     client.requests.set(client.requests.get() + 1);
     client.home.tally.sessions.add(1);
     client.home.try_accept_mutex();
@@ -93,7 +93,7 @@ pub(crate) fn abandon(r: &mut Request, status: u16) {
 
 /// Sets the URI of the request, and checks what its server requires before any phase.
 fn admit(r: &mut Request) -> Result<(), u16> {
-    start::take_over(r);
+    start::set_uri(r);
     accept::refusal(r).map_or(Ok(()), Err)
 }
 

@@ -1,5 +1,5 @@
-//! Who asks authorities about the certificates of servers (`ssl_stapling`): each certificate has one loop, which asks when it is
-//! due. Handshakes go on with what is known meanwhile.
+//! OCSP stapling (`ssl_stapling`): one loop for each certificate asks its authority when a response is due. Handshakes use the
+//! last response meanwhile.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use crate::config::location::Resolving;
 use crate::config::ssl::stapling::{Staple, Stapling};
 use crate::event_loop::Loop;
 
-/// How often it is looked whether an answer is about to end, or a certificate has changed.
+/// Interval of checks for responses about to expire and changed certificates.
 const LOOK: Duration = Duration::from_secs(1);
 
 // DIFF(nginx): authorities are asked before a client comes.
 /// Asks about the certificates of the loop's generation that are this loop's. Never ends by itself.
-pub(crate) async fn keep(home: Rc<Loop>) {
+pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let mut known: Vec<Arc<Stapling>> = Vec::new();
@@ -52,7 +52,7 @@ async fn follow(home: Rc<Loop>, generation: Rc<LoopGeneration>, stapling: Arc<St
         match tw_rt::watch::operation("reading a certificate", || stapling.follow()) {
             Ok(Some(staple)) => {
                 if let Some(claim) = staple.slot.claim(now) {
-                    let asked = ask(&home, &staple, &core.resolving, now).await;
+                    let asked = update(&home, &staple, &core.resolving, now).await;
                     claim.settle();
                     let responder = &staple.responder;
                     if let Err(why) = asked {
@@ -73,7 +73,7 @@ async fn follow(home: Rc<Loop>, generation: Rc<LoopGeneration>, stapling: Arc<St
     }
 }
 
-async fn ask(home: &Rc<Loop>, staple: &Staple, resolving: &Resolving, now: u64) -> Result<(), String> {
+async fn update(home: &Rc<Loop>, staple: &Staple, resolving: &Resolving, now: u64) -> Result<(), String> {
     let question = staple.question.der();
     let response = query(home, resolving, &staple.responder, &question, REPLY_SIZE_MAX).await?;
     let reply = tw_rt::watch::operation("judging an OCSP response", || staple.question.read(&response, now));

@@ -22,7 +22,7 @@ use self::proxy_protocol::Header;
 use super::client::Client;
 use super::client_wait::{WaitError, ready_or_called};
 use super::generation::{ListenGroup, LoopGeneration};
-use super::h1::{self, Conn};
+use super::h1::{self, Http1Connection};
 use super::h2;
 use super::request::Request;
 use crate::config::ssl::ocsp::Standing;
@@ -173,12 +173,12 @@ pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
     };
     // Who is not greeted does not carry the size of it.
     let Some(steps) = steps else {
-        return h1::serve(Conn::new(client, Transport::Plain(socket)), Vec::new()).await;
+        return h1::serve(Http1Connection::new(client, Transport::Plain(socket)), Vec::new()).await;
     };
     let Some(greeted) = Box::pin(accept(&client, socket, steps)).await else { return };
     let AcceptedTransport { transport, early, protocol } = greeted;
     match protocol {
-        Protocol::Http1 => h1::serve(Conn::new(client, transport), early).await,
+        Protocol::Http1 => h1::serve(Http1Connection::new(client, transport), early).await,
         Protocol::Http2 => Box::pin(h2::serve(client, transport, early)).await,
     }
 }

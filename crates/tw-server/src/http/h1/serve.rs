@@ -10,20 +10,19 @@
 
 use std::rc::Rc;
 
-use tw_http::Framing;
-
+use super::Http1Connection;
+use super::body::{begin_body, end_body};
 use super::keepalive::{LAST_WAIT, Woken};
-use super::request_head::{self, Head};
-use super::{Conn, Input};
+use super::request_head::{self, ReadHead};
 use crate::config::location::LingeringClose;
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::linger_close;
 use crate::http::request::{After, Request};
-use crate::http::request_body::{self, Drained, Source};
+use crate::http::request_body::{self, Drained};
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
-pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
+pub(crate) async fn serve(conn: Rc<Http1Connection>, mut early: Vec<u8>) {
     let home = &conn.client.home;
     let timeout = {
         let generation = home.generation();
@@ -47,7 +46,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        active.finish(&home.app);
+        active.finish(home);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
             None => return,
@@ -58,7 +57,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
                     LingeringClose::Always => true,
                 };
                 if wanted {
-                    let Conn { client, transport, .. } = &*conn;
+                    let Http1Connection { client, transport, .. } = &*conn;
                     Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
                 }
                 return;
@@ -72,29 +71,29 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
 }
 
 /// Serves requests until the buffer holds nothing of a next one.
-async fn serve_buffered(conn: &Rc<Conn>, r: &mut Request) -> After {
+async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request) -> After {
     let client = &conn.client;
     loop {
         r.begin();
         let head = match request_head::read(conn, r).await {
-            Head::Complete => {
+            ReadHead::Complete => {
                 r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);
                 Ok(())
             }
-            Head::Bad(status) => {
+            ReadHead::Bad(status) => {
                 r.state.after = After::Close;
                 Err(status)
             }
-            Head::NotBegun => return After::KeepAlive,
-            Head::Closed => return After::Abort,
-            Head::Gone(status) => {
-                lifecycle::count(client);
+            ReadHead::NotBegun => return After::KeepAlive,
+            ReadHead::Closed => return After::Abort,
+            ReadHead::Gone(status) => {
+                lifecycle::count_request(client);
                 lifecycle::abandon(r, status);
                 return After::Abort;
             }
         };
-        lifecycle::count(client);
+        lifecycle::count_request(client);
         lifecycle::serve(r, head).await;
         if r.state.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
             r.state.after = After::Abort;
@@ -113,26 +112,5 @@ async fn serve_buffered(conn: &Rc<Conn>, r: &mut Request) -> After {
         r.clear();
         // One client's pipeline is not served ahead of other clients.
         tw_rt::yield_now().await;
-    }
-}
-
-/// Begins the body that follows the head, with what of it came with the head.
-pub(crate) fn begin_body(conn: &Rc<Conn>, r: &mut Request) {
-    let framing = r.head.framing();
-    if framing == Framing::None {
-        return;
-    }
-    let came = r.head.rest().to_vec();
-    let len = came.len();
-    if let Some(input) = Input::new(conn, framing, r.head.expect_continue(), came) {
-        r.head.consume(len);
-        r.body.begin(Source::H1(Box::new(input)));
-    }
-}
-
-/// Gives what came behind the body back to where the next head is read.
-pub(super) fn end_body(r: &mut Request) {
-    if let Some(Source::H1(input)) = r.body.finished() {
-        r.head.push(&input.take_rest());
     }
 }

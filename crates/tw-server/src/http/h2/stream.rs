@@ -8,7 +8,7 @@ use tw_http2::FieldSection;
 use super::input::Expects;
 use super::request_head::BAD_REQUEST;
 use super::stream_handle::Intent;
-use super::{Input, StreamHandle, request_head};
+use super::{Http2Body, StreamHandle, request_head};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::request::Request;
 use crate::http::request_body::Source;
@@ -24,19 +24,19 @@ pub(super) async fn serve(stream: Rc<StreamHandle>, list: FieldSection) {
     drop(list);
     lifecycle::serve(r, head).await;
     stream.end(r.costs.sent.complete, r.out.status);
-    active.finish(&client.home.app);
+    active.finish(&client.home);
 }
 
 /// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
 fn take_head(stream: &Rc<StreamHandle>, r: &mut Request, list: &FieldSection) -> Result<(), u16> {
     let taken = request_head::take(r, list);
     if let Some(priority) = r.head.field("Priority") {
-        stream.share().ask(priority);
+        stream.priority().set_from_request(priority);
     }
     match taken {
-        Ok(()) => match request_head::wish(list) {
+        Ok(()) => match request_head::intent(list) {
             Intent::Answer => begin_body(stream, r),
-            wish @ Intent::Other => stream.set_wish(wish),
+            intent @ Intent::Other => stream.set_intent(intent),
         },
         Err(BAD_REQUEST) => stream.set_malformed(),
         Err(_) => {}
@@ -52,5 +52,5 @@ fn begin_body(stream: &Rc<StreamHandle>, r: &mut Request) {
         Framing::Chunked => None,
     };
     let expects = if r.head.expect_continue() { Expects::Hundred } else { Expects::Nothing };
-    r.body.begin(Source::H2(Box::new(Input::new(stream, length, expects))));
+    r.body.begin(Source::H2(Box::new(Http2Body::new(stream, length, expects))));
 }

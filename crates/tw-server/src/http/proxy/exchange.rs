@@ -15,7 +15,6 @@ use tw_log::Level;
 use tw_net::{ConnectOptions, Transport};
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
-use super::attempts::AttemptPeer;
 use super::bind::{Bind, bind_address};
 use super::codec::{Codec, Event, Framing, Warning};
 use super::failure::{Stage, UpstreamFailure};
@@ -38,6 +37,7 @@ use crate::http::cache::Lookup;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source};
+use crate::http::upstream_state::AttemptPeer;
 use crate::vars::Template;
 
 /// How often a request comes again that servers say they had no look at, beyond its tries.
@@ -333,7 +333,7 @@ async fn seek<C: Codec + Clone>(
             attempt.end();
             attempt.status = failure.status();
         }
-        r.facts.upstream.note(&failure);
+        r.facts.upstream.note(failure.cause());
         if let Some(level) = failure.level() {
             r.log(level, format_args!("{}", failure.line(stage)));
         }
@@ -590,7 +590,7 @@ async fn ask<C: Codec + Clone>(
         head: head.clone(),
         body,
         framing,
-        terms: r.body_terms(),
+        terms: r.body_limits(),
         kept_max: r.plan().core.client_body.buffer_size,
         timeout: settings.send_timeout,
     };

@@ -9,7 +9,6 @@
 //! ```
 //! Requests in HTTP/2 share connections (`h2_pool`). Beside requests, `health` asks peers whether they are well.
 
-pub mod attempts;
 pub mod bind;
 mod cache_lookup;
 pub mod codec;

@@ -19,7 +19,7 @@ use super::tunnel;
 use crate::http::body::Body;
 use crate::http::cache::{self, Lookup, Ready, StoreDecision};
 use crate::http::plan::Outcome;
-use crate::http::request::{Conditions, Ranges, Request};
+use crate::http::request::{ConditionCheck, Ranges, Request};
 
 /// Answers the client with what an upstream server has said.
 pub(super) fn respond<C: Codec>(
@@ -118,7 +118,7 @@ pub(super) fn respond<C: Codec>(
         }
         Err(failure) => {
             r.log(Level::Error, format_args!("{}", failure.line(Stage::ReadingBody)));
-            r.facts.upstream.note(&failure);
+            r.facts.upstream.note(failure.cause());
             Outcome::Status(502)
         }
     }
@@ -157,7 +157,7 @@ fn kept<C: Codec>(
         }
         Err(failure) => {
             r.log(Level::Error, format_args!("{}", failure.line(Stage::ReadingBody)));
-            r.facts.upstream.note(&failure);
+            r.facts.upstream.note(failure.cause());
             Outcome::Status(502)
         }
     }
@@ -202,7 +202,7 @@ fn announced(r: &Request) -> Body {
 /// What is kept is as good as a file: conditions and ranges are answered here.
 fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
     r.state.conditions =
-        if settings.cache.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
+        if settings.cache.is_rfc9111() { ConditionCheck::OpenByRfc9110 } else { ConditionCheck::Open };
     r.state.ranges = ranges;
     r.out.fields.remove_known(Known::AcceptRanges);
 }
@@ -326,7 +326,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
     r.out.status_line = answer.status_line.clone();
     r.out.content_length = answer.content_length;
     // What the upstream server has decided about conditions is not decided again.
-    r.state.conditions = Conditions::Answered;
+    r.state.conditions = ConditionCheck::Answered;
     if settings.force_ranges {
         r.state.ranges = Ranges::One;
     }

@@ -472,7 +472,7 @@ impl Ended {
             if let Some(level) = failure.level() {
                 r.log(level, format_args!("{}", failure.line(Stage::ReadingBody)));
             }
-            r.facts.upstream.note(&failure);
+            r.facts.upstream.note(failure.cause());
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::http::application::INPUT_SIZE;
 use crate::http::file_reads::Pieces;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
-use crate::http::request_body::{self, BodyError, Source, Terms};
+use crate::http::request_body::{self, BodyError, BodyLimits, Source};
 
 /// Bytes asked of a body at once, of which the last may be as many more than that are written.
 const PIECE_SIZE: usize = INPUT_SIZE;
@@ -39,7 +39,7 @@ pub(super) struct Outgoing {
     /// How the body is framed.
     pub(super) framing: Framing,
     /// What the client is granted, if the body is still coming from it.
-    pub(super) terms: Terms,
+    pub(super) terms: BodyLimits,
     /// Bytes of a body that are kept while it is sent, so that others can have it, too.
     pub(super) kept_max: usize,
     /// How long the server may keep us waiting.

@@ -12,7 +12,6 @@ use tw_upstream::Peer;
 use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, Located};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
-use crate::http::proxy::attempts::AttemptPeer;
 use crate::http::proxy::codec::{Codec, Event};
 use crate::http::proxy::exchange::{READ_SIZE, connect_options, read_some};
 use crate::http::proxy::failure::{Stage, UpstreamFailure};
@@ -21,6 +20,7 @@ use crate::http::proxy::upstream_connection::{Read, UpstreamConnection};
 use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
+use crate::http::upstream_state::AttemptPeer;
 
 /// Why a check has failed.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! What a request knows of the upstream servers it was sent to; the `$upstream_*` variables tell it.
+//! Upstream state of a request: attempts, last response, cache lookup. Source of the `$upstream_*` variables. Plain data: the
+//! proxy and the cache fill it in.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,39 +8,38 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tw_upstream::Peer;
 
-use super::codec::UpstreamResponse;
-use super::failure::UpstreamFailure;
-use super::header_names::HeaderNames;
-use crate::http::cache;
+use super::cache_info::CacheInfo;
+use super::proxy::codec::UpstreamResponse;
+use super::proxy::header_names::HeaderNames;
 
-/// The servers that a request was sent to, in order, and the last answer.
+/// Upstream servers that a request was sent to, in order, and the last response.
 #[derive(Default)]
 pub struct UpstreamState {
-    /// Everyone that was asked.
+    /// All attempts.
     pub attempts: Vec<Attempt>,
-    /// What the last one has said.
+    /// Response of the last attempt.
     pub answer: UpstreamResponse,
-    /// What its cache had.
-    pub cache: cache::CacheInfo,
-    /// `X-Accel-Charset`: what the character set of the response is, whatever the response says.
+    /// State of the cache lookup.
+    pub cache: CacheInfo,
+    /// `X-Accel-Charset`: character set of the response, whatever the response says.
     pub charset: Option<Bytes>,
-    /// Whether the client gets the fields behind the body, and which of them it does not get.
+    /// Trailer fields that are hidden from the client; `None` hides all.
     pub(crate) trailers_hidden: Option<Arc<HeaderNames>>,
-    /// What is asked for, for log lines: scheme, and path with arguments.
-    pub(super) url: Option<(&'static str, Bytes)>,
-    /// The `Set-Cookie` of `sticky` for the server that was chosen last.
-    pub(super) cookie: Option<Vec<u8>>,
+    /// Scheme, and path with arguments, of the upstream request for log lines.
+    pub(crate) url: Option<(&'static str, Bytes)>,
+    /// `Set-Cookie` of `sticky` for the peer that was chosen last.
+    pub(crate) cookie: Option<Vec<u8>>,
 }
 
-/// One server that was asked.
+/// Attempt to get a response from one upstream server.
 pub struct Attempt {
-    /// Its address, or the name of a group that had none.
+    /// Peer, or name of a group without one.
     pub(crate) to: AttemptPeer,
-    /// The status of its answer, or the one of what went wrong; 0 if there is none yet.
+    /// Status of the response, or of the failure; 0 if there is none yet.
     pub status: u16,
-    /// What was wrong, in some words.
+    /// Cause of the failure.
     pub(crate) failure: Option<Box<str>>,
-    /// How long it was waited for (`queue`).
+    /// Time in the queue of the group (`queue`).
     pub(crate) queued: Option<Duration>,
     begun: Instant,
     pub(crate) connected: Option<Duration>,
@@ -51,15 +51,15 @@ pub struct Attempt {
     pub(crate) length: u64,
 }
 
-/// Whom a request was sent to.
+/// Target of an attempt.
 pub(crate) enum AttemptPeer {
     Peer(Arc<Peer>),
-    /// A group in which nobody may be asked, or a name.
+    /// Name of a group without an available peer.
     Nobody(Arc<str>),
 }
 
 impl AttemptPeer {
-    /// Its address, or its name.
+    /// Address of the peer, or name of the group.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Peer(peer) => peer.text(),
@@ -69,7 +69,7 @@ impl AttemptPeer {
 }
 
 impl UpstreamState {
-    /// Forgets everything and keeps the memory.
+    /// Clears all values and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();
         self.answer.clear();
@@ -80,7 +80,8 @@ impl UpstreamState {
         self.cache.clear();
     }
 
-    pub(super) fn begin(&mut self, to: AttemptPeer, queued: Option<Duration>) {
+    /// Adds an attempt.
+    pub(crate) fn begin(&mut self, to: AttemptPeer, queued: Option<Duration>) {
         self.answer.clear();
         // Most requests ask one server.
         self.attempts.reserve_exact(1);
@@ -99,45 +100,47 @@ impl UpstreamState {
         });
     }
 
-    /// Notes what is wrong with the server that was asked last.
-    pub(super) fn note(&mut self, failure: &UpstreamFailure) {
+    /// Sets the cause of the failure of the last attempt.
+    pub(crate) fn note(&mut self, cause: Option<impl fmt::Display>) {
         if let Some(attempt) = self.attempts.last_mut() {
-            attempt.failure = failure.cause().map(|cause| cause.to_string().into());
+            attempt.failure = cause.map(|cause| cause.to_string().into());
         }
     }
 
-    /// The request is over: so is what it waited for.
+    /// Ends the last attempt together with its request.
     pub(crate) fn close(&mut self) {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.end();
         }
     }
 
-    pub(super) fn current(&mut self) -> Option<&mut Attempt> {
+    /// The last attempt.
+    pub(crate) fn current(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
     }
 }
 
 impl Attempt {
-    /// How long it has taken so far, or took.
+    /// Duration so far, or the whole one.
     pub(crate) fn elapsed(&self) -> Duration {
         self.ended.unwrap_or_else(|| tw_rt::clock::now().saturating_duration_since(self.begun))
     }
 
-    pub(super) fn end(&mut self) {
+    /// Sets the duration.
+    pub(crate) fn end(&mut self) {
         self.ended = Some(self.elapsed());
     }
 
-    /// What an exchange has come to that went on without its request.
-    pub(crate) fn tell(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
+    /// Sets the sums of an attempt that went on without its request.
+    pub(crate) fn set_result(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
         (self.sent, self.received, self.length, self.ended) = (sent, received, length, took);
     }
 }
 
 /// `, upstream: "http://192.0.2.1:80/path"`, for the error log.
-pub(crate) struct Whither<'a>(pub(crate) &'a UpstreamState);
+pub(crate) struct UpstreamUrl<'a>(pub(crate) &'a UpstreamState);
 
-impl fmt::Display for Whither<'_> {
+impl fmt::Display for UpstreamUrl<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some((scheme, uri)), Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
             return Ok(());
