@@ -37,7 +37,7 @@ use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
-use tw_server::http::wire::Gone;
+use tw_server::http::wire::ClientGone;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
@@ -379,7 +379,7 @@ impl AuthBasic {
             Waited::TooLong => {
                 return Err(refuse(r, format_args!("a password waited too long to be hashed")));
             }
-            Waited::Gone(gone) => return Err(phases::gone(r, &gone)),
+            Waited::Gone(gone) => return Err(phases::client_closed(r, &gone)),
         }
         if token.is_some_and(|token| self.shared.remembered.has(token, tw_rt::clock::now())) {
             return Ok(Verdict::Fits);
@@ -406,7 +406,7 @@ impl AuthBasic {
 enum Waited {
     Turn,
     TooLong,
-    Gone(Gone),
+    Gone(ClientGone),
 }
 
 /// There is too much to do; the client may try again.

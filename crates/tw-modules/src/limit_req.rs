@@ -318,7 +318,7 @@ impl Handler for LimitReq {
                     return Step::Wait(Box::pin(async move {
                         match r.wire().clone().sleep(span).await {
                             Ok(()) => Outcome::Pass,
-                            Err(error) => phases::gone(r, &error),
+                            Err(error) => phases::client_closed(r, &error),
                         }
                     }));
                 }

@@ -24,7 +24,7 @@ use tw_core::module::Settings;
 use tw_core::regex::{Caseless, Regex};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::early_subrequest::Turn;
+use tw_server::http::early_subrequest::SubrequestTurn;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -260,6 +260,6 @@ impl HeaderFilter for Filter {
             refuse_ranges(r);
             self.0.validators.apply(&mut r.out);
         }
-        Body::Pull(Box::new(Page::new(self.0.clone(), shared, Turn::of(r), body)))
+        Body::Pull(Box::new(Page::new(self.0.clone(), shared, SubrequestTurn::of(r), body)))
     }
 }

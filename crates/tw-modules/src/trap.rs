@@ -16,7 +16,7 @@ use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{Handler, LocalFuture, Outcome, Plan, Step};
 use tw_server::http::request::Request;
-use tw_server::http::request_body::{self, Source, Terms};
+use tw_server::http::request_body::{self, BodyLimits, Source};
 use tw_server::load::Resolve;
 
 /// What all loops share.
@@ -93,7 +93,7 @@ impl Handler for Trap {
             Some(Fault::Spin) => watch::operation("trap", spins),
             Some(Fault::Wait) => watch::operation("trap", waits),
             Some(Fault::Echo) => {
-                let echo = Echo { terms: r.body_terms(), source: r.body.take() };
+                let echo = Echo { terms: r.body_limits(), source: r.body.take() };
                 return Step::Now(Outcome::Respond(Body::Pull(Box::new(echo))));
             }
         }
@@ -104,7 +104,7 @@ impl Handler for Trap {
 /// The body of a request as a response.
 struct Echo {
     source: Source,
-    terms: Terms,
+    terms: BodyLimits,
 }
 
 impl Pull for Echo {

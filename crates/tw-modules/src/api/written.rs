@@ -83,7 +83,7 @@ pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, Reply> {
     if matches!(r.head.framing(), Framing::Length(length) if length > BODY_MAX as u64) {
         return Err(too_large().into());
     }
-    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_terms());
+    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_limits());
     let done = loop {
         match source.next(BODY_MAX, terms).await {
             Ok(Some(piece)) if body.len() + piece.len() > BODY_MAX => break Err(None),

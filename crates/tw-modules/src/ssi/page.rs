@@ -24,7 +24,7 @@ use tw_http::Escape;
 use tw_http::escape::push_html;
 use tw_log::{Level, Text};
 use tw_server::http::body::{Body, Pull};
-use tw_server::http::early_subrequest::{EarlySubrequest, Head, MadeBy, Turn};
+use tw_server::http::early_subrequest::{EarlySubrequest, MadeBy, SubrequestHead, SubrequestTurn};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX};
@@ -57,7 +57,7 @@ pub(super) struct Page {
     /// The include whose turn it is.
     include: Option<Part>,
     /// The turn of the page itself, if it is a part of another.
-    turn: Option<Rc<Turn>>,
+    turn: Option<Rc<SubrequestTurn>>,
     error_message: Vec<u8>,
     encoding: Encoding,
     shown: Shown,
@@ -130,7 +130,7 @@ enum Part {
     /// A response for a variable.
     Value {
         part: EarlySubrequest,
-        head: Head,
+        head: SubrequestHead,
         name: Vec<u8>,
         value: Vec<u8>,
     },
@@ -140,7 +140,7 @@ enum Part {
 
 /// Something that has happened to the include whose turn it is, or to the page behind it.
 enum Event {
-    Head(Head),
+    Head(SubrequestHead),
     Piece(io::Result<Option<Bytes>>),
     Page(io::Result<Option<Bytes>>),
 }
@@ -171,7 +171,12 @@ enum Commands {
 }
 
 impl Page {
-    pub(super) fn new(settings: Arc<Ssi>, shared: Rc<Shared>, turn: Option<Rc<Turn>>, body: Body) -> Self {
+    pub(super) fn new(
+        settings: Arc<Ssi>,
+        shared: Rc<Shared>,
+        turn: Option<Rc<SubrequestTurn>>,
+        body: Body,
+    ) -> Self {
         let parser = Parser::new(settings.value_len_max);
         Self {
             settings,
@@ -466,7 +471,7 @@ impl Page {
     }
 
     /// Decides by its head what becomes of the response to an include.
-    fn enter(&mut self, head: Head, r: &Request) {
+    fn enter(&mut self, head: SubrequestHead, r: &Request) {
         let Some(Part::Begun { part, uri, stub, variable }) = self.include.take() else { return };
         self.include = match (variable, stub) {
             (Some(name), _) => Some(Part::Value { part, head, name, value: Vec::new() }),

@@ -14,8 +14,8 @@ use tw_http::range::ByteRange;
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 
+use super::Status;
 use super::entry::{self, Stood};
-use super::facts::Status;
 use super::fill::{Begun, Continuation, Fill, Follower, Over};
 use super::invalidate;
 use super::miss_reason::Reason;
@@ -23,7 +23,7 @@ use super::open_entries::Entry;
 use super::purge;
 use super::purge_rule::PurgeTarget;
 use super::settings::CacheSettings;
-use super::times::Hit;
+use super::times::begin_hit;
 use super::zone::{Cache, CacheUser, Joined, Lead};
 use crate::http::background_subrequest::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
@@ -192,7 +192,7 @@ impl Lookup {
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
         let mut missed = None;
         loop {
-            let hit = Hit::begin(r);
+            let hit = begin_hit(r);
             let found = self.find(r, rules).await;
             // What is being fetched is younger.
             if found.as_ref().is_none_or(|(_, stood)| stood.is_claimed) {

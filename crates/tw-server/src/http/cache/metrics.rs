@@ -6,7 +6,7 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_cache::IndexCounts;
 
-use super::facts::Status;
+use super::Status;
 use super::times::HitFrom;
 use super::zone::{Cache, Zone};
 

@@ -15,7 +15,6 @@ pub mod cache_path;
 pub mod directives;
 mod entry;
 mod explain;
-mod facts;
 mod feed;
 mod fill;
 mod head;
@@ -38,7 +37,7 @@ mod writer;
 mod zone;
 
 pub(crate) use cache_headers::set_cache_headers;
-pub use facts::{CacheInfo, Status};
+pub(crate) use fill::Continuation;
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
 pub use lookup::{Conditions, Lookup};
@@ -54,6 +53,8 @@ pub(crate) use times::{first_byte, over};
 pub use tw_cache::Purge;
 pub(crate) use writer::{Arrival, Origin};
 pub use zone::{Cache, Caches};
+
+pub use super::cache_info::{CacheInfo, Status};
 
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     lookup::LIMITS,

@@ -14,7 +14,7 @@ use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
 use tw_log::Level;
 
-use super::facts::Status;
+use super::Status;
 use super::feed::{self, Feed};
 use super::fill::{Begun, Delivery, Ended, Fill, Follower, Over};
 use super::lookup::{FillLeader, Lookup, Ready, serve};

@@ -2,12 +2,12 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 use tw_base::Histogram;
 use tw_base::hist::Snapshot;
 
-use super::facts::Status;
+use super::Status;
+use crate::http::cache_info::PendingHit;
 use crate::http::request::Request;
 
 /// Sets of numbers; loops of the same remainder share one.
@@ -34,18 +34,9 @@ impl HitFrom {
     }
 }
 
-/// A hit whose first byte has not gone out.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Hit {
-    began: Instant,
-    jobs: u32,
-}
-
-impl Hit {
-    /// Begins with the turn in which the cache is asked: that costs no look at a clock.
-    pub(super) fn begin(r: &Request) -> Self {
-        Self { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
-    }
+/// Begins a hit in the turn in which the cache is asked: that costs no look at a clock.
+pub(super) fn begin_hit(r: &Request) -> PendingHit {
+    PendingHit { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
 }
 
 /// What all loops have noted.
@@ -97,7 +88,9 @@ impl Noted {
 /// The first byte of a hit is out: of its body, or of its head if it has none.
 pub(crate) fn first_byte(r: &mut Request) {
     let hit = r.facts.upstream.cache.hit.take();
-    let (Some(Hit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else { return };
+    let (Some(PendingHit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else {
+        return;
+    };
     // The clock of the loop stands still in a turn, and most hits begin and end in one.
     let took = tw_rt::clock::precise().saturating_duration_since(began);
     let from = if r.costs.account.jobs() > jobs { HitFrom::Disk } else { HitFrom::Inline };

@@ -42,7 +42,6 @@ pub mod store;
 mod tunnel;
 mod upstream_connection;
 mod upstream_request;
-pub mod upstream_state;
 pub mod upstream_tls;
 
 pub use cache_lookup::{CONDITIONAL, find_cached, read_body};

@@ -22,7 +22,7 @@ use super::upstream_request::RewriteFields;
 use crate::http::body::Body;
 use crate::http::cache::{self, Lookup, Ready, StoreDecision};
 use crate::http::plan::Outcome;
-use crate::http::request::{Conditions, Ranges, Request};
+use crate::http::request::{ConditionCheck, Ranges, Request};
 
 /// Answers the client with the response of an upstream server, or with what replaces it: an entry of the cache, an error page,
 /// an internal redirect, a tunnel.
@@ -146,7 +146,7 @@ fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) 
 /// Logs that the body cannot be read, and answers 502.
 fn fail(r: &mut Request, failure: &UpstreamFailure) -> Outcome {
     r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
-    r.facts.upstream.record_failure(failure);
+    r.facts.upstream.record_failure(failure.cause());
     Outcome::Status(502)
 }
 
@@ -221,7 +221,7 @@ fn announced(r: &Request) -> Body {
 /// A stored response is handled like a file: conditions and ranges are answered here.
 fn cacheable(r: &mut Request, settings: &ProxySettings, ranges: Ranges) {
     r.state.conditions =
-        if settings.cache.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
+        if settings.cache.is_rfc9111() { ConditionCheck::OpenByRfc9110 } else { ConditionCheck::Open };
     r.state.ranges = ranges;
     r.out.fields.remove_known(Known::AcceptRanges);
 }
@@ -346,7 +346,7 @@ fn head(r: &mut Request, settings: &ProxySettings, rewrite: &dyn RewriteFields) 
     r.out.status_line = answer.status_line.clone();
     r.out.content_length = answer.content_length;
     // What the upstream server has decided about conditions is not decided again.
-    r.state.conditions = Conditions::Answered;
+    r.state.conditions = ConditionCheck::Answered;
     if settings.response.force_ranges {
         r.state.ranges = Ranges::One;
     }

@@ -96,7 +96,7 @@ impl Supply {
 
 /// The right to continue a fill by a range request. Dropping it leaves the fill to whoever delivers it still, or breaks it off.
 #[must_use = "dropping it gives the continuation up"]
-pub(in super::super) struct Continuation {
+pub(crate) struct Continuation {
     fill: Arc<Fill>,
     number: u32,
     /// First byte that is asked for.

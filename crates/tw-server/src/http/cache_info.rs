@@ -1,33 +1,31 @@
-//! What a request knows of the cache it asked: `$upstream_cache_*` and `$cache_why` tell it.
+//! State of a request's cache lookup: source of `$upstream_cache_*` and `$cache_why`.
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tw_cache::policy::ForwardReason;
 use tw_http::range::ByteRange;
 
-use super::fill::Continuation;
-use super::miss_reason::Reason;
-use super::times::Hit;
-use super::zone::Cache;
+use super::cache::{Cache, Continuation, Reason};
 
-/// What a cache had for a request (`$upstream_cache_status`).
+/// Outcome of a cache lookup (`$upstream_cache_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing.
+    /// No entry.
     Miss,
-    /// It was not asked.
+    /// No lookup took place.
     Bypass,
-    /// Something that was no longer valid; the upstream server has answered.
+    /// Entry no longer valid; the upstream server has answered.
     Expired,
-    /// The same, and it answered because the upstream server could not.
+    /// Entry no longer valid, sent because the upstream server could not answer.
     Stale,
-    /// The same, and it answered while another request fetched it anew.
+    /// Entry no longer valid, sent while another request fetched it anew.
     Updating,
-    /// The same, and the upstream server says that it is still valid.
+    /// Entry no longer valid, confirmed by the upstream server.
     Revalidated,
-    /// It answered.
+    /// Valid entry.
     Hit,
 }
 
@@ -50,42 +48,51 @@ impl Status {
     }
 }
 
-/// What is known of a request's cache.
+/// Cache hit whose first byte has not been sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingHit {
+    /// Time of the lookup.
+    pub(crate) began: Instant,
+    /// Disk jobs of the request before the lookup.
+    pub(crate) jobs: u32,
+}
+
+/// State of a request's cache lookup.
 #[derive(Default)]
 pub struct CacheInfo {
-    /// What it had.
+    /// Outcome of the lookup; `None` without one.
     pub status: Option<Status>,
-    /// Why the response was not kept, or not used.
+    /// Reason why the response was not stored, or the entry not used.
     pub why: Option<Reason>,
-    /// The text of the key.
+    /// Text of the key.
     pub key: Bytes,
-    /// `Last-Modified` of what is no longer valid, as it was sent.
+    /// `Last-Modified` of an entry that is no longer valid, as it was sent.
     pub last_modified: Bytes,
-    /// Its `ETag`.
+    /// `ETag` of an entry that is no longer valid.
     pub etag: Bytes,
-    /// The part of the content that the key names, set by whatever names it there: then a 206 with that part is what is kept.
+    /// Part of the content that the key names; then a 206 with that part is stored.
     pub part: Cell<Option<ByteRange>>,
-    /// Whether the request is one that fetches a response anew, beside others.
+    /// True for a background request that fetches the response anew.
     pub(crate) is_update: bool,
     /// True if the stored response does not answer, but is replaced: it does not belong to the rest of its object.
     pub(crate) is_anew: bool,
-    /// The fill that the request is to continue, beside others.
-    pub(super) continuation: Option<Continuation>,
-    /// How old the response is, in seconds.
+    /// Fill that this background request continues.
+    pub(crate) continuation: Option<Continuation>,
+    /// Age of the response in seconds.
     pub age: Option<u32>,
-    /// Why the upstream server was asked; `None` if it was not.
-    pub(super) forward: Option<ForwardReason>,
-    /// Whether another request's answer of the upstream server is this one's, too.
-    pub(super) is_collapsed: bool,
-    /// Whether the response is one that another request had asked for.
-    pub(super) follows: bool,
-    /// A hit whose first byte has not gone out.
-    pub(super) hit: Option<Hit>,
-    /// Whether the response is stored.
-    pub(super) is_stored: bool,
-    /// Until when the response is valid, in seconds since 1970.
-    pub(super) valid_until: Option<i64>,
-    /// Which cache it is.
+    /// Reason of forwarding to the upstream server; `None` without it.
+    pub(crate) forward: Option<ForwardReason>,
+    /// True if the response to another request's forwarding answers this one, too.
+    pub(crate) is_collapsed: bool,
+    /// True if the response was fetched for another request.
+    pub(crate) follows: bool,
+    /// Hit whose first byte has not been sent.
+    pub(crate) hit: Option<PendingHit>,
+    /// True if the response is stored.
+    pub(crate) is_stored: bool,
+    /// Time until which the response is valid, in seconds since 1970.
+    pub(crate) valid_until: Option<i64>,
+    /// Cache of the lookup.
     pub(crate) cache: Option<Arc<Cache>>,
 }
 
@@ -96,17 +103,17 @@ impl CacheInfo {
         self.status.is_some() && self.forward.is_none() && !self.follows
     }
 
-    /// Whether the first byte of a hit is waited for.
+    /// Returns true until the first byte of a hit is sent.
     pub(crate) fn awaits_first_byte(&self) -> bool {
         self.hit.is_some()
     }
 
-    /// Something else answers in the place of a hit, which has no first byte then.
+    /// Drops a hit that another response replaces.
     pub(crate) fn forget_hit(&mut self) {
         self.hit = None;
     }
 
-    /// Forgets everything.
+    /// Clears all values.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
         let was_told = self.is_update || self.is_anew || self.continuation.is_some();
