@@ -1,7 +1,7 @@
-//! `allow`, `deny`: who may, by address (nginx: ngx_http_access_module, ngx_stream_access_module). Access phase, in every
+//! `allow`, `deny`: access by address (nginx: ngx_http_access_module, ngx_stream_access_module). Access phase, in every
 //! protocol.
 //!
-//! The first rule an address falls under decides.
+//! The first rule that matches an address decides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tw_net::Addr;
 
 const EVERYWHERE: Contexts = HTTP | SERVER | LOCATION | LIMIT_EXCEPT | STREAM | STREAM_SERVER;
 
-/// What a rule says.
+/// Verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// `allow`
@@ -44,7 +44,7 @@ struct Rule<Bits> {
 }
 
 impl Rules {
-    /// Whether there is none.
+    /// Returns `true` if there are no rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty() && self.unix.is_none()
     }
@@ -86,8 +86,8 @@ impl Rules {
         }
     }
 
-    /// What the first rule says that `addr` falls under. An address like `::ffff:192.0.2.1` falls under the rules for IPv4
-    /// if there are any. O(rules), a nanosecond each.
+    /// Verdict of the first rule that `addr` falls under. An address like `::ffff:192.0.2.1` falls under the rules for
+    /// IPv4 if there are any. O(rules), a nanosecond each.
     pub(crate) fn judge(&self, addr: &Addr) -> Option<Verdict> {
         let Some(addr) = addr.inet() else { return self.unix };
         let v6 = match addr.ip() {

@@ -1,5 +1,5 @@
-//! `api`: groups of servers and caches as JSON, and changes of them (nginx: ngx_http_api_module of its commercial edition).
-//! Content phase.
+//! `api`: upstream groups and caches as JSON, and changes of them (nginx: ngx_http_api_module of its commercial
+//! edition). Content phase.
 //!
 //! ```text
 //! /[VERSION/]http/upstreams/NAME/servers/ID
@@ -7,8 +7,9 @@
 //! /[VERSION/]http/caches/NAME/purge
 //!                     GET  GET  POST
 //! ```
-//! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because another list of
-//! peers may take longer than a loop has, and is seen by all loops at once; with `state` it is answered when it is on the disk.
+//! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because building a
+//! new list of peers may take longer than a turn of the loop, and takes effect on all loops at once; with `state` the
+//! response is sent after the file is written.
 
 mod answer;
 mod caches;
@@ -36,10 +37,10 @@ use tw_server::vars::Template;
 use answer::{Answer, Refusal, Reply};
 use change::Order;
 
-/// Versions of nginx's API that a path may name: what is here is the same in all of them.
+/// Versions of nginx's API that a path may name; the content is the same in all of them.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=9;
 
-/// Whether an API may change something.
+/// Permission to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Read,
@@ -115,7 +116,7 @@ impl Settings<Http> for Api {
 
 // DIFF(nginx): groups of HTTP, those without `zone` too, and caches, which can be purged; nothing else, and statistics are not
 // reset.
-/// What a path names.
+/// Object that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
     Root,
@@ -130,7 +131,7 @@ enum Endpoint<'a> {
 }
 
 impl<'a> Endpoint<'a> {
-    /// What a path below the location names.
+    /// Object that a path below the location names.
     fn of(path: &'a [u8]) -> Result<Self, Refusal> {
         let path = std::str::from_utf8(path).map_err(|_| Refusal::NO_PATH)?;
         let mut parts: Vec<_> = path.split('/').skip_while(|part| part.is_empty()).collect();

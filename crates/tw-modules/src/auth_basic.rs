@@ -4,10 +4,10 @@
 //! no credentials ─→ 401          look at the file ─ unchanged ─→ hash of the user ─ right a moment ago ─→ granted
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
-//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`line::HASHES_AT_ONCE`] threads
-//! do. The others wait in a [`line`](mod@line) with an end, in which clients take turns, and which who closes his connection
-//! leaves.
-//! A name that nobody has costs as much as one of a user, so that the time of an answer does not tell names.
+//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`line::HASHES_AT_ONCE`]
+//! threads do. Other requests wait in a [`line`](mod@line) of bounded length, in which clients take turns; a request
+//! leaves it when its connection closes. An unknown user name costs as much as a known one, so that the response time
+//! does not reveal names.
 
 mod des;
 mod hash;
@@ -51,7 +51,7 @@ const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
 /// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
 const PASSWORD_MAX: usize = 512;
-/// How long a request waits for its turn to be hashed.
+/// Longest wait of a request for its turn to be hashed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Realm and file as written.
@@ -70,7 +70,7 @@ struct RawFile {
 
 /// Realm and file of one block.
 pub(crate) struct AuthBasic {
-    /// `None` if nobody is asked for a password.
+    /// `None` without authentication.
     realm: Option<Arc<Template>>,
     file: Option<Arc<UserFile>>,
     shared: Arc<Shared>,
@@ -79,7 +79,7 @@ pub(crate) struct AuthBasic {
 /// `auth_basic_user_file`
 struct UserFile {
     name: Template,
-    /// Where it is written.
+    /// Position in the configuration.
     at: Span,
     /// The directory of the configuration, where names that do not begin with a slash begin.
     prefix: Box<[u8]>,
@@ -95,13 +95,13 @@ impl UserFile {
         }
     }
 
-    /// Its name for `r`. A name with a NUL is that of no file, and empty.
+    /// Path for `r`. A path with a NUL is that of no file, and empty.
     fn path(&self, r: &Request) -> CString {
         CString::new(tw_conf::full_name(&self.prefix, &self.name.value(r))).unwrap_or_default()
     }
 }
 
-/// What all blocks of a configuration share.
+/// State that all blocks of a configuration share.
 struct Shared {
     kept: Kept,
     remembered: Remembered,
@@ -229,7 +229,7 @@ impl Settings<Http> for AuthBasic {
     }
 }
 
-/// What a client says of itself.
+/// User name and password of a client.
 struct Credentials {
     /// `user:password`
     text: Vec<u8>,
@@ -349,7 +349,7 @@ impl AuthBasic {
     }
 
     /// Compares a password with a slow hash in a pool, when it is this client's turn. A password that was found right
-    /// while it waited, `token`, needs no turn.
+    /// meanwhile, `token`, needs no turn.
     async fn hash(
         &self,
         r: &mut Request,
@@ -402,7 +402,7 @@ impl AuthBasic {
     }
 }
 
-/// How waiting for a turn ended.
+/// End of the wait for a turn.
 enum Waited {
     Turn,
     TooLong,
@@ -435,7 +435,7 @@ fn decide(r: &mut Request, verdict: Verdict, realm: &[u8], user: &[u8], hash: &[
     }
 }
 
-/// What tells the kind of a hash and nothing more: `$6$`, `{SSHA}`.
+/// Prefix that tells the kind of a hash and nothing more: `$6$`, `{SSHA}`.
 fn mark(hash: &[u8]) -> Text<'_> {
     let end = match hash {
         [b'$', rest @ ..] => rest.iter().position(|byte| *byte == b'$').map(|at| at + 2),

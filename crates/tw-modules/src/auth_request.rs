@@ -1,7 +1,8 @@
-//! `auth_request`: another location is asked whether a request may pass (nginx: ngx_http_auth_request_module). Access phase.
+//! `auth_request`: authorization by a subrequest to another location (nginx: ngx_http_auth_request_module). Access
+//! phase.
 //!
-//! The question is a subrequest without the client's body. Its status answers: 2xx grants access, 401 and 403 refuse it,
-//! anything else is an error. What it knows besides goes into variables, which the request keeps.
+//! The subrequest has no body. Its status decides: 2xx grants access, 401 and 403 refuse it, anything else is an error.
+//! Variables can be set from its response (`auth_request_set`).
 
 use std::sync::Arc;
 
@@ -21,24 +22,24 @@ use crate::block::variable_name;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// Who is asked, and what is kept of it, as written.
+/// URI of the subrequest, and variables set from its response, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     uri: Setting<Arc<[u8]>>,
     set: Setting<Vec<(Word, String, Word)>>,
 }
 
-/// Who is asked in one block, and what is kept of it.
+/// URI of the subrequest of one block, and variables set from its response.
 pub(crate) struct AuthRequest {
-    /// Empty if nobody is.
+    /// Empty for `off`.
     uri: Arc<[u8]>,
     set: Arc<[(VarTarget, Template)]>,
 }
 
-/// What the response to a question says.
+/// Decision of the response to the subrequest.
 struct Said {
     status: u16,
-    /// Whether nobody is to get an answer.
+    /// Action that the decision leads to.
     after: After,
     values: Vec<Vec<u8>>,
     challenges: Vec<Bytes>,

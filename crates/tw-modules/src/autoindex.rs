@@ -155,7 +155,7 @@ impl Autoindex {
         }
     }
 
-    /// What to make of the list. The error is the status of a request with a bad name for the callback.
+    /// Format of the listing. The error is the status of a request with a bad name for the callback.
     fn page(&self, r: &Request) -> Result<Page, u16> {
         let sizes = if self.exact_size { Sizes::Exact } else { Sizes::Rounded };
         let times = if self.localtime { Times::Local } else { Times::Utc };
@@ -187,7 +187,7 @@ fn directory(r: &Request) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-/// Tells the operator what a list does not show.
+/// Logs what a listing leaves out.
 fn report(r: &Request, path: &CString, listing: &Listing) {
     let shown = Text(path.to_bytes());
     if let Some(errno) = listing.hidden_by {

@@ -1,5 +1,5 @@
-//! `brotli`: compresses responses for clients that accept it (nginx: the module ngx_brotli). Header filter, before `zstd`
-//! and `gzip`: a client that takes several gets this one, which makes the least of a text.
+//! `brotli`: compresses responses for clients that accept it (nginx: the module ngx_brotli). Header filter, before
+//! `zstd` and `gzip`: it is preferred because it compresses text best.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Gateways to applications: requests become parameters and a body, and come back as fields and a body. What FastCGI, uwsgi
-//! and SCGI have in common, which is all but the bytes (nginx: ngx_http_fastcgi_module and its kin). Content phase.
+//! Gateways to application servers: a request is sent as parameters and a body, a response is read as fields and a
+//! body. The common part of FastCGI, uwsgi and SCGI (nginx: ngx_http_fastcgi_module, ngx_http_uwsgi_module,
+//! ngx_http_scgi_module). Content phase.
 //!
-//! A [`Language`] says how parameters are written and what reads the response; the engine does the rest.
+//! A [`Language`] defines the format of parameters and the parser of responses; the proxy engine does the rest.
 
 pub(crate) mod address;
 mod check;
@@ -35,45 +36,45 @@ use address::{RawTarget, Scheme, Target};
 use check::Checked;
 use params::{Params, RawParam, Sent};
 
-/// What tells responses apart where the configuration does not say it.
+/// Default key of cached responses.
 // DIFF(nginx): without a key, nginx takes all responses of a location for the same.
 const USUAL_KEY: &[u8] = b"$scheme$request_method$host$request_uri";
 
-/// What applications are spoken to in.
+/// Protocol of an application server.
 pub(crate) trait Language: Sized + Send + Sync + 'static {
-    /// What makes its gateway the one it is.
+    /// Properties of this kind of gateway.
     const KIND: ProxyKind;
-    /// How addresses may begin; the first is the one of those that begin with none.
+    /// Schemes that an address may have; the first is that of addresses without one.
     const SCHEMES: &'static [Scheme];
-    /// How the body of a request is marked.
+    /// Framing of the request body.
     const FRAMING: BodyFraming;
-    /// Whether a body may be passed on of which nobody knows how long it is.
+    /// Set if a body of unknown length may be passed on.
     const TAKES_ANY_LENGTH: bool;
     /// All records.
     const DIRECTIVES: &'static [Directive<Raw<Self>>];
-    /// Its variables.
+    /// Variables of the protocol.
     const VARIABLES: &'static [VarDef] = &[];
     /// The limits of its directives.
     const LIMITS: &'static [tw_base::Limit];
 
-    /// Its own settings as written.
+    /// Settings of the protocol as written.
     type Raw: Default + 'static;
-    /// What reads a response.
+    /// Parser of responses.
     type Codec: Codec + Clone;
 
-    /// From settings as written to what is used.
+    /// Resolves settings as written.
     fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
 
-    /// What its variables are at a location. `passed` is where requests are passed on there, and with which parameters.
+    /// Installs the variables at a location. `passed` is the position of the pass directive there, and its parameters.
     fn install(&self, _passed: Option<(Span, &Params)>, _plan: &mut Plan) {}
 
-    /// What is sent before the body of `r`.
+    /// Text that is sent before the body of `r`.
     ///
     /// # Errors
     /// The parameters are too many; the text is for the log.
     fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String>;
 
-    /// The same, and with it the end of a body that there is not; and how a body is marked that follows.
+    /// Text as of [`head`](Self::head), with the end of an empty body; and the framing of a body that follows.
     ///
     /// # Errors
     /// As [`head`](Self::head).
@@ -90,7 +91,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
         Ok((head.into(), framing))
     }
 
-    /// What reads the response to a request with this method.
+    /// Parser of the response to a request with this method.
     fn codec(&self, method: Method, head_size: usize) -> Self::Codec;
 }
 
@@ -131,7 +132,7 @@ pub(crate) const fn pass<L: Language>(name: &'static str, syntax: &'static str) 
         })
 }
 
-/// The record of the directive that says what the application is told.
+/// Record of the directive that sets a parameter.
 pub(crate) const fn param<L: Language>(name: &'static str) -> Directive<Raw<L>> {
     record::new(name, "parameter value [if_not_empty]", params::ALL, Args::range(2, 3))
         .default("HTTP_HOST $host$is_request_port$request_port")
@@ -143,7 +144,7 @@ pub(crate) const fn param<L: Language>(name: &'static str) -> Directive<Raw<L>> 
         })
 }
 
-/// The record of a directive that sizes what is not there.
+/// Record of a directive for a table or buffer that does not exist here.
 pub(crate) const fn without_effect<L: Language>(
     name: &'static str,
     syntax: &'static str,
@@ -159,7 +160,7 @@ pub(crate) const fn without_effect<L: Language>(
 pub(crate) struct CgiGateway<L> {
     settings: Arc<ProxySettings>,
     target: Option<Target>,
-    /// Where the target is written, if that is in this block.
+    /// Position of the pass directive, if it is in this block.
     written: Option<Span>,
     params: Arc<Params>,
     usual_key: Template,

@@ -37,7 +37,7 @@ const TYPES: &[&str] = &[
     "application/javascript",
     "application/rss+xml",
 ];
-/// Types whose charset is named whatever `charset_types` says.
+/// Type whose charset is named whatever `charset_types` lists.
 const TYPES_ALWAYS: &[&str] = &["text/html"];
 const UTF_8: &[u8] = b"utf-8";
 
@@ -61,7 +61,7 @@ enum RawName {
 pub(crate) struct Charset {
     charset: Name,
     source: Name,
-    /// Whether `charset` replaces one that the response has already.
+    /// Set if `charset` replaces one that the response has already.
     replaces: bool,
     maps: Arc<[NamedMap]>,
     types: Types,
@@ -293,7 +293,7 @@ impl HeaderFilter for Charset {
     }
 }
 
-/// Whether a body is as long as it was.
+/// Effect of a conversion on the length of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     Same,
@@ -354,7 +354,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that is never read, and remembers which parts of it were asked for.
+    /// Body that records the parts requested of it, and is never read.
     #[derive(Clone, Default)]
     struct Asked(Rc<RefCell<Vec<(u64, u64)>>>);
 

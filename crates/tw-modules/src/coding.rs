@@ -1,7 +1,7 @@
-//! Content codings: what `gzip`, `brotli`, `zstd` and `gunzip` share.
+//! Content codings: shared by `gzip`, `brotli`, `zstd` and `gunzip`.
 //!
-//! `codec` is pure (bytes in, bytes out; `encoder` says how), `spare` keeps what is costly to make, `budget` counts the memory of both, and
-//! `compress` is the filter that uses them.
+//! `codec` is pure (bytes in, bytes out, by the trait in `encoder`), `spare` keeps unused encoders, `budget` counts the
+//! memory of both, and `compress` is the filter that uses them.
 
 mod brotli;
 mod budget;

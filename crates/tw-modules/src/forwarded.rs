@@ -1,27 +1,27 @@
-//! Whom trusted proxies say they speak for: addresses in `X-Forwarded-For` (nginx: ngx_http_get_forwarded_addr).
+//! Client address as trusted proxies give it: addresses in `X-Forwarded-For` (nginx: ngx_http_get_forwarded_addr).
 
 use std::net::SocketAddr;
 
 use tw_conf::network;
 use tw_net::Addr;
 
-/// How far a chain of proxies is followed.
+/// Depth to which a chain of proxies is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chain {
-    /// To what the last proxy said.
+    /// To the address that the last proxy names.
     Last,
     /// Through all proxies that are trusted.
     Recursive,
 }
 
 impl Chain {
-    /// What a flag like `real_ip_recursive` says.
+    /// Depth for a flag like `real_ip_recursive`.
     pub(crate) fn of(is_recursive: bool) -> Self {
         if is_recursive { Self::Recursive } else { Self::Last }
     }
 }
 
-/// How a walk through one field ended.
+/// End of a walk through one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walk {
     /// At its beginning, or after one step.
@@ -32,8 +32,8 @@ enum Walk {
     Refused,
 }
 
-/// The address that `lines`, in the order of the request, tell about `client`. `None` if `client` is not trusted or what it
-/// says is no address.
+/// Address that `lines`, in the order of the request, give for `client`. `None` if `client` is not trusted or the text
+/// is no address.
 pub(crate) fn forwarded<'a>(
     client: &Addr,
     lines: impl IntoIterator<IntoIter: DoubleEndedIterator<Item = &'a [u8]>>,

@@ -26,9 +26,9 @@ pub(crate) struct Raw {
     geos: Vec<RawGeo>,
 }
 
-/// One block, already in the form of its look-up.
+/// One block, already compiled for look-ups.
 struct RawGeo {
-    /// The variable that holds the address; the client's own if there is none.
+    /// Variable that holds the address; `None` for the client's own.
     source: Option<Word>,
     variable: Word,
     table: Table,
@@ -37,14 +37,14 @@ struct RawGeo {
     is_volatile: bool,
 }
 
-/// These are variables; nothing is left of them in the settings of a block.
+/// Module without settings: its variables belong to the whole configuration.
 pub(crate) struct Geo;
 
-/// Where an address comes from.
+/// Source of an address.
 struct Source<S> {
-    /// Text that holds it; the client's own if there is none.
+    /// Text that holds it; `None` for the client's own.
     text: Option<Template<S>>,
-    /// Who is trusted to name another one.
+    /// Proxies that are trusted to name the client's address.
     proxies: Vec<Network>,
     chain: Chain,
 }

@@ -1,7 +1,7 @@
-//! `grpc_pass` and its kin: requests go to a server that speaks HTTP/2, such as one of gRPC, and trailers come back (nginx:
+//! `grpc_pass`: requests to a server that speaks HTTP/2, such as gRPC, with trailers of its responses (nginx:
 //! ngx_http_grpc_module). Content phase.
 //!
-//! Nothing is kept on the way: both bodies go on as they come, at the same time if need be.
+//! Bodies are not buffered: both are forwarded as they arrive, at the same time if need be.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ const SCHEMES: &[Scheme] = &[
 /// Bytes that the head of a request usually has at most.
 const HEAD_SIZE: usize = 1024;
 
-/// What makes this gateway the one it is.
+/// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
     prefix: "grpc_",
     temp_path: None,
@@ -79,7 +79,7 @@ pub(crate) struct Grpc {
     fields: Arc<Fields>,
 }
 
-/// Records besides those of other gateways.
+/// Records besides those that gateways share.
 const OWN: &[Directive<Raw>] = &[
     record::new("grpc_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The server that answers: [grpc://]host:port, unix:path, or a group, or grpcs:// in front for TLS; may hold variables.")
@@ -239,7 +239,7 @@ impl Grpc {
     }
 }
 
-/// Appends what is asked for: what the client has asked for, as it was sent if nothing has changed it.
+/// Appends the target: the client's, as it was sent if nothing has changed it.
 fn push_target(r: &Request, out: &mut Vec<u8>) {
     match r.target_as_sent() {
         Some(target) => out.extend_from_slice(target),

@@ -1,7 +1,7 @@
-//! `gunzip`: unpacks responses that are packed with gzip for clients that do not accept it (nginx:
-//! ngx_http_gunzip_filter_module). Header filter, before everything that reads a body.
+//! `gunzip`: unpacks gzip responses for clients that do not accept gzip (nginx: ngx_http_gunzip_filter_module). Header
+//! filter, before everything that reads a body.
 //!
-//! What is unpacked is bounded by the room for one piece, however much a few bytes would become.
+//! Output is bounded by the room for one piece, whatever the ratio of the packed bytes.
 
 mod members;
 
@@ -108,7 +108,7 @@ struct Unpacked {
     /// Packed bytes that were pulled and not yet taken.
     input: Bytes,
     members: Members,
-    /// Whether the end was reached.
+    /// Set at the end of the packed body.
     is_over: bool,
 }
 
@@ -147,7 +147,7 @@ impl Pull for Unpacked {
 }
 
 impl Unpacked {
-    /// Takes from the input what fits.
+    /// Unpacks as much of the input as there is room for.
     fn unpack(&mut self, want: usize) -> io::Result<Bytes> {
         self.members.unpack(&mut self.input, self.room.min(want)).map(Bytes::from).map_err(|error| {
             // As nginx words it, with what it would have asked of zlib.
@@ -156,7 +156,7 @@ impl Unpacked {
         })
     }
 
-    /// What is left inside when there is no more input: nothing, if the body is whole.
+    /// Output left in the decoder when there is no more input: nothing, if the body is whole.
     fn rest(&mut self, want: usize) -> io::Result<Option<Bytes>> {
         let out = self.unpack(want)?;
         if out.is_empty() && self.members.place() == Place::Open {

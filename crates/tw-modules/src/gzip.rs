@@ -44,10 +44,10 @@ pub(crate) struct Gzip {
 impl Settings<Http> for Gzip {
     type Raw = Raw;
 
-    /// Those of all codings.
+    /// Limits of all content codings.
     const LIMITS: &'static [Limit] = coding::LIMITS;
 
-    /// Those of all codings.
+    /// Metrics of all content codings.
     const METRICS: &'static [Metric] = coding::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![

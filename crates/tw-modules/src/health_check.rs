@@ -1,5 +1,5 @@
-//! `health_check` and `match`: the servers of a group are asked in their turn whether they are well (nginx:
-//! ngx_http_upstream_hc_module, of its commercial edition). Beside requests; the gateway makes the checks.
+//! `health_check` and `match`: periodic checks of the servers of a group (nginx: ngx_http_upstream_hc_module, of its
+//! commercial edition). A background task; the gateway of the location makes the checks.
 
 mod expected;
 

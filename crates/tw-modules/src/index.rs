@@ -1,7 +1,7 @@
-//! `index`: the file that answers for a directory (nginx: ngx_http_index_module). Content phase.
+//! `index`: the index file of a directory (nginx: ngx_http_index_module). Content phase.
 //!
-//! The search asks for one path at a time and is told what is there, so that it is the same whether or not the disk has to
-//! be waited for.
+//! The search names one path at a time and gets its metadata, so it is the same code with and without waiting for the
+//! disk.
 
 use std::ffi::{CStr, CString};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -101,16 +101,16 @@ struct Search<'a> {
     names: &'a [Template],
     /// The path of the name that is tried, NUL-terminated.
     path: Vec<u8>,
-    /// Where the name begins in it.
+    /// Offset of the name in the path.
     name: usize,
     directory: Directory,
 }
 
-/// What is known of the directory itself.
+/// State of the directory itself.
 enum Directory {
-    /// Nothing: it is looked at when the first index file is not there.
+    /// Not looked at before the first index file is missing.
     Unknown,
-    /// It is looked at now.
+    /// Being looked at.
     Wanted(CString),
     Exists,
 }
@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
         Continue(())
     }
 
-    /// Takes what is at the path it asked for.
+    /// Takes the result for the path that the search asked for.
     fn answer(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
         if let Directory::Wanted(path) = &self.directory {
             self.judge_directory(r, path, found)?;

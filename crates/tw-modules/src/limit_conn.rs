@@ -1,7 +1,7 @@
-//! `limit_conn`: how many requests with the same key are served at a time (nginx: ngx_http_limit_conn_module,
+//! `limit_conn`: concurrent requests with the same key (nginx: ngx_http_limit_conn_module,
 //! ngx_stream_limit_conn_module). Preaccess phase, in every protocol.
 //!
-//! What is counted is held with the session and given back when the session is over, however it ends.
+//! Counts are held with the session and released at its end, however it ends.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,11 +30,11 @@ const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
 const KEY_MAX: usize = 255;
 /// The highest limit.
 const LIMIT_MAX: u64 = 65_535;
-/// What nginx needs for an entry besides its key.
+/// Size of an entry in nginx besides its key.
 const ENTRY_SIZE: usize = 36;
-/// How its zones are spoken of.
+/// Texts of messages about its zones.
 const WORDS: Words = Words { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
-/// The variable that tells what became of a request.
+/// Variable with the decision about a request.
 const STATUS: &str = "limit_conn_status";
 
 /// Limits as written.
@@ -96,18 +96,18 @@ pub(crate) struct Limit<S> {
     most: u32,
 }
 
-/// What is held for a client until this is dropped.
+/// Counts of one client, held until this is dropped.
 #[derive(Default)]
 pub(crate) struct Held(Vec<Hold>);
 
-/// One more in a zone.
+/// Count of one zone.
 struct Hold {
     numbers: Arc<Numbers>,
     shard: usize,
     key: Box<[u8]>,
 }
 
-/// What limits decide.
+/// Decision of the limits.
 pub(crate) enum Decision {
     /// No key was counted.
     NotCounted,

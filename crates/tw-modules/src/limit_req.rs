@@ -1,7 +1,7 @@
-//! `limit_req`: how often requests with the same key are served (nginx: ngx_http_limit_req_module). Preaccess phase.
+//! `limit_req`: rate of requests with the same key (nginx: ngx_http_limit_req_module). Preaccess phase.
 //!
-//! A leaky bucket for each key: what came in beyond the rate is its excess, in thousandths of a request. Up to `delay=` it
-//! is served at once, up to `burst=` after a while, beyond that not at all.
+//! A leaky bucket for each key: requests beyond the rate are its excess, in thousandths of a request. Up to `delay=` a
+//! request is served at once, up to `burst=` after a delay, beyond that it is refused.
 
 mod bucket;
 
@@ -32,9 +32,9 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// The longest key; a longer one is not counted.
 const KEY_MAX: usize = 65_535;
-/// The variable that tells what became of a request.
+/// Variable with the decision about a request.
 const STATUS: &str = "limit_req_status";
-/// How its zones are spoken of.
+/// Texts of messages about its zones.
 const WORDS: Words = Words { owner: "limit_req", directive: "limit_req_zone", keyed: "limit_req" };
 
 /// Limits as written.
@@ -103,7 +103,7 @@ struct Limit<S> {
     delay: i64,
 }
 
-/// What limits decide.
+/// Decision of the limits.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision<'l> {
     /// No key was counted.

@@ -1,12 +1,12 @@
-//! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module, ngx_stream_log_module). Log handler, in every
-//! protocol.
+//! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module, ngx_stream_log_module). Log handler,
+//! in every protocol.
 //!
-//! A line is made in one buffer of the loop and copied into the ring of its file or syslog server, whose own thread writes
-//! it. A full ring drops lines and counts them; a session never waits for a log. A path with variables goes along with its
-//! line: the thread opens the file.
+//! A line is made in one buffer of the loop and copied into the ring of its file or syslog server, which has a thread
+//! that writes it. A full ring drops lines and counts them; a session never waits for a log. A path with variables is
+//! sent along with its line: the thread opens the file.
 //!
-//! A level with `access_log` replaces what the outer one has; `off` wins over other logs of its level. Formats are found
-//! wherever they stand in `http`.
+//! A level with `access_log` replaces those of the outer level; `off` wins over other logs of its level. Formats may be
+//! defined anywhere in `http`.
 
 mod path;
 mod written;
@@ -62,7 +62,7 @@ struct Log<S> {
     condition: Option<Template<S>>,
 }
 
-/// Where the lines of a log go.
+/// Destination of the lines of a log.
 enum Place<S> {
     /// Into a file.
     File,
@@ -196,7 +196,7 @@ impl<S: LoggedSession> SessionLogger<S> for AccessLog<S> {
 }
 
 impl<S: LoggedSession> Log<S> {
-    /// What `if=` says about `s`; `buf` is room for it.
+    /// Evaluates `if=` for `s`; `buf` is scratch.
     fn is_wanted(&self, s: &S, buf: &mut Vec<u8>) -> bool {
         self.condition.as_ref().is_none_or(|condition| {
             buf.clear();
@@ -301,7 +301,7 @@ fn resolve_log<P: Protocol<Session: LoggedSession>>(
     Ok(Log { sink, place, format: format.clone(), condition })
 }
 
-/// Files whose names hold variables. Two logs with the same words share one thread.
+/// Files whose names contain variables. Two logs with the same text share one thread.
 fn named(path: String, cache: Option<CacheConfig>) -> Target {
     Target::Files(NamedFiles { name: path, cache, opener: tw_core::log::OPENER })
 }

@@ -17,7 +17,7 @@ use self::table::{Subject, Table, Text};
 
 const OUTERMOST: Contexts = HTTP | STREAM;
 
-/// Largest `map_hash_bucket_size`; nginx refuses what is above.
+/// Largest `map_hash_bucket_size`; nginx refuses larger ones.
 const BUCKET_SIZE_MAX: u64 = 65536 - 64;
 
 /// Maps as written.
@@ -28,7 +28,7 @@ pub(crate) struct Raw {
     bucket_size: Setting<u64>,
 }
 
-/// One map as written, already in the form of its look-up.
+/// One map as written, already compiled for look-ups.
 struct RawMap {
     source: Word,
     variable: Word,
@@ -40,7 +40,7 @@ struct RawMap {
     kept: Kept,
 }
 
-/// Whether a value holds for the whole request.
+/// Lifetime of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
     Yes,

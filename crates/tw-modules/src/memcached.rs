@@ -1,4 +1,4 @@
-//! `memcached_pass` and its kin: a value of memcached is the response (nginx: ngx_http_memcached_module). Content phase.
+//! `memcached_pass`: a value of memcached as the response (nginx: ngx_http_memcached_module). Content phase.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::cgi::params;
 
 const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
 
-/// What makes this gateway the one it is.
+/// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
     prefix: "memcached_",
     temp_path: None,
@@ -58,7 +58,7 @@ impl HasProxy for Raw {
 /// Settings of one location.
 pub(crate) struct MemcachedPass {
     settings: Arc<ProxySettings>,
-    /// Where requests go, and what their key is.
+    /// Destination of requests, and their key.
     passed: Option<(Target, Template)>,
     gzip_flag: u64,
 }
@@ -186,7 +186,7 @@ impl MemcachedPass {
     }
 }
 
-/// The command that asks for the value of a key, and the key as it stands in it.
+/// Command that reads the value of a key, and the key as it is written in it.
 fn get(key: &[u8]) -> (Bytes, Bytes) {
     const GET: &[u8] = b"get ";
     let mut command = GET.to_vec();
@@ -198,7 +198,7 @@ fn get(key: &[u8]) -> (Bytes, Bytes) {
     (command, key)
 }
 
-/// A location as health checks know it: they ask for the key that is written as the path of a request, which need not be there.
+/// Health check of a location: it reads the key that is written as the path of a request, which need not exist.
 struct Checked {
     settings: Arc<ProxySettings>,
     to: Arc<Fixed>,

@@ -1,4 +1,4 @@
-//! `mirror`: other locations get a copy of each request, and nobody sees what they answer (nginx: ngx_http_mirror_module).
+//! `mirror`: a copy of each request to other locations, whose responses are discarded (nginx: ngx_http_mirror_module).
 //! Precontent phase.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Raw {
     request_body: Setting<bool>,
 }
 
-/// Where copies go, as written.
+/// Destination of copies, as written.
 enum To {
     Nobody,
     These(Vec<Box<[u8]>>),

@@ -1,8 +1,8 @@
 //! `mp4`: a part of a video, `?start=` and `?end=` in seconds (nginx: ngx_http_mp4_module). Content phase, before other
 //! files.
 //!
-//! The boxes at the top of the file are looked at through the disk door; `moov` is read whole, and cut by a job of the pool
-//! if it is long. What goes out is a new head and one span of the file.
+//! The boxes at the top of the file are read through the disk door; `moov` is read whole, and cut by a job of the pool
+//! if it is long. The response is a new head and one range of the file.
 
 mod movie;
 
@@ -171,7 +171,7 @@ impl Mp4 {
         Outcome::Respond(body)
     }
 
-    /// What the arguments ask for; `None` is the whole file.
+    /// Part that the arguments ask for; `None` is the whole file.
     fn part(&self, args: &[u8]) -> Option<Part> {
         let start_ms = target::arg(args, b"start").and_then(milliseconds);
         let end_ms = target::arg(args, b"end").and_then(milliseconds).filter(|end| *end > 0);
@@ -185,7 +185,7 @@ impl Mp4 {
         Some(Part { start_ms, length_ms, begin: self.begin })
     }
 
-    /// `None` if the file as it is does as well.
+    /// Cuts the part; `None` if the file can be sent unchanged.
     async fn cut(&self, r: &mut Request, file: &Rc<OpenFile>, part: Part) -> Result<Option<Piece>, Failure> {
         let Some(found) = self.look(r, file, &part).await? else { return Ok(None) };
         let Some(moov) = found.moov else {
@@ -207,7 +207,8 @@ impl Mp4 {
         Ok(Some(piece?))
     }
 
-    /// Looks at the boxes at the top of the file. `None` if the whole file is asked for, and a player can use it as it is.
+    /// Reads the boxes at the top of the file. `None` if the whole file is requested, and a player can use it
+    /// unchanged.
     async fn look(&self, r: &mut Request, file: &OpenFile, part: &Part) -> Result<Option<Found>, Failure> {
         let size = file.meta().size;
         let mut found = Found::default();
@@ -258,7 +259,7 @@ fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     }
 }
 
-/// What was found at the top of a file.
+/// Boxes found at the top of a file.
 #[derive(Default)]
 struct Found {
     ftyp: Option<Vec<u8>>,
@@ -270,7 +271,7 @@ struct Found {
 enum Failure {
     /// The file is not as it should be.
     Fault(Fault),
-    /// It cannot be read.
+    /// The file cannot be read.
     Io(io::Error),
 }
 
@@ -323,7 +324,7 @@ struct Window {
 }
 
 impl Window {
-    /// The bytes from `at` on: a whole header, if the file goes that far.
+    /// Bytes from `at` on: a whole header, if the file is long enough.
     async fn front(
         &mut self,
         r: &mut Request,

@@ -1,5 +1,5 @@
 //! `brotli_static`, `zstd_static`, `gzip_static`: answers with a file that was compressed before, `FILE.gz` instead of
-//! `FILE` (nginx: ngx_http_gzip_static_module and its like). Content phase, before `static`.
+//! `FILE` (nginx: ngx_http_gzip_static_module and others). Content phase, before `static`.
 
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
@@ -24,13 +24,13 @@ use crate::static_files;
 pub(crate) trait Coding: Send + Sync + 'static {
     /// The directive.
     const DIRECTIVE: &'static str;
-    /// One line about it.
+    /// Documentation of the directive, in one line.
     const DOC: &'static str;
-    /// What the name of a compressed file ends with.
+    /// Suffix of the name of a compressed file.
     const SUFFIX: &'static str;
     /// The word of `Content-Encoding`.
     const NAME: &'static str;
-    /// Whether the client may get it.
+    /// Returns `true` if the client accepts the coding.
     fn is_allowed(r: &Request) -> bool;
 }
 
@@ -80,14 +80,14 @@ pub(crate) struct Raw {
     mode: Setting<Mode>,
 }
 
-/// Who gets compressed files.
+/// Clients that get compressed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nobody.
+    /// None.
     Off,
-    /// Who accepts them.
+    /// Clients that accept them.
     On,
-    /// Everybody.
+    /// All clients.
     Always,
 }
 

@@ -1,6 +1,6 @@
-//! `proxy_pass` and its kin: requests go to an HTTP server behind this one (nginx: ngx_http_proxy_module). Content phase.
+//! `proxy_pass`: requests to an upstream HTTP server (nginx: ngx_http_proxy_module). Content phase.
 //!
-//! What is sent is written anew, field by field, and never copied as a whole: what could be read in two ways does not leave.
+//! The request is written anew, field by field, and never copied as a whole: ambiguous parts are not forwarded.
 
 mod check;
 mod cookie;
@@ -50,7 +50,7 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 /// Bytes that the head of a request usually has at most.
 const HEAD_SIZE: usize = 1024;
 
-/// What makes this gateway the one it is.
+/// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
     prefix: "proxy_",
     temp_path: Some(b"proxy_temp"),
@@ -101,7 +101,7 @@ pub(crate) struct Proxy {
     method: Option<Template>,
     version: Version,
     redirects: Arc<[redirect::Rule]>,
-    /// `proxy_redirect` as it is inherited: with `default`, which differs between locations.
+    /// `proxy_redirect` as it is inherited: with `default`, whose meaning differs between locations.
     written_redirects: Option<Arc<[redirect::Inherited]>>,
     cookies: Arc<cookie::Rules>,
     pass_trailers: bool,
@@ -115,7 +115,7 @@ struct Slots {
     port: u16,
 }
 
-/// Records besides those that every gateway has.
+/// Records besides those that gateways share.
 const OWN: &[Directive<Raw>] = &[
     record::new("proxy_pass", "URL", LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, Args::exact(1))
         .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group, or https:// instead; may hold variables.")
@@ -340,7 +340,7 @@ impl Handler for Proxy {
     }
 }
 
-/// What tells responses apart where no `proxy_cache_key` does.
+/// Default key of cached responses, without `proxy_cache_key`.
 fn usual_key(to: &To<'_>, uri: &[u8], key: &mut Vec<u8>) {
     for part in [to.scheme.text().as_bytes(), &to.host, uri] {
         key.extend_from_slice(part);
@@ -481,7 +481,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Where the URI stands in the head.
+    /// Range of the URI in the head.
     fn uri_at(&self) -> std::ops::Range<usize> {
         let start = self.method.len() + b" ".len();
         start..start + self.uri.len()

@@ -1,7 +1,7 @@
-//! `set_real_ip_from`, `real_ip_header`: the client's address as a trusted proxy tells it (nginx: ngx_http_realip_module).
-//! Post-read phase, and preaccess phase for settings of a location.
+//! `set_real_ip_from`, `real_ip_header`: the client's address as given by a trusted proxy (nginx:
+//! ngx_http_realip_module). Post-read phase, and preaccess phase for settings of a location.
 //!
-//! Nothing a client says is believed unless the connection, or the proxy named last, is one of the trusted.
+//! An address is believed only if the connection, or the proxy named last, is one of the trusted.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::forwarded::{Chain, forwarded};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// Who is trusted, as written.
+/// Trusted proxies, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     from: Trusted,
@@ -29,15 +29,15 @@ pub(crate) struct Raw {
     chain: Setting<Chain>,
 }
 
-/// Proxies that may say who their client is.
+/// Proxies that may name the client's address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trusted {
     networks: Vec<Network>,
-    /// Whether clients of Unix sockets are proxies.
+    /// Set if clients of Unix sockets are trusted proxies.
     unix: bool,
 }
 
-/// Who says who the client is.
+/// Source of the client's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     /// A field with one address.
@@ -134,7 +134,7 @@ impl Handler for RealIp {
 }
 
 impl RealIp {
-    /// The client's address as the proxy tells it; `None` if there is no proxy, or it tells nothing.
+    /// Client's address as the proxy gives it; `None` without a proxy or without an address.
     fn told(&self, r: &Request) -> Option<Addr> {
         let peer = r.client().peer();
         let trusts = |addr: &Addr| self.from.has(addr);
@@ -180,7 +180,7 @@ impl Trusted {
         Ok(())
     }
 
-    /// Whether `addr` is that of a trusted proxy.
+    /// Returns `true` if `addr` is that of a trusted proxy.
     fn has(&self, addr: &Addr) -> bool {
         match addr.inet() {
             Some(addr) => self.networks.iter().any(|network| network.contains(addr.ip())),

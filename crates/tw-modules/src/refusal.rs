@@ -1,4 +1,4 @@
-//! What `limit_req` and `limit_conn` are told in the same words: what becomes of a request that is one too many.
+//! Settings shared by `limit_req` and `limit_conn`: status, log level and dry run of refused requests.
 
 use tw_conf::{ConfError, Node, Setting};
 use tw_core::access_check::AccessDecision;
@@ -18,12 +18,12 @@ pub(crate) struct Raw {
     pub(crate) dry_run: Setting<bool>,
 }
 
-/// How requests are refused.
+/// Response and log level of refused requests.
 pub(crate) struct Refusal {
     /// Level at which that is logged.
     pub(crate) level: Level,
     status: u16,
-    /// Whether they are only logged.
+    /// Set if refusals are only logged.
     pub(crate) dry_run: bool,
 }
 
@@ -37,7 +37,7 @@ impl Refusal {
         }
     }
 
-    /// The word for it in the variable, and what happens.
+    /// Text of the variable, and the decision.
     pub(crate) fn decision(&self) -> (&'static str, AccessDecision) {
         match self.dry_run {
             true => ("REJECTED_DRY_RUN", AccessDecision::Pass),
@@ -54,8 +54,8 @@ pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
     }
 }
 
-/// Decides about a session once, whatever locations it goes through: `None` if the variable of `slot` says that it was done.
-/// `decide` gets room for a key.
+/// Decides about a session once, in whatever locations it is processed: `None` if the variable of `slot` is set
+/// already. `decide` gets room for a key.
 pub(crate) fn once<S: Session, T>(s: &S, slot: u16, decide: impl FnOnce(&S, &mut Vec<u8>) -> T) -> Option<T> {
     let mut key = s.scratch().take();
     key.clear();

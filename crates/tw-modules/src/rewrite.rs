@@ -4,9 +4,9 @@
 //! ```text
 //! directives ─ written → operations as written, `if` with what is in it ─ resolve → Program: a flat list with jumps ─ run
 //! ```
-//! The program of a `server` block runs in the phase before the location is chosen, that of a location in the one after.
-//! What is in an `if` belongs to the program of the block around it; when its condition is true, the request goes on with
-//! the settings of the `if`.
+//! The program of a `server` block runs in the phase before the location is chosen, that of a location in the one
+//! after. The content of an `if` belongs to the program of the block around it; if its condition is true, the request
+//! continues with the settings of the `if`.
 
 mod answer;
 mod condition;

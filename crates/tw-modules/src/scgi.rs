@@ -1,4 +1,4 @@
-//! `scgi_pass` and its kin: requests go to an application that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
+//! `scgi_pass`: requests to an application server that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
 
 use tw_conf::{ConfError, Directive, record};
 use tw_http::{Framing, Method, num};
@@ -19,7 +19,7 @@ const PARAMS_SIZE: usize = 2048;
 /// The module.
 pub(crate) type ScgiPass = CgiGateway<Scgi>;
 
-/// SCGI has nothing of its own to be said.
+/// SCGI, which has no settings of its own.
 pub(crate) struct Scgi;
 
 type Own = cgi::Raw<Scgi>;
@@ -96,7 +96,7 @@ impl Language for Scgi {
 /// Names and values, a zero byte behind each.
 struct Netstring {
     text: Vec<u8>,
-    /// Whether one of them has such a byte itself.
+    /// Set if one of them has such a byte itself.
     has_nul: bool,
 }
 

@@ -1,5 +1,5 @@
-//! A protocol besides HTTP, of sessions that have an address and a log and nothing else. What it registers are the modules
-//! themselves, one line each: nothing in them is HTTP.
+//! Test protocol besides HTTP, whose sessions have only an address and a log. It registers modules with one line each:
+//! they are independent of HTTP.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -109,7 +109,7 @@ impl LoggedSession for Visit {
 type Decide = Box<dyn Fn(&mut Visit) -> AccessDecision>;
 type Record = Box<dyn Fn(&Visit)>;
 
-/// Who decides, in their order, and who is told at the end.
+/// Judges in their order, and observers of the end of a session.
 #[derive(Default)]
 struct Plan {
     access_checks: Vec<(AccessStage, Decide)>,
@@ -132,7 +132,7 @@ impl LogPlan<Visit> for Plan {
 struct Loaded {
     slots: Slots<Visit>,
     plan: Plan,
-    /// What the test asks for.
+    /// Text that the test asks for.
     text: Template<Visit>,
 }
 
@@ -150,12 +150,12 @@ impl Loaded {
 }
 
 impl Visit {
-    /// The text of the test, as it is for this client.
+    /// Text of the test, evaluated for this client.
     fn text(&self) -> String {
         String::from_utf8(self.config.text.value(self).to_vec()).unwrap()
     }
 
-    /// What the judges decide, up to the first that does not pass.
+    /// Decision of the judges, up to the first that does not pass.
     fn decision(&mut self) -> AccessDecision {
         let config = self.config.clone();
         let mut decisions = config.plan.access_checks.iter().map(|(_, check)| check(self));
@@ -163,7 +163,7 @@ impl Visit {
     }
 }
 
-/// Its block while a configuration is loaded.
+/// Block of the protocol while a configuration is loaded.
 struct PlainBlocks {
     table: Table<Plain>,
     vars: VarTable<Visit>,

@@ -1,5 +1,5 @@
-//! `slice`: a response that is fetched, and cached, in parts of one size (nginx: ngx_http_slice_filter_module). Preaccess phase,
-//! and first filter.
+//! `slice`: a response that is fetched, and cached, in parts of one size (nginx: ngx_http_slice_filter_module).
+//! Preaccess phase, and first filter.
 //!
 //! ```text
 //! $slice_range in the key and in Range ─► 206 of the slice in which the wanted range begins
@@ -7,9 +7,9 @@
 //!                                                ▼
 //!                        Slices: the rest of that slice, then one subrequest for each further slice
 //! ```
-//! Slicing begins with the first look at `$slice_range`: who never asks for that slices nothing. A slice is asked for when the
-//! client has taken what is in front of it. The head of each is held against what was asked for, and its body against its head:
-//! bytes of two files, or none in their place, never reach a client as one response.
+//! Slicing begins with the first use of `$slice_range`; a location that does not use it slices nothing. A slice is
+//! requested when the client has received everything in front of it. The head of each is compared with the request, and
+//! its body with its head: bytes of two files, or missing bytes, never reach a client as one response.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -47,12 +47,12 @@ pub(crate) struct Slice {
 
 /// The slice that a request is for.
 struct Asked {
-    /// Where: elsewhere it is for none.
+    /// Plan that it belongs to; others ignore it.
     plan: PlanId,
-    /// Its first byte; `None` for a part of a page and the like, which is fetched whole.
+    /// First byte; `None` for a subrequest of a page and the like, which is fetched whole.
     start: Option<u64>,
     size: u64,
-    /// Whether somebody has looked at `$slice_range`.
+    /// Set once `$slice_range` was evaluated.
     is_seen: Cell<bool>,
 }
 
@@ -110,7 +110,7 @@ fn slice(start: u64, size: u64) -> ByteRange {
 
 impl Handler for Slice {
     // DIFF(nginx): `$slice_range` has no value before this phase, when it is not known yet which location answers.
-    /// Decides which slice comes first: the one in which the wanted range begins.
+    /// Chooses the first slice: the one in which the requested range begins.
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let start = if r.is_subrequest() {
             None
@@ -162,7 +162,7 @@ impl HeaderFilter for Slice {
     }
 }
 
-/// What the head of a slice says of it.
+/// Fields of the head of a slice.
 struct Found {
     /// The byte behind its last one.
     end: u64,
@@ -171,11 +171,12 @@ struct Found {
     etag: Bytes,
 }
 
-/// A response is not the slice that was asked for. The log knows why.
+/// The response is not the slice that was requested; the reason is logged.
 struct Mismatch;
 
 impl Found {
-    /// Looks at the head of the slice that begins with `start`; `etag` is that of the slices before it, empty if they have none.
+    /// Parses the head of the slice that begins with `start`; `etag` is that of the slices before it, empty if they
+    /// have none.
     fn of(r: &Request, start: u64, size: u64, etag: &[u8]) -> Result<Self, Mismatch> {
         let fail = |message: std::fmt::Arguments<'_>| {
             r.log(Level::Error, message);
@@ -216,21 +217,21 @@ struct Slices {
     at: u64,
     /// The byte behind the last one that is to be sent.
     end: u64,
-    /// The slice that came first, until the one who begins with it has it: the whole body, or a part of it.
+    /// Body of the first slice, until it is sent: all of it, or a part.
     first: RefCell<Option<Current>>,
     current: Option<Current>,
 }
 
-/// A slice that is being read, or what is left of it.
+/// Slice that is being read, or its rest.
 struct Current {
     body: Of,
-    /// The next byte of the whole that comes.
+    /// Offset of its next byte in the whole.
     at: u64,
-    /// The byte behind the last one that comes.
+    /// Offset behind its last byte in the whole.
     end: u64,
 }
 
-/// Where a slice comes from.
+/// Source of a slice.
 enum Of {
     First(Body),
     Further(Subrequest),
@@ -275,7 +276,7 @@ impl Slices {
         }
     }
 
-    /// The slice that has the next byte: the one that came first, if it is that, or else it is asked for.
+    /// Slice with the next byte: the first slice, if it has that, or else a subrequest.
     async fn begin(&mut self, r: &mut Request) -> io::Result<Current> {
         let first = self.first.take();
         if let Some(first) = first.filter(|first| (first.at..first.end).contains(&self.at)) {
@@ -337,7 +338,7 @@ impl Slices {
 }
 
 impl Current {
-    /// Leaves out what comes before `at`, if that need not be read.
+    /// Drops the bytes before `at`, if they need not be read.
     fn without(self, at: u64) -> Self {
         match self.body {
             Of::First(body) => match body.part(at - self.at, self.end - at) {

@@ -1,7 +1,7 @@
 //! `ssi`: commands in pages, server side includes (nginx: ngx_http_ssi_filter_module). Header filter.
 //!
-//! `parser` finds commands, `words` and `date` are the texts in them, `commands` says what they are, `page` runs them, and
-//! `shared` is what the pages of one request know of each other.
+//! `parser` finds commands, `words` and `date` evaluate the texts in them, `commands` lists them, `page` runs them, and
+//! `shared` is the state that the pages of one request share.
 
 mod commands;
 mod date;
@@ -68,9 +68,9 @@ pub(crate) struct Ssi {
 /// `ssi_silent_errors`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Errors {
-    /// The page says that there was one.
+    /// The page shows an error text.
     Shown,
-    /// Only the log knows.
+    /// Only the log has it.
     Silent,
 }
 

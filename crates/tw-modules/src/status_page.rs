@@ -25,7 +25,7 @@ use tw_server::load::Resolve;
 
 use crate::metrics;
 
-/// The page; `@NONCE@` stands where the policy's nonce goes.
+/// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
 const NONCE: &str = "@NONCE@";
 /// Bytes of the table of mounts that are read: some thousands of mounts.
@@ -37,7 +37,7 @@ pub(crate) struct Raw {
     on: Setting<()>,
 }
 
-/// Whether a location answers with the page; not inherited.
+/// Set if a location answers with the page; not inherited.
 pub(crate) struct StatusPage {
     here: Setting<()>,
     history: Option<Arc<History>>,
@@ -103,7 +103,7 @@ impl Handler for StatusPage {
     }
 }
 
-/// What the page may do: run its own script, use its own style, ask its own server.
+/// Content security policy of the page: its own script, its own style, its own server.
 fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
@@ -177,7 +177,7 @@ async fn past(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
     Outcome::Respond(Body::Bytes(out.into()))
 }
 
-/// Where each device is mounted first, and as what, by `major:minor`: `/srv (ext4)`. Fields 3, 5 and the first after `-` of
+/// First mount point and type of each device, by `major:minor`: `/srv (ext4)`. Fields 3, 5 and the first after `-` of
 /// proc_pid_mountinfo(5).
 fn places(mounts: &str) -> BTreeMap<&str, String> {
     let mut places = BTreeMap::new();

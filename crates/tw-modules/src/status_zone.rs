@@ -1,7 +1,8 @@
-//! `status_zone`: what a server or a location served (nginx: ngx_http_api_module, which it sells). Log handler.
+//! `status_zone`: requests and responses by server or location (nginx: ngx_http_api_module, of its commercial edition).
+//! Log handler.
 //!
-//! A request that is over is counted in the zone of its server and in that of the location where it ended. A zone has a set
-//! of counters for each loop, which are added up by who asks, and outlives configurations.
+//! A finished request is counted in the zone of its server and in that of its last location. A zone has a set of
+//! counters for each loop, which are added up on reading, and outlives configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{
@@ -23,7 +24,7 @@ use tw_server::load::Resolve;
 
 /// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
 const ZONES_MAX: usize = 256;
-/// Different statuses that one zone tells apart.
+/// Most different statuses of one zone.
 const STATUSES_MAX: usize = 32;
 /// Sets of counters of one zone; with more loops, some share one.
 const SETS: usize = 64;
@@ -51,7 +52,7 @@ pub(crate) struct StatusZone {
     names: Arc<FatalMutex<BTreeSet<Box<[u8]>>>>,
 }
 
-/// Which block settings are of.
+/// Block that settings belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     Http,
@@ -60,14 +61,14 @@ enum Block {
     Location,
 }
 
-/// What zones count: zones of different kinds may have one name.
+/// Kind of a zone: zones of different kinds may have one name.
 #[derive(Clone, Copy)]
 enum Of {
     Server,
     Location,
 }
 
-/// A zone. Whoever counts has its own set, made when it first counts.
+/// A zone. Each loop has its own set, made when it first counts.
 struct Zone {
     of: Of,
     name: Box<str>,
@@ -86,7 +87,7 @@ struct Set {
     times: Histogram,
 }
 
-/// How many requests ended with a status; 0 is a free place. Places are taken in order and kept.
+/// Number of requests that ended with a status; 0 is a free place. Places are taken in order and kept.
 #[derive(Default)]
 struct Status {
     code: AtomicU16,
@@ -307,7 +308,7 @@ impl Set {
         self.times.record_ns(over.time_ns);
     }
 
-    /// Where a status is counted. The most frequent ones come early and are found first.
+    /// Counter of a status. The most frequent ones come early and are found first.
     fn place(&self, status: u16) -> &AtomicU64 {
         for known in &self.statuses {
             let code = match known.code.load(Relaxed) {

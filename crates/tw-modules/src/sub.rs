@@ -25,7 +25,7 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
 /// Most words that are replaced in one block.
 const WORDS_MAX: usize = 255;
-/// Longest string that is looked for if variables are in it. A peer may choose it, and it is compiled on the loop for each
+/// Longest string with variables that is searched for. A peer may choose it, and it is compiled on the loop for each
 /// response: 7 KB took 5 ms without optimisation.
 const VARYING_MAX: usize = 1024;
 /// Bytes that are looked at before the result is measured: each could be a word, and stand for a long value.
@@ -48,7 +48,7 @@ pub(crate) struct Sub {
     types: Types,
 }
 
-/// What is replaced by what.
+/// Words and their replacements.
 struct Pairs {
     searched: Searched,
     values: Box<[Template]>,
@@ -56,7 +56,7 @@ struct Pairs {
 
 /// The words that are looked for.
 enum Searched {
-    /// They are always the same.
+    /// Words without variables.
     Fixed(Arc<Words>),
     /// Some have variables in them: words in the order of the values.
     Varying(Box<[Template]>),
@@ -193,16 +193,16 @@ struct Replaced {
     pairs: Arc<Pairs>,
     /// The number of the value of each word.
     value_of: Vec<u8>,
-    /// What stands for each word, once it was asked for.
+    /// Replacement of each word, once it was evaluated.
     values: Vec<Option<Bytes>>,
     replacer: Replacer,
     body: Body,
-    /// What was pulled of it and not yet looked at.
+    /// Bytes of the body that were pulled and not yet searched.
     rest: Bytes,
     end: End,
 }
 
-/// Whether the body has ended.
+/// End of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Open,
@@ -210,7 +210,7 @@ enum End {
 }
 
 impl Replaced {
-    /// What becomes of the next bytes of the rest, or of the end of the body: about `want` bytes.
+    /// Replaces words in the next bytes of the rest, or at the end of the body: about `want` bytes.
     fn change(&mut self, want: usize, r: &Request) -> Bytes {
         let Self { pairs, value_of, values, replacer, rest, .. } = self;
         if replacer.is_over() || replacer.passes(rest) {

@@ -1,7 +1,7 @@
-//! `trap`: goes wrong on purpose, for tests of what happens then. Only where debug assertions are on. Content phase.
+//! `trap`: causes faults on purpose, for tests of their handling. Only with debug assertions. Content phase.
 //!
-//! A directive, because configurations are how tests say what they want; and a module of its own, so that a release has
-//! not a word of it.
+//! A directive, because tests are written as configurations; and a module of its own, so that a release does not
+//! contain it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use tw_server::http::request::Request;
 use tw_server::http::request_body::{self, BodyLimits, Source};
 use tw_server::load::Resolve;
 
-/// What all loops share.
+/// State that all loops share.
 static SHARED: FatalMutex<u64> = FatalMutex::new(0);
 
-/// What goes wrong.
+/// Fault to cause.
 #[derive(Clone, Copy)]
 enum Fault {
     /// A request panics.
     Panic,
-    /// A request panics while it changes what all loops share.
+    /// A request panics while it changes state shared by all loops.
     Break,
-    /// A request panics while it changes what the requests of its loop share.
+    /// A request panics while it changes state shared by the requests of its loop.
     Tear,
     /// A request runs and does not end.
     Spin,
-    /// A request waits in the kernel, for what does not come.
+    /// A request waits in the kernel for ever.
     Wait,
-    /// Nothing: the response is the body of the request, while that is still coming.
+    /// No fault: the response is the body of the request, while that is still being received.
     Echo,
 }
 

@@ -1,9 +1,9 @@
-//! `tunnel_pass` and its kin: a client that says CONNECT gets a tunnel to the server that it names (nginx:
-//! ngx_http_tunnel_module). Content phase.
+//! `tunnel_pass`: a tunnel for CONNECT to the server that the client names (nginx: ngx_http_tunnel_module). Content
+//! phase.
 //!
-//! Who may reach what, `tunnel_allow_upstream` says: of the name that the client has sent (`$host`, `$request_port`), and of the
-//! address that is connected to (`$upstream_last_addr`). That address is the one that was looked at: no name is asked for in
-//! between.
+//! `tunnel_allow_upstream` restricts the destinations: by the name that the client sent (`$host`, `$request_port`), and
+//! by the address connected to (`$upstream_last_addr`). The address checked is the one connected to: the name is not
+//! resolved again in between.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::cgi::params;
 
 const SCHEMES: &[Scheme] = &[Scheme::unwritten("")];
 
-/// Where requests go unless the configuration says so: where the client wants to.
+/// Default destination of a tunnel: host and port of the request target.
 const WHERE_CLIENTS_WANT: &[u8] = b"$host:$request_port";
 
 /// `tunnel_buffer_size` by default.

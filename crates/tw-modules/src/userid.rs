@@ -1,6 +1,7 @@
-//! `userid`: cookies by which a browser is known again (nginx: ngx_http_userid_filter_module). Header filter.
+//! `userid`: cookies that identify a browser (nginx: ngx_http_userid_filter_module). Header filter.
 //!
-//! An id is four words: service, time, process, sequence. Its cookie is their bytes in base64, its variable their digits.
+//! An id is four words: service, time, process, sequence. Its cookie is their bytes in base64, its variable their
+//! digits.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ use tw_server::vars::{Template, Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// Bytes of an id in base64 that count: what follows is a mark and padding, or garbage of old.
+/// Bytes of an id in base64 that are read: the rest is a mark and padding, or garbage of old versions.
 const ID_DIGITS: usize = 22;
 /// First sequence number of `on`.
 const SEQUENCE_START: u32 = 0x0303_0302;
@@ -37,7 +38,7 @@ const MAX_AT: i64 = 2_145_916_555;
 const GOT: &str = "uid_got";
 const SET: &str = "uid_set";
 
-/// Words of `userid_flags`, and what each adds to the cookie.
+/// Words of `userid_flags`, and the attribute that each adds to the cookie.
 const FLAGS: &[(&str, u32)] = &[
     ("off", 0),
     ("secure", 1),
@@ -196,7 +197,7 @@ impl Settings<Http> for UserId {
     }
 }
 
-/// What `set $uid_reset` said.
+/// Value of `$uid_reset`.
 struct Reset(Vec<u8>);
 
 fn reset(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -232,7 +233,7 @@ fn read_mark(node: &Node) -> Result<Option<u8>, ConfError> {
     }
 }
 
-/// Whether mistakes of the client are logged, which they should be once.
+/// Logging of mistakes of the client, which happens once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Say {
     Errors,
@@ -240,12 +241,12 @@ enum Say {
 }
 
 impl UserId {
-    /// The value of the cookie that came.
+    /// Value of the cookie of the request.
     fn cookie<'r>(&self, r: &'r Request) -> Option<(&'r [u8], &'r [u8])> {
         r.head.field_all(b"cookie").find_map(|line| Some((line, find_cookie(line, &self.name)?)))
     }
 
-    /// The id of the cookie that came.
+    /// Id of the cookie of the request.
     fn got(&self, r: &Request, say: Say) -> Option<Id> {
         let (line, cookie) = self.cookie(r)?;
         let digits = cookie.get(..ID_DIGITS);
@@ -260,7 +261,7 @@ impl UserId {
         id.filter(|id| id.0[3] != 0)
     }
 
-    /// The id to be set; `None` if the cookie that came is all right.
+    /// Id to set; `None` if the cookie of the request is valid.
     fn wanted(&self, r: &Request) -> Option<Id> {
         let Some(got) = self.got(r, Say::Nothing) else { return Some(self.create(r)) };
         match &*self.reset.value(r) {
@@ -398,7 +399,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// What tells this process from others: microseconds of its start and its number.
+/// Number that tells this process from others: microseconds of its start and its process number.
 fn process() -> u32 {
     static PROCESS: OnceLock<u32> = OnceLock::new();
     *PROCESS.get_or_init(|| ((u32::from(tw_rt::clock::unix().msec) * 50) << 16) | std::process::id())

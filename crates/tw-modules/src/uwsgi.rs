@@ -1,4 +1,4 @@
-//! `uwsgi_pass` and its kin: requests go to an application that speaks uwsgi, as those of Python do (nginx:
+//! `uwsgi_pass`: requests to an application server that speaks uwsgi, such as those of Python (nginx:
 //! ngx_http_uwsgi_module). Content phase.
 
 use tw_conf::{ConfError, Directive, Node, Setting, record};
@@ -30,9 +30,9 @@ pub(crate) struct Raw {
     modifiers: [Setting<u8>; 2],
 }
 
-/// What is said of applications at one location.
+/// Settings of one location.
 pub(crate) struct Uwsgi {
-    /// What kind of application it is, and for what it is asked.
+    /// Kind of the application, and kind of the request.
     modifiers: [u8; 2],
 }
 

@@ -1,6 +1,6 @@
 //! Zones: tables of counters by key that all loops share and that outlive a configuration (nginx: shared memory zones).
 //!
-//! What a zone may hold is counted in bytes as nginx's slabs take them, so the same size means as many entries.
+//! The size of an entry is counted as nginx's slabs take it, so a zone of one size holds as many entries.
 
 mod table;
 
@@ -16,7 +16,7 @@ use tw_core::vars::Template;
 
 pub(crate) use self::table::{Id, Table};
 
-/// The smallest zone: eight pages, as nginx asks for.
+/// Smallest zone: eight pages, as in nginx.
 const SIZE_MIN: u64 = 8 * PAGE;
 /// nginx's page; larger entries take whole pages.
 const PAGE: u64 = 4096;
@@ -47,7 +47,7 @@ impl Written {
     }
 }
 
-/// Who a name belongs to: names of zones are the same for everybody.
+/// Owner of a name: names of zones are shared by all modules.
 #[derive(PartialEq)]
 struct Owner {
     protocol: &'static str,
@@ -71,9 +71,9 @@ pub(crate) fn claim<P: Protocol>(
     Err(ConfError::new(format!("the shared memory zone \"{name}\" is already declared for a different use")))
 }
 
-/// What is counted in a zone, and outlives configurations.
+/// Counters of a zone, which outlive configurations.
 pub(crate) trait Counted: Send + Sync + 'static {
-    /// What there is of each key.
+    /// Counters of one key.
     type Value;
 
     /// The zone.
@@ -89,16 +89,16 @@ pub(crate) fn values<T: Counted>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of:
 
 /// Words of a directive that declares zones.
 pub(crate) struct Words {
-    /// Whose zones they are.
+    /// Module that owns the zones.
     pub(crate) owner: &'static str,
     /// The directive.
     pub(crate) directive: &'static str,
-    /// Who complains of another key.
+    /// Directive that messages about another key name.
     pub(crate) keyed: &'static str,
 }
 
-/// Takes a zone that is declared with this key into use, which is new, or was there before; `known` is what this configuration
-/// has already declared under its name.
+/// Takes a zone declared with this key into use, new or from an earlier configuration; `known` is an earlier
+/// declaration of its name in this configuration.
 ///
 /// # Errors
 /// The name is taken, or the declaration differs from an earlier one.
@@ -134,7 +134,7 @@ pub(crate) fn missing(node: &Node) -> ConfError {
     node.fail(format!("\"{}\" must have \"zone\" parameter", node.name))
 }
 
-/// Checks two declarations of a zone in one configuration, and says what is wrong with the second.
+/// Error of the second of two declarations of a zone in one configuration.
 fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
     let (name, [first, second]) = (tw_log::Text(name), sizes);
     if first == second {
@@ -161,15 +161,15 @@ pub(crate) fn slab_cost(bytes: usize) -> u64 {
 
 /// A table in parts, each with a lock. Locks are held for some tens of nanoseconds and never across an await.
 pub(crate) struct Zone<V> {
-    /// Its name.
+    /// Name of the zone.
     pub(crate) name: Box<str>,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
     /// The text of its key.
     pub(crate) key: Box<str>,
     /// Entries in it now.
     pub(crate) entries: Counter,
-    /// Keys are a client's choice: which part they fall into and where they lie there nobody can foresee.
+    /// Keyed by random numbers, so that a client cannot choose keys of one part.
     hasher: RandomState,
     shards: Box<[FatalMutex<Table<V>>]>,
 }

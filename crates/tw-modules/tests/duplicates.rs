@@ -1,6 +1,6 @@
-//! Every directive has a place of its own for what it says: given twice it is refused where nginx refuses it, and no two
-//! directives are taken for each other. Goes through all records, so a new directive is tested without being named here,
-//! unless it may be given twice or takes words that no default shows.
+//! Every directive has a field of its own: given twice it is refused where nginx refuses it, and no two directives set
+//! the same field. Checks all records, so a new directive is tested without being named here, unless it may be given
+//! twice or takes words that its default does not show.
 
 use tw_conf::{
     Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
@@ -371,7 +371,7 @@ fn within(context: Contexts, text: &str) -> String {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// All mistakes of a configuration.
 fn mistakes(text: &str) -> Vec<String> {
     let mut tree = Tree::default();
     Reader::new(&MemoryFiles::default(), b"")

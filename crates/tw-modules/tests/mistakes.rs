@@ -1,10 +1,10 @@
-//! A text that is no configuration: all of it is looked through, and that does not take long.
+//! Mistakes of a text that is no configuration: all of it is read, and that does not take long.
 
 use tw_conf::{ConfError, Diagnostics, MemoryFiles, Reader, Tree};
 use tw_core::shared_objects::SharedObjects;
 use tw_server::load::{Prefixes, load};
 
-/// Everything that is wrong with a configuration, the first first.
+/// All mistakes of a configuration, in order.
 fn mistakes(text: &str) -> Vec<ConfError> {
     let mut tree = Tree::default();
     Reader::new(&MemoryFiles::default(), b"")
@@ -28,7 +28,7 @@ fn mistakes(text: &str) -> Vec<ConfError> {
     loaded.err().into_iter().chain(diagnostics).collect()
 }
 
-/// How many of the first hundred and of all the others have a hint.
+/// Number of hints among the first hundred mistakes and among all others.
 fn hints(mistakes: &[ConfError]) -> (usize, usize) {
     let count = |some: &[ConfError]| some.iter().filter(|mistake| mistake.hint.is_some()).count();
     let (first, others) = mistakes.split_at(100);

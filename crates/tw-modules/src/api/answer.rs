@@ -1,17 +1,17 @@
-//! What the API answers: JSON, and what is wrong with a request in nginx's form.
+//! Responses of the API: JSON, and errors in nginx's form.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-/// An answer.
+/// Response of the API.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) fields: Vec<(&'static str, Vec<u8>)>,
     pub(super) json: Vec<u8>,
 }
 
-/// An answer that is not what was asked for.
+/// Response other than the one asked for.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// As JSON.
@@ -20,7 +20,7 @@ pub(super) enum Reply {
     Status(u16),
 }
 
-/// What is wrong with a request.
+/// Error of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,
@@ -63,7 +63,7 @@ impl Refusal {
         Self { status, code, text: text.into(), allow: None }
     }
 
-    /// What is written in a body is wrong.
+    /// Error of a malformed body.
     pub(super) fn format(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(400, "UpstreamConfFormatError", text)
     }
@@ -73,7 +73,7 @@ impl Refusal {
         Self { allow: Some(allow), ..Self::fixed(405, "MethodDisabled", "method disabled") }
     }
 
-    /// The same as an answer.
+    /// Response with this error.
     pub(super) fn answer(&self, request_id: &str) -> Answer {
         let error = Error { status: self.status, text: &self.text, code: self.code };
         let fields = self.allow.iter().map(|allow| ("Allow", allow.as_bytes().to_vec())).collect();

@@ -1,5 +1,5 @@
-//! What the API shows of caches, and purges: a request to purge has the same effect and the same answers, 404 if there was
-//! nothing, but needs no location that the key belongs to.
+//! Caches in the API, and purging them: a request has the same effect and the same responses as a purge in a location,
+//! 404 if nothing was found, but needs no location for the key.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub(super) fn all(r: &Request) -> Vec<u8> {
     json(&views.collect::<BTreeMap<_, _>>())
 }
 
-/// One of them.
+/// Description of one cache.
 pub(super) fn one(r: &Request, name: &str) -> Result<Vec<u8>, Refusal> {
     let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
     Ok(json(&View::of(&cache.look())))
@@ -98,7 +98,7 @@ fn parse(body: &[u8]) -> Result<(Scope, Purge), Refusal> {
     }
 }
 
-/// Whether a response could have it.
+/// Returns `true` if a response could have the tag.
 fn is_tag(tag: &str) -> bool {
     !tag.is_empty() && !tag.contains([' ', ',', '\t'])
 }

@@ -1,4 +1,4 @@
-//! Changes of a group while it serves: made on a thread, then written to its `state` file.
+//! Changes of a group at run time: made on a thread, then written to its `state` file.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::answer::{Answer, Refusal, Reply};
 use super::show;
 use super::written::Change;
 
-/// What is to be changed.
+/// Change of one server of a group.
 pub(super) enum Order {
     Add(Server),
     Change(u32, Change),
     Remove(u32),
 }
 
-/// What was changed.
+/// Result of a change.
 enum Done {
     Added(u32),
     Changed(u32),
@@ -32,13 +32,13 @@ enum Done {
 /// Why an order was not carried out, or not as a whole.
 enum Failed {
     Refused(Refusal),
-    /// Nobody had time to change anything.
+    /// The change failed: its job never ran.
     Change(DiskError),
     /// The change is in force; its file is as before.
     Save(DiskError, CString),
 }
 
-/// Whether the group has a server or an address of this number.
+/// Checks that the group has a server or an address of this number.
 pub(super) fn exists(group: &UpstreamGroup, id: u32) -> Result<(), Refusal> {
     let list = group.peers.list();
     let is_server = list.servers().iter().any(|(known, _)| known.0 == id);
@@ -129,7 +129,7 @@ impl Done {
 }
 
 impl Failed {
-    /// Logs what the operator has to know, and gives what the client does.
+    /// Logs details for the operator, and returns the error for the client.
     fn say(self, r: &Request) -> Refusal {
         match self {
             Self::Refused(refusal) => refusal,

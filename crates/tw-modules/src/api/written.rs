@@ -1,4 +1,4 @@
-//! The body of a change: one object, in which nothing is unknown, doubled or out of its range.
+//! The body of a change: one object without unknown, repeated or out-of-range members.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const WEIGHT_MAX: u64 = 65_535;
 pub(super) const LIMIT: Limit =
     Limit::bytes("BODY_MAX", BODY_MAX as u64, "Bytes of the body of a change by `api`", "413");
 
-/// What stands in a body.
+/// Members of a request body.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "an object")]
 pub(super) struct Written {
@@ -58,7 +58,7 @@ fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error>
     Value::deserialize(value).map(Some)
 }
 
-/// What a change makes of the parameters of a server.
+/// Parameters of a server that a change sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     weight: Option<u32>,
@@ -69,7 +69,7 @@ pub(super) struct Change {
     route: Option<Option<Arc<[u8]>>>,
     down: Option<bool>,
     drain: Option<bool>,
-    /// What it has to be already.
+    /// Expected value, which cannot be changed.
     pub(super) backup: Option<bool>,
 }
 
@@ -108,7 +108,7 @@ fn parse(body: &[u8]) -> Result<Written, Refusal> {
     object(body, Refusal::format)
 }
 
-/// An object of known fields. `format` refuses what is JSON and something else.
+/// Parses an object of known fields; `format` is the error for other JSON.
 pub(super) fn object<T: DeserializeOwned>(
     body: &[u8],
     format: impl FnOnce(String) -> Refusal,
@@ -166,7 +166,7 @@ impl Written {
 }
 
 impl Change {
-    /// Changes what it names.
+    /// Applies the parameters that it has.
     pub(super) fn apply(&self, params: &mut PeerParams) {
         fn set<T: Clone>(param: &mut T, value: &Option<T>) {
             if let Some(value) = value {

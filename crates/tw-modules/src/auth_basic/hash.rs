@@ -1,7 +1,7 @@
-//! Hashes of passwords as password files hold them. Pure and slow on purpose: most of these belong on a pool thread.
+//! Password hashes of password files. Pure and slow on purpose: most of them belong on a pool thread.
 //!
-//! Which text begins which kind is nginx's rule (`ngx_crypt`); what it leaves to crypt(3) is done here for the kinds of
-//! glibc and libxcrypt that are in use.
+//! Prefixes select the kind as in nginx (`ngx_crypt`); the kinds that nginx leaves to crypt(3) are those of glibc and
+//! libxcrypt that are in use.
 
 use md5::{Digest, Md5};
 use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
@@ -16,7 +16,7 @@ pub(super) const HASH_MAX: usize = 1024;
 
 /// Most work that a hash may be, in microseconds of one core, roughly: bcrypt of cost 20, 60 million rounds of SHA-crypt.
 pub(super) const WORK_MAX_US: u64 = 60_000_000;
-/// Most memory that a hash may want: the largest parameters that crypt(3) makes by itself.
+/// Most memory of a hash: the largest parameters that crypt(3) makes by itself.
 pub(super) const MEMORY_MAX: u64 = 1 << 30;
 
 /// Kinds of hashes.
@@ -33,8 +33,8 @@ pub(super) enum Kind {
     Des,
 }
 
-/// A line of a password file, with a new salt: for those who have a password and no file. Takes some milliseconds.
-/// `None` if the name cannot stand in one.
+/// Line of a password file, with a new salt, for a password from the command line. Takes some milliseconds. `None` if
+/// the name cannot be written in one.
 pub fn password_line(user: &[u8], password: &[u8]) -> Option<Vec<u8>> {
     if user.is_empty() || user.iter().any(|byte| matches!(byte, b':' | b'\n' | b'\r' | b'\0' | b'#')) {
         return None;
@@ -47,7 +47,7 @@ pub fn password_line(user: &[u8], password: &[u8]) -> Option<Vec<u8>> {
     Some([user, b":", hash.to_string().as_bytes(), b"\n"].concat())
 }
 
-/// Whether a password fits a hash.
+/// Result of checking a password against a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Fits,
@@ -57,7 +57,7 @@ pub(super) enum Verdict {
 }
 
 impl Kind {
-    /// What kind of hash `text` is; `None` if nobody here can compute it.
+    /// Kind of the hash `text`; `None` if it is not supported.
     pub(super) fn of(text: &[u8]) -> Option<Self> {
         const KINDS: [(&str, Kind); 13] = [
             ("$apr1$", Kind::Md5("$apr1$")),
@@ -81,13 +81,13 @@ impl Kind {
         (*kind != Self::Des || des::salt(text).is_some()).then_some(*kind)
     }
 
-    /// Whether computing it takes well under a tenth of a millisecond.
+    /// Returns `true` if computing it takes well under a tenth of a millisecond.
     pub(super) fn is_quick(self) -> bool {
         matches!(self, Self::Plain | Self::Sha | Self::SaltedSha)
     }
 
-    /// About how long computing it takes, in microseconds of one core; `None` if its cost cannot be read, or it wants more
-    /// memory than [`MEMORY_MAX`].
+    /// Estimated cost in microseconds of one core; `None` if the parameters cannot be read, or need more memory than
+    /// [`MEMORY_MAX`].
     pub(super) fn work_us(self, hash: &[u8]) -> Option<u64> {
         match self {
             Self::Plain | Self::Sha | Self::SaltedSha => Some(1),
@@ -111,8 +111,8 @@ impl Kind {
         }
     }
 
-    /// Compares a password with a hash of this kind, in a time that does not depend on where they differ. Takes
-    /// microseconds to seconds, as the hash wants.
+    /// Compares a password with a hash of this kind, in a time that does not depend on the position of a difference.
+    /// Takes microseconds to seconds, depending on the hash.
     pub(super) fn verify(self, hash: &[u8], password: &[u8]) -> Verdict {
         // DIFF(nginx): nobody computes for an hour, or takes all memory, because a line says so.
         if self.work_us(hash).is_none_or(|work| work > WORK_MAX_US) {
@@ -150,7 +150,7 @@ impl Kind {
     }
 }
 
-/// What stands between the mark of a hash and the next `$`.
+/// Text between the mark of a hash and the next `$`.
 fn field(hash: &[u8]) -> Option<&[u8]> {
     hash.split(|byte| *byte == b'$').nth(2)
 }

@@ -1,11 +1,12 @@
-//! The line for slow hashes: a few at a time, the others in turns by client, so that who sends many waits for himself.
+//! Queue for slow hashes: a few run at a time, the others in turns by client, so that a client with many requests
+//! delays only its own.
 //!
 //! ```text
 //! enter ─ free ─────────────→ has a turn ─ dropped ─→ the next client's oldest gets the turn
 //!   │ └── busy ─→ waits ─ its turn ─┘
 //!   └ full: refused         └ dropped ─→ leaves the line
 //! ```
-//! A [`Place`] is both: waiting or having a turn. What it is then is decided under the lock, so none is lost or had twice.
+//! A [`Place`] is in the queue or has a turn. Its state is decided under the lock, so no turn is lost or given twice.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,15 +16,15 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use tw_base::{FatalMutex, FatalMutexGuard};
 use tw_net::Addr;
 
-/// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
-/// passwords do not keep others from the disk.
+/// Passwords that are hashed at the same time; others wait. Fewer than a pool has threads, so that guessing passwords
+/// does not keep other requests from the disk.
 pub(super) const HASHES_AT_ONCE: usize = 4;
 /// Requests that wait for that.
 pub(super) const WAITING_MAX: usize = 1024;
-/// Those of one client among them. Many users may come from one address.
+/// Most waiting requests of one client. Many users may come from one address.
 pub(super) const WAITING_OF_CLIENT_MAX: usize = 128;
 
-/// Who shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
+/// Unit that shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Client(Option<IpAddr>);
 
@@ -36,7 +37,7 @@ impl Client {
     }
 }
 
-/// The line. Its lock is held for a look at who waits.
+/// Queue of requests with slow hashes. Its lock is held briefly.
 #[derive(Default)]
 pub(super) struct Line(FatalMutex<State>);
 
@@ -45,7 +46,7 @@ struct State {
     running: usize,
     waiting: usize,
     last_id: u64,
-    /// Those who wait by client, none of them empty; the client at the front is next.
+    /// Waiting requests by client, none of the lists empty; the client at the front is next.
     clients: VecDeque<(Client, VecDeque<Waiter>)>,
 }
 

@@ -1,10 +1,10 @@
-//! Passwords that were found right a moment ago, so that a page with fifty pictures costs one slow hash and not fifty.
+//! Passwords that were right a moment ago, so that a page with fifty pictures costs one slow hash and not fifty.
 //!
-//! Remembered is a digest, SHA-256 of a secret that is made anew for every configuration, the hash in the file and the
-//! password. What does not fit the file any more is another digest, so a changed password is forgotten at once. The digest
-//! tells nothing without the secret, which is in the same memory: whoever reads that for [`REMEMBER_MS`] could try guesses
-//! faster than the hash in the file allows, but reads the passwords of requests there as well. Only right passwords are
-//! remembered; guessing costs the slow hash every time.
+//! An entry is a digest: SHA-256 of a secret that is new for every configuration, the hash in the file and the
+//! password. A changed hash in the file gives another digest, so a changed password is forgotten at once. The digest is
+//! useless without the secret, which is in the same memory: an attacker who reads it could try guesses faster than the
+//! hash in the file allows for [`REMEMBER_MS`], but could read the passwords of requests there as well. Only right
+//! passwords are remembered; a wrong guess costs the slow hash every time.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use tw_base::FatalMutex;
 
 use crate::zone::Table;
 
-/// How long a right password is remembered.
+/// Lifetime of a remembered password, in milliseconds.
 pub(super) const REMEMBER_MS: u64 = 60_000;
-/// How many right passwords are remembered; the one used longest ago is forgotten.
+/// Most passwords that are remembered; the least recently used is forgotten first.
 pub(super) const REMEMBERED_MAX: u64 = 4096;
 
 /// Right passwords, shared by all loops. Its lock is held for a look-up.
@@ -24,7 +24,7 @@ pub(super) struct Remembered {
     until: FatalMutex<Table<Instant>>,
 }
 
-/// A password as it is remembered.
+/// Digest of a remembered password.
 #[derive(Clone, Copy)]
 pub(super) struct Token([u8; 32]);
 
@@ -36,7 +36,7 @@ impl Remembered {
         Ok(Self { secret, until: FatalMutex::new(Table::new(REMEMBERED_MAX)) })
     }
 
-    /// What stands for a password and the hash it has to fit.
+    /// Token of a password and the hash it was checked against.
     pub(super) fn token(&self, hash: &[u8], password: &[u8]) -> Token {
         let mut sha = Sha256::new();
         sha.update(self.secret);
@@ -46,7 +46,7 @@ impl Remembered {
         Token(sha.finalize().into())
     }
 
-    /// Whether the password was right a moment ago. Forgets what is too old.
+    /// Returns `true` if the password was right a moment ago. Forgets expired ones.
     pub(super) fn has(&self, token: Token, now: Instant) -> bool {
         let mut until = self.until.lock();
         while let Some(oldest) = until.oldest()

@@ -1,6 +1,6 @@
-//! Files of users and their passwords: `name:hash[:comment]`, one a line, read through the disk door.
+//! Files of users and their passwords: `name:hash[:comment]`, one per line, read through the disk door.
 //!
-//! A file that was read is kept while a look at its path finds the same version of it; there is a look for every request.
+//! A file is cached while its metadata stays the same; the metadata is checked for every request.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -20,9 +20,9 @@ pub(super) const FILE_SIZE_MAX: u64 = 16 << 20;
 pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20;
 /// Bytes of a file read at a time.
 const PIECE: usize = 256 << 10;
-/// A file that was changed so lately is not kept: it may be changed again without a trace in its times.
+/// Age below which a changed file is not cached: it may be changed again without a trace in its times.
 const SETTLED: Duration = Duration::from_secs(2);
-/// What an entry costs besides its bytes.
+/// Memory of an entry besides its bytes.
 const ENTRY_SIZE: u64 = 256;
 
 /// Users and the hashes of their passwords.
@@ -55,8 +55,8 @@ impl Users {
         self.hashes.get(user).cloned()
     }
 
-    /// A slow hash to compare with the password of a user who is not there, so that the answer takes as long as for
-    /// most who are.
+    /// Slow hash to compare with the password of an unknown user, so that the response takes as long as for most known
+    /// ones.
     pub(super) fn decoy(&self) -> Option<(Kind, Arc<[u8]>)> {
         self.decoy.clone()
     }
@@ -79,7 +79,7 @@ fn decoy(users: &HashMap<Box<[u8]>, Arc<[u8]>>) -> Option<(Kind, Arc<[u8]>)> {
 /// Why a file gives no users.
 pub(super) enum Failed {
     Disk(DiskError),
-    /// It has more bytes than [`FILE_SIZE_MAX`].
+    /// Larger than [`FILE_SIZE_MAX`].
     TooLarge,
 }
 
@@ -98,7 +98,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// The users of a file, if it is kept and a look at it needs no waiting.
+    /// Users of a file, if it is cached and its version can be checked without waiting.
     pub(super) fn users_now(&self, disk: &Disk, path: &CStr) -> Option<Arc<Users>> {
         let Now::Ready(Ok(meta)) = disk.probe_now(path) else { return None };
         self.find(path, &meta)
@@ -144,7 +144,7 @@ impl Kept {
         version.meta.is_same_version(meta).then(|| version.users.clone())
     }
 
-    /// Keeps a version in the place of an older one; files that were asked for longest ago make room.
+    /// Caches a version in place of an older one; least recently used files make room.
     fn keep(&self, path: &CStr, version: Version, cost: u64) {
         let mut table = self.0.lock();
         if let Some(id) = table.find(path.to_bytes()) {
@@ -160,13 +160,13 @@ impl Kept {
     }
 }
 
-/// Whether a file was changed long enough ago for its times to tell it from every later version.
+/// Returns `true` if a file was changed long enough ago for its times to tell it from every later version.
 fn is_settled(meta: &FileMeta, now: UnixTime) -> bool {
     let settled = now.secs - SETTLED.as_secs() as i64;
     meta.mtime_sec < settled && meta.ctime_sec < settled
 }
 
-/// Whether a file is just not there.
+/// Returns `true` if a file does not exist.
 pub(super) fn is_missing(error: &DiskError) -> bool {
     error.errno() == Some(Errno::NOENT)
 }

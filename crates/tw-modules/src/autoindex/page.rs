@@ -1,5 +1,5 @@
-//! A directory as a page: HTML that tools know how to read, JSON, XML, line for line what nginx makes of it; and a page
-//! for people, which is ours.
+//! Formats of a directory listing: HTML, JSON and XML, line for line as nginx writes them; and a page for people, which
+//! nginx does not have.
 
 use tw_disk::{Entry, FileKind, LIST_MAX};
 use tw_http::escape::{Escape, push_html};
@@ -14,7 +14,7 @@ const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
-/// What to make of a list.
+/// Format of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Page {
     Html {
@@ -31,15 +31,15 @@ pub(super) enum Page {
     Xml,
 }
 
-/// Whether a list has all names of its directory.
+/// Completeness of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Whole,
-    /// It has as many names as are read at most.
+    /// As many names as are read at most; the directory has more.
     Cut,
 }
 
-/// How the HTML page shows sizes.
+/// Format of sizes in the HTML page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sizes {
     Exact,
@@ -122,7 +122,7 @@ fn push_page(uri: &[u8], entries: &[Entry], extent: Extent, sizes: Sizes, times:
     out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
 }
 
-/// What people read below a list that was cut.
+/// Notice below a listing that was cut.
 fn cut_text() -> String {
     format!("This list is not complete: the directory has more than {LIST_MAX} entries.")
 }

@@ -1,5 +1,5 @@
-//! Where `fastcgi_pass` and its kin lead: an address or a group, read once if it is constant, for every request if it has
-//! variables.
+//! Destination of `fastcgi_pass`, `uwsgi_pass` and `scgi_pass`: an address or a group, parsed once if it is constant,
+//! for every request if it has variables.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-/// How an address may begin.
+/// Scheme of an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scheme {
-    /// With `://`; for log lines, and in front of addresses where that is said.
+    /// Text with `://`; for log lines, and in front of addresses that have it.
     pub(crate) text: &'static str,
-    /// Whether it may be written.
+    /// Set if it may be written in a configuration.
     pub(crate) is_written: bool,
-    /// Whether it stands for TLS.
+    /// Set if it stands for TLS.
     pub(crate) is_secured: bool,
 }
 
 impl Scheme {
-    /// One that is never written.
+    /// Scheme that is never written.
     pub(crate) const fn unwritten(text: &'static str) -> Self {
         Self { text, is_written: false, is_secured: false }
     }
@@ -34,12 +34,12 @@ impl Scheme {
 /// The directive as written.
 pub(crate) struct RawTarget(Word);
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// Always there.
     Fixed(Arc<Fixed>),
-    /// That depends on the request.
+    /// Destination that depends on the request.
     Variable {
         /// The address.
         address: Template,
@@ -57,11 +57,11 @@ pub(crate) struct Fixed {
 
 /// The target of one request.
 pub(crate) struct To<'a> {
-    /// How it is spoken to.
+    /// Scheme of the address.
     pub(crate) scheme: &'static Scheme,
     /// The address as written, without the scheme.
     pub(crate) host: Cow<'a, [u8]>,
-    /// Who answers.
+    /// Upstream group that responds.
     pub(crate) group: Arc<UpstreamGroup>,
 }
 
@@ -70,7 +70,7 @@ impl RawTarget {
         Ok(Self::of(node.arg(0)?.clone()))
     }
 
-    /// What is written in `word`.
+    /// Destination written as `word`.
     pub(crate) fn of(word: Word) -> Self {
         Self(word)
     }
@@ -94,7 +94,7 @@ impl RawTarget {
 }
 
 impl Fixed {
-    /// Who answers.
+    /// Upstream group that responds.
     pub(crate) fn group(&self) -> &Arc<UpstreamGroup> {
         &self.group
     }
@@ -104,7 +104,7 @@ impl Fixed {
         &self.host
     }
 
-    /// Whether it is asked over TLS.
+    /// Returns `true` if the connection uses TLS.
     pub(crate) fn is_secured(&self) -> bool {
         self.scheme.is_secured
     }
@@ -117,7 +117,7 @@ impl Target {
         Some((UPSTREAM, format!("{}{}", to.scheme.text, tw_log::Text(&to.host))))
     }
 
-    /// Where `r` goes. The error is for the log.
+    /// Destination of `r`. The error is for the log.
     pub(crate) fn of(&self, r: &Request, schemes: &'static [Scheme]) -> Result<To<'_>, String> {
         match self {
             Self::Fixed(fixed) => {
@@ -145,7 +145,7 @@ impl Target {
         }
     }
 
-    /// Whether an application is asked over TLS, or may be.
+    /// Returns `true` if connections use TLS, or may for some requests.
     pub(crate) fn may_be_secured(&self, schemes: &'static [Scheme]) -> bool {
         match self {
             Self::Fixed(fixed) => fixed.scheme.is_secured,
@@ -154,7 +154,7 @@ impl Target {
     }
 }
 
-/// The scheme, and what follows it.
+/// Scheme, and the rest of the address.
 fn split<'a>(schemes: &'static [Scheme], address: &'a [u8]) -> (&'static Scheme, &'a [u8]) {
     const NONE: Scheme = Scheme::unwritten("");
     for scheme in schemes.iter().filter(|scheme| scheme.is_written) {

@@ -1,5 +1,4 @@
-//! How applications are asked whether they are well: with the parameters that a request for the path would have, without a
-//! client.
+//! Health checks of application servers: with the parameters that a request for the path would have, without a client.
 
 use std::sync::Arc;
 

@@ -8,9 +8,9 @@ const SEQUENCE_MAX: usize = 4;
 /// Largest code point.
 const CODE_POINT_MAX: u32 = 0x0010_ffff;
 
-/// How a charset becomes another.
+/// Conversion of one charset to another.
 pub(super) enum Table {
-    /// One byte for another.
+    /// One byte for each byte.
     Bytes(Box<[u8; 256]>),
     /// A sequence for each byte.
     ToUtf8(Box<[Sequence; 256]>),
@@ -107,7 +107,7 @@ pub(super) struct Recoder {
 }
 
 impl Recoder {
-    /// Appends what `text` is in the other charset. A sequence that the end of the body cuts off is lost, as in nginx.
+    /// Appends `text` in the other charset. A sequence that the end of the body cuts off is lost, as in nginx.
     pub(super) fn push(&mut self, table: &Table, text: &[u8], out: &mut Vec<u8>) {
         match table {
             Table::Bytes(table) => out.extend(text.iter().map(|byte| table[usize::from(*byte)])),
@@ -149,7 +149,7 @@ impl Recoder {
     }
 }
 
-/// Appends the character at the beginning of `text`, and says how many bytes it was; `None` if its end is not there yet.
+/// Appends the character at the beginning of `text`, and returns its length in bytes; `None` if it is incomplete.
 fn one(codes: &HashMap<u32, u8>, text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     match decode(text) {
         Decoded::Code(code, len) => {
@@ -168,7 +168,7 @@ fn one(codes: &HashMap<u32, u8>, text: &[u8], out: &mut Vec<u8>) -> Option<usize
     }
 }
 
-/// What is at the beginning of a text.
+/// First character of a text.
 enum Decoded {
     /// A code point, and the bytes it takes.
     Code(u32, usize),

@@ -15,7 +15,7 @@ use super::encoder::{CodecError, Encoder};
 
 /// Least window, base-2 logarithm.
 const WINDOW_BITS_MIN: u8 = 10;
-/// The same for qualities 5 to 9. The crate has no tables for their smaller windows: instead it takes one of 32 MiB.
+/// Smallest window for qualities 5 to 9, for which the crate has no smaller tables: instead it takes one of 32 MiB.
 const WINDOW_BITS_MIN_HASHED: u8 = 17;
 /// Bytes of room for output that the encoder has at a time.
 const ROOM: usize = 16 << 10;
@@ -86,8 +86,8 @@ fn window(quality: u8, window_bits: u8, length: Option<u64>) -> u8 {
     (least..window_bits).find(fits).unwrap_or(window_bits.max(least))
 }
 
-/// See [`Spec::memory`](super::Spec::memory). As the crate allocates: the last bytes of the body, tables to find them in, and
-/// what was found and not yet written; while it writes a block, statistics and trees of codes as well.
+/// See [`Spec::memory`](super::Spec::memory). As the crate allocates: the last bytes of the body, tables to search
+/// them, and matches not yet written; while it writes a block, statistics and trees of codes as well.
 pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> Memory {
     let length = length.unwrap_or(UNKNOWN_LENGTH_MAX);
     let bits = window(quality, window_bits, Some(length));
@@ -177,8 +177,8 @@ impl Encoder for Brotli {
     }
 }
 
-/// The memory of one encoder after the other: some megabytes, which would otherwise have to come from the system and go
-/// back to it for every body.
+/// Memory that is used by one encoder after the other: some megabytes, which would otherwise be taken from the system
+/// and returned for every body.
 #[derive(Clone, Default)]
 struct Arena(Arc<Mutex<Kept>>);
 

@@ -1,4 +1,4 @@
-//! The codings there are, and the encoder of each.
+//! Content codings, and the encoder of each.
 
 use tw_base::Limit;
 
@@ -30,8 +30,8 @@ impl Coding {
     }
 }
 
-/// Bytes for which encoders are made when the length of a body is not known: it may be one line, and nobody knows how many
-/// such bodies there are. A longer body is compressed within a window of this size.
+/// Assumed length of a body of unknown length: it may be one line, and there may be many such bodies. A longer body is
+/// compressed within a window of this size.
 pub(super) const UNKNOWN_LENGTH_MAX: u64 = 256 << 10;
 
 /// Bytes of input that an encoder may keep and work on later.
@@ -53,7 +53,7 @@ pub(crate) struct Memory {
     pub(crate) peak: u64,
 }
 
-/// Which encoder, and how it is set. Encoders of equal specs are interchangeable.
+/// Encoder and its settings. Encoders of equal specs are interchangeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spec {
     /// gzip
@@ -62,7 +62,7 @@ pub(crate) enum Spec {
         level: u8,
         /// Base-2 logarithm of the window, 9 to 15.
         window_bits: u8,
-        /// 1 to 9: memory for what waits to be written.
+        /// Memory level, 1 to 9: memory for symbols not yet written.
         mem_level: u8,
     },
     /// br
@@ -80,7 +80,7 @@ pub(crate) enum Spec {
 }
 
 impl Spec {
-    /// What it makes.
+    /// Content coding that it produces.
     pub(crate) const fn coding(self) -> Coding {
         match self {
             Self::Gzip { .. } => Coding::Gzip,
@@ -115,7 +115,7 @@ impl Spec {
         }
     }
 
-    /// Whether it keeps input and works on it later, a block at a time.
+    /// Returns `true` if it buffers input and works on it later, a block at a time.
     pub(crate) const fn is_lazy(self) -> bool {
         !matches!(self, Self::Gzip { .. })
     }
@@ -290,7 +290,7 @@ mod tests {
         std::iter::repeat_with(next).take(len).collect()
     }
 
-    /// Checks what an encoder allocates for `body`, piece by piece, against what was foretold.
+    /// Checks the allocations of an encoder for `body`, piece by piece, against the estimate.
     fn check_memory(spec: Spec, length: Option<u64>, body: &[u8]) {
         // Room of its own for the output, which is on another account.
         let mut out = Vec::with_capacity(body.len() + (2 << 20));

@@ -1,9 +1,9 @@
-//! The filter that compresses: which responses, and then piece by piece as the client takes them.
+//! The filter that compresses: selects responses, and compresses them piece by piece as the client receives them.
 //!
-//! A body that is in memory and soon compressed leaves with its length, in one write with the head. Any other one is
-//! pulled in pieces; a piece that would keep the loop for longer than [`INLINE_NS_MAX`] is compressed by a thread of the
-//! pool. Nothing is compressed ahead of the client: a slow reader holds one piece and, if that is not all, an encoder, whose
-//! memory is on the account of the process ([`budget`]).
+//! A body that is in memory and compressed soon is sent with its length, in one write with the head. Any other one is
+//! pulled in pieces; a piece that would take the loop longer than [`INLINE_NS_MAX`] is compressed by a thread of the
+//! pool. Nothing is compressed ahead of the client: a slow reader holds one piece and, if that is not all, an encoder,
+//! whose memory is counted for the process ([`budget`]).
 
 use std::future::poll_fn;
 use std::io;
@@ -35,7 +35,8 @@ use crate::types::Types;
 const INLINE_NS_MAX: u64 = 1_000_000;
 /// Bytes of a body that are compressed at a time.
 const PIECE_MAX: usize = 64 << 10;
-/// The same for jobs of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between two.
+/// Most bytes of one job of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between
+/// two.
 const JOB_MAX: usize = 256 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -71,9 +72,9 @@ pub(crate) const LIMITS: &[Limit] = &[
 /// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
 const PIECE_MIN: usize = 4 << 10;
 
-/// Which responses are compressed, and how.
+/// Conditions and parameters of compression.
 pub(crate) struct Rules {
-    /// Whether any are.
+    /// Set if any response is compressed.
     pub(crate) on: bool,
     /// `gzip_types`
     pub(crate) types: Types,
@@ -133,7 +134,7 @@ impl Rules {
         body
     }
 
-    /// Memory for an encoder that is kept until the client has taken everything, and for what it makes at a time.
+    /// Memory for an encoder that is kept until the client has received everything, and for its output.
     fn admit(&self, r: &Request, memory: Memory) -> Option<Share> {
         let output = self.output();
         let with_output = Memory { kept: memory.kept + output, peak: memory.peak + output };
@@ -164,7 +165,7 @@ impl Rules {
             && self.types.contain(&r.out)
     }
 
-    /// Whether so many bytes can be compressed now.
+    /// Returns `true` if so many bytes can be compressed in this turn.
     fn is_soon_done(&self, bytes: usize) -> bool {
         let cost_ns = self.spec.cost_ns().saturating_mul(bytes as u64);
         cost_ns <= INLINE_NS_MAX && turn::may_spend(cost_ns)
@@ -200,7 +201,7 @@ impl Rules {
         (self.piece() + held) as u64
     }
 
-    /// Whether all of it can be compressed at a time, so that no encoder waits for the client.
+    /// Returns `true` if the whole body can be compressed at once, so that no encoder waits for the client.
     fn is_one_piece(&self, body: &Body) -> bool {
         body.len().is_some_and(|length| length <= self.piece() as u64) && !body.flushes()
     }
@@ -223,7 +224,7 @@ impl Rules {
     }
 }
 
-/// The length of the response before it is compressed. What answers HEAD may have no body, and yet say how long it were.
+/// Length of the response before it is compressed. A response to HEAD may have no body and still have a length.
 fn length(r: &Request, body: &Body) -> Option<u64> {
     match r.out.fields.get_known(Known::ContentLength) {
         Some(value) => num::parse(value),
@@ -237,7 +238,7 @@ fn remember(r: &mut Request, slot: u16, before: u64, after: u64) {
     }
 }
 
-/// What an encoder is to do.
+/// Work for an encoder.
 struct Work {
     input: Bytes,
     then: Then,
@@ -250,7 +251,7 @@ enum Then {
     Finish,
 }
 
-/// What came of it.
+/// Result of the work.
 struct Worked {
     /// The encoder, unless its memory has gone back at once because there is little.
     begun: Option<Begun>,
@@ -300,17 +301,17 @@ struct Compressed {
     piece: usize,
     ratio: u16,
     pieces: Pieces,
-    /// What there is of a body that is compressed at a time, as long as that is not all of it.
+    /// Body gathered so far, for one that is compressed at once.
     gathered: Vec<u8>,
     stage: Stage,
     budget: Arc<Budget>,
     before: u64,
     after: u64,
-    /// Bytes fed since something last came out; `None` if everything that was fed came out.
+    /// Bytes fed since the last output; `None` if all of them are written.
     held: Option<usize>,
 }
 
-/// How a body is compressed.
+/// Division of a body into pieces.
 enum Pieces {
     /// All of it at a time. With its memory, until that is the output's.
     One(Option<Share>),
@@ -318,15 +319,15 @@ enum Pieces {
     Many(Option<Share>),
 }
 
-/// Where the encoder is.
+/// Location of the encoder.
 enum Stage {
     /// Not made yet.
     Begin,
     /// Here.
     Between(Begun),
-    /// With a job, or lost with it: whoever dropped the future had given up.
+    /// With a job, or lost with it because the future was dropped.
     Away,
-    /// Everything was made.
+    /// The body is finished.
     Finished,
 }
 
@@ -398,7 +399,7 @@ impl Compressed {
         }))
     }
 
-    /// The next piece, and what follows it.
+    /// Next piece, and the work that follows.
     async fn work(&mut self, r: &mut Request) -> io::Result<Work> {
         let may_flush = self.held.is_some() && self.body.flushes();
         Ok(match pulled(self.body.next(self.piece, r), may_flush).await? {
@@ -420,7 +421,7 @@ impl Compressed {
         }
     }
 
-    /// Works here or on a thread of the pool, by what it is expected to cost.
+    /// Works here or on a thread of the pool, by the estimated cost.
     async fn encode(&mut self, r: &Request, work: Work) -> io::Result<Worked> {
         let (held, new) = (self.held.unwrap_or(0), work.input.len());
         let waiting = if self.spec.is_lazy() { held } else { 0 };
@@ -452,7 +453,7 @@ impl Compressed {
     }
 }
 
-/// The next piece. If there is none yet, and what is held should leave, says so instead of waiting.
+/// Next piece. If there is none yet and held output should be flushed, returns instead of waiting.
 async fn pulled(mut next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush: bool) -> io::Result<Pulled> {
     poll_fn(|cx| match next.as_mut().poll(cx) {
         Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Pulled::Piece(piece))),
@@ -464,7 +465,7 @@ async fn pulled(mut next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush:
     .await
 }
 
-/// What a body has to give.
+/// Result of pulling the body.
 #[derive(Debug, PartialEq, Eq)]
 enum Pulled {
     Piece(Bytes),
@@ -473,8 +474,8 @@ enum Pulled {
     Nothing,
 }
 
-/// Jobs that a loop has with the pool at a time. Encoders do nothing but compute: more of them than processors would only
-/// take time from the loops. The others wait here in the order they came, piece by piece.
+/// Jobs of one loop in the pool at a time. Encoders only compute: more of them than processors would only take time
+/// from the loops. Others wait here, first in, first out, piece by piece.
 const JOBS_MAX: usize = 2;
 
 thread_local! {
@@ -510,7 +511,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said at once.
+    /// Result that is ready without waiting.
     fn now(next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush: bool) -> Option<Pulled> {
         match pin!(pulled(next, may_flush)).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(pulled) => Some(pulled.unwrap()),

@@ -7,7 +7,7 @@ use super::encoder::{CodecError, Encoder};
 
 /// Bytes of room for output that an encoder is given at a time.
 const ROOM: usize = 16 << 10;
-/// What a state holds besides what depends on its settings: zlib-rs has a hash table of 128 KiB whatever the level.
+/// Size of a state besides what depends on its settings: zlib-rs has a hash table of 128 KiB whatever the level.
 const STATE_SIZE: usize = 144 << 10;
 
 /// See [`Spec::memory`](super::Spec::memory).

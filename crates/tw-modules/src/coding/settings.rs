@@ -1,4 +1,4 @@
-//! Settings that `gzip`, `brotli` and `zstd` have in common, each under its own name.
+//! Settings shared by `gzip`, `brotli` and `zstd`, with the prefix of each.
 
 use tw_conf::{Buffers, Setting};
 use tw_server::load::Resolve;
@@ -14,7 +14,7 @@ pub(crate) const TYPES: &[&str] = &["text/html"];
 const MIN_LENGTH: u64 = 20;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 
-/// Which responses are compressed, as written.
+/// Conditions of compression, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     pub(crate) on: Setting<bool>,
@@ -23,8 +23,8 @@ pub(crate) struct Raw {
     pub(crate) buffers: Setting<Buffers>,
 }
 
-/// The records of the directives that every coding has, followed by those it has alone. What is written goes into the field
-/// `common` of the settings as written.
+/// Records of the directives that every coding has, followed by its own. Values go into the field `common` of the
+/// settings as written.
 macro_rules! directives {
     ($name:literal, $($own:expr),* $(,)?) => {
         &[
@@ -55,7 +55,7 @@ macro_rules! directives {
 pub(crate) use directives;
 
 impl Rules {
-    /// From written to used; `ratio` is the name of the variable that tells how much smaller a response became.
+    /// Resolves settings as written; `ratio` is the name of the variable of the compression ratio.
     pub(crate) fn resolve(
         raw: Raw,
         outer: Option<&Self>,

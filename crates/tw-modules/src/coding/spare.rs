@@ -1,4 +1,4 @@
-//! Encoders of a loop that nobody uses at the moment: making one costs more than compressing a small page.
+//! Unused encoders of a loop: making one costs more than compressing a small page.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -19,23 +19,23 @@ pub(super) const LIMIT: Limit = Limit::bytes(
     "what is more is freed, and what was not used for ten seconds; so is what all keep beyond an eighth of available memory",
 );
 
-/// How long an encoder waits for its next use.
+/// Longest time that an unused encoder is kept.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 
-/// An encoder and what it is for.
+/// Unused encoder and its spec.
 struct Spare {
     spec: Spec,
     encoder: Box<dyn Encoder>,
     share: Share,
 }
 
-/// Those of a loop, the last one given back at the end.
+/// Spare encoders of a loop, the most recently returned last.
 #[derive(Default)]
 struct Spares {
     list: Vec<Spare>,
-    /// The fewest there were since somebody looked: so many at the front were not used.
+    /// Lowest number of spares since the last check: so many at the front were not used.
     unused: usize,
-    /// When somebody looked; `None` before there was anything to look at.
+    /// Time of the last check; `None` before there was a spare.
     looked: Option<Instant>,
 }
 
@@ -88,11 +88,11 @@ impl Begun {
     }
 }
 
-/// An encoder, or what it takes to get one: that is work, too, and done where the work is done.
+/// Encoder, or the means to make one: that is work as well, and done with the rest of the work.
 pub(super) enum Supply {
-    /// One that is in use.
+    /// Encoder in use.
     Begun(Begun),
-    /// One that was used for another body, for a body of this length.
+    /// Encoder that was used for another body, for a body of this length.
     Used(Begun, Option<u64>),
     /// None, for a body of this length.
     Absent(Spec, Option<u64>, Share),
@@ -109,7 +109,7 @@ impl Supply {
     }
 }
 
-/// What there is for the beginning of a body of this length, if that is known, on this share of the memory.
+/// Encoder for a body of this length, if that is known, on this share of the memory.
 pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> Supply {
     match SPARES.with_borrow_mut(|spares| spares.take(spec)) {
         Some(Spare { encoder, .. }) => Supply::Used(Begun { encoder, share }, length),

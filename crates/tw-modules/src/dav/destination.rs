@@ -6,13 +6,13 @@ use tw_http::target;
 /// Why a destination is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It is no URI that this server could answer.
+    /// No URI that this server could answer.
     Invalid,
-    /// It has `..` or a NUL in it: the path, decoded if it had to be to see that.
+    /// Path with `..` or a NUL in it, decoded if that had to be done to find it.
     Unsafe(Vec<u8>),
-    /// It is a path of another server.
+    /// Path of another server.
     Elsewhere,
-    /// It is a whole URI, and the request names no host.
+    /// Absolute URI, and the request names no host.
     NoHost,
 }
 
@@ -44,7 +44,7 @@ fn leads_up(path: &[u8]) -> bool {
     path.contains(&0) || path.split(|b| *b == b'/').any(|name| name == b"..")
 }
 
-/// What follows scheme and authority.
+/// Rest behind scheme and authority.
 fn local_part<'v>(value: &'v [u8], scheme: &[u8], host: &[u8]) -> Result<&'v [u8], Refused> {
     if host.is_empty() {
         return Err(Refused::NoHost);

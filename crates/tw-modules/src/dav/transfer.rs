@@ -13,7 +13,7 @@ use tw_server::http::request::Request;
 use super::destination::{self, Refused};
 use super::{Dav, Depth, Links, Slash, put, tree};
 
-/// What is to be done with what is at the destination.
+/// Treatment of a file that exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overwrite {
     Yes,

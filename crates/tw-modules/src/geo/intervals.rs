@@ -1,4 +1,4 @@
-//! Disjoint intervals in one sorted list: what networks and ranges are compiled to, and searched in.
+//! Disjoint intervals in one sorted list: the compiled form of networks and ranges.
 
 /// A value is absent.
 const NONE: u32 = u32::MAX;
@@ -24,7 +24,7 @@ impl Number for u128 {
 /// Values of intervals. A look-up is a binary search; an interval costs the size of a number and 4 bytes.
 #[derive(Debug)]
 pub(super) struct Intervals<N> {
-    /// Where an interval begins; it ends where the next one does.
+    /// Beginnings of the intervals; each ends where the next one begins.
     starts: Vec<N>,
     values: Vec<u32>,
 }

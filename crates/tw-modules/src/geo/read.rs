@@ -14,19 +14,19 @@ use crate::forwarded::Chain;
 
 /// A block as read so far.
 pub(super) struct Reading<'n> {
-    /// Whether proxies can tell the client's address at all.
+    /// Set if the block names proxies.
     has_proxies: bool,
-    /// Proxies that are trusted to tell the client's address.
+    /// Proxies that are trusted to name the client's address.
     pub(super) proxies: Vec<Network>,
     pub(super) chain: Chain,
-    /// Whether the value is computed on each use.
+    /// Set if the value is computed on each use.
     pub(super) is_volatile: bool,
     entries: Entries,
     values: Vec<Box<[u8]>>,
     known: HashMap<&'n [u8], u32>,
 }
 
-/// What addresses are written as.
+/// Notation of the addresses.
 enum Entries {
     /// Nothing yet.
     None,
@@ -182,7 +182,7 @@ impl<'n> Reading<'n> {
         })
     }
 
-    /// What is searched in.
+    /// Compiles the block for look-ups.
     pub(super) fn compile(self) -> Table {
         let values = self.values;
         match self.entries {

@@ -1,4 +1,4 @@
-//! The look-up of `geo`: addresses to values. It knows no protocol.
+//! The look-up of `geo`: addresses to values. Independent of the protocol.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ pub(crate) struct Table {
     pub(super) v6: Intervals<u128>,
     /// All values, each once.
     pub(super) values: Vec<Box<[u8]>>,
-    /// What holds where there is no other value.
+    /// Value of addresses without another one.
     pub(super) default: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Unpacks gzip that comes in pieces (RFC 1952); several members after each other are one text.
+//! Unpacks gzip that arrives in pieces (RFC 1952); consecutive members are one text.
 
 use bytes::Bytes;
 use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
@@ -6,7 +6,7 @@ use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
 /// zlib's word for gzip with the largest window.
 const GZIP_WINDOW: u8 = 16 + 15;
 
-/// Where in the packed bytes it is.
+/// Position in the packed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In a member, or before the first.
@@ -15,7 +15,7 @@ pub(super) enum Place {
     Ended,
 }
 
-/// Members as they are unpacked.
+/// Decoder of a sequence of members.
 pub(super) struct Members {
     /// Made when it is first needed.
     inflate: Option<Inflate>,
@@ -31,7 +31,7 @@ impl Members {
         self.place
     }
 
-    /// Takes from `input` what fits into `room` bytes when it is unpacked. With no input, what is left inside.
+    /// Unpacks `input` into at most `room` bytes. Without input, returns the output left in the decoder.
     pub(super) fn unpack(&mut self, input: &mut Bytes, room: usize) -> Result<Vec<u8>, InflateError> {
         let inflate = self.inflate.get_or_insert_with(|| Inflate::new(true, GZIP_WINDOW));
         if self.place == Place::Ended && !input.is_empty() {

@@ -1,4 +1,4 @@
-//! `match`: what the answer to a health check must be like. All lines of the block must hold.
+//! `match`: conditions on the response to a health check. All lines of the block must hold.
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +13,7 @@ use tw_server::vars::Template;
 
 use crate::block::{refuse_block, variable_name};
 
-/// What a `match` block says.
+/// Conditions of a `match` block.
 pub(super) struct Expected {
     pub(super) name: Box<[u8]>,
     shown: Box<str>,
@@ -21,14 +21,14 @@ pub(super) struct Expected {
     required: Vec<(Box<str>, Template)>,
 }
 
-/// The same as written.
+/// Conditions as written.
 pub(super) struct RawExpected {
     pub(super) name: Box<[u8]>,
     tests: Tests,
     required: Vec<Word>,
 }
 
-/// What is asked of the answer itself.
+/// Conditions on the response itself.
 #[derive(Default)]
 struct Tests {
     statuses: Vec<(Sense, Vec<RangeInclusive<u16>>)>,
@@ -36,22 +36,22 @@ struct Tests {
     bodies: Vec<(Sense, Regex)>,
 }
 
-/// Whether something must be so, or must not.
+/// Sense of a condition: required or forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sense {
     Is,
     IsNot,
 }
 
-/// What is asked of a field.
+/// Condition on a field.
 enum Wanted {
-    /// It is there.
+    /// The field exists.
     There,
-    /// It is not.
+    /// The field does not exist.
     Missing,
-    /// It is there, with or without this value.
+    /// The field exists, with or without this value.
     Value(Sense, Box<[u8]>),
-    /// It is there, with a value like this or without one.
+    /// The field exists, with a value like this or without one.
     Like(Sense, Regex),
 }
 

@@ -1,4 +1,4 @@
-//! One leaky bucket per key: its excess runs off at the rate, and every request adds a thousand thousandths.
+//! One leaky bucket per key: its excess runs off at the rate, and every request adds 1000 thousandths.
 //!
 //! Source: nginx 1.31, `ngx_http_limit_req_lookup`, `_account`, `_expire`. Time is an argument.
 
@@ -9,7 +9,7 @@ use crate::zone::{Id, Table, Zone, slab_cost};
 
 /// Thousandths of a request.
 pub(super) const REQUEST: i64 = 1000;
-/// What nginx needs for an entry besides its key.
+/// Size of an entry in nginx besides its key.
 const ENTRY_SIZE: usize = 80;
 /// A bucket that is empty and this old makes room, in milliseconds.
 const IDLE_MS: i64 = 60_000;
@@ -21,7 +21,7 @@ const NEVER: i64 = -(1 << 44);
 pub(super) struct Rate(i64);
 
 impl Rate {
-    /// So many requests per second.
+    /// Rate in requests per second.
     pub(super) const fn per_second(requests: i64) -> Self {
         Self(requests * REQUEST)
     }
@@ -36,30 +36,30 @@ impl Rate {
         Some(Self(number.saturating_mul(REQUEST) / scale))
     }
 
-    /// What runs off in `ms` milliseconds.
+    /// Excess that runs off in `ms` milliseconds.
     fn outflow(self, ms: i64) -> i64 {
         self.0.saturating_mul(ms) / 1000
     }
 
-    /// How long `excess` takes to run off, in milliseconds; 0 if there is none.
+    /// Milliseconds in which `excess` runs off; 0 if there is none.
     pub(super) fn delay_ms(self, excess: i64) -> i64 {
         // A rate of less than a thousandth per second never gets here: parse() would make it 0 only for 0 requests.
         if excess <= 0 { 0 } else { excess.saturating_mul(1000) / self.0.max(1) }
     }
 }
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
-    /// When it was last counted, in milliseconds of [`millis`].
+    /// Time of the last request counted, in milliseconds of [`millis`].
     last: i64,
     excess: i64,
-    /// Requests that are about to count it; it stays as long.
+    /// Number of requests about to be counted; the bucket is not removed before.
     held: u32,
 }
 
 impl Bucket {
-    /// The excess with one more request at `now`, and how many milliseconds went by.
+    /// Excess with one more request at `now`, and the milliseconds since the last one.
     fn with_one(&self, rate: Rate, now: i64) -> (i64, i64) {
         // Loops see time in turns of their own, so it may run backwards a little.
         let ms = match now.saturating_sub(self.last) {
@@ -78,13 +78,13 @@ impl Bucket {
     }
 }
 
-/// What became of a request in one zone.
+/// Result of one request in one zone.
 pub(super) enum Taken<'z> {
-    /// It was counted; the excess with it.
+    /// Counted; the excess with it.
     Counted(i64),
-    /// It may be served, and will be counted when all zones agree.
+    /// Within the limit; counted when all zones agree.
     Held(Held<'z>),
-    /// It must not be served; the excess with it.
+    /// Above the limit; the excess with it.
     Refused(i64),
     /// There is no room.
     Full,
@@ -184,7 +184,7 @@ fn add(
     None
 }
 
-/// Removes `forced` of the oldest buckets whatever is in them, then up to two of those that are empty and idle.
+/// Removes `forced` of the oldest buckets whatever their state, then up to two of those that are empty and idle.
 fn evict(zone: &Zone<Bucket>, table: &mut Table<Bucket>, rate: Rate, now: i64, forced: u32) {
     for step in 0..forced + 2 {
         let Some(id) = table.oldest() else { return };
@@ -230,7 +230,7 @@ mod tests {
         assert!(Rate(1).delay_ms(i64::MAX) > 0);
     }
 
-    /// The excess after a request of `key`, or what else became of it.
+    /// Excess after a request of `key`, or the reason of a refusal.
     fn ask(zone: &Zone<Bucket>, key: &[u8], burst: i64, now: Instant) -> Result<i64, &'static str> {
         match take(zone, key, Rate::per_second(10), burst, now, true) {
             Taken::Counted(excess) => Ok(excess),

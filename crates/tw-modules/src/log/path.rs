@@ -1,4 +1,4 @@
-//! The path of an access log with variables in it, which a peer may have chosen a part of.
+//! Path of an access log with variables, of which a peer may have chosen a part.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -12,7 +12,7 @@ use tw_core::vars::Template;
 /// A path with variables.
 pub(super) struct VarPath<S> {
     pub(super) path: Template<S>,
-    /// Where it is written.
+    /// Position in the configuration.
     pub(super) at: Span,
     /// Bytes before the first variable that are whole names: the directory no value leads out of.
     directory: usize,

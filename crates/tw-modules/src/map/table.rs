@@ -1,11 +1,11 @@
-//! The look-up of `map`: names, wildcards and regular expressions to values. It knows no protocol.
+//! The look-up of `map`: names, wildcards and regular expressions to values. Independent of the protocol.
 
 use tw_core::host_names::HostNames;
 use tw_core::regex::{Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
 
-/// What a map does with a text.
+/// Mapping of a text to a value.
 pub(crate) struct Table<S> {
     /// Exact names and wildcards to indices of `values`.
     pub(crate) names: HostNames<u32>,
@@ -15,14 +15,14 @@ pub(crate) struct Table<S> {
     pub(crate) values: Vec<Text<S>>,
     /// The value of `default`.
     pub(crate) default: Option<u32>,
-    /// What is looked up.
+    /// Text that is looked up.
     pub(crate) subject: Subject,
 }
 
-/// How a text is looked up.
+/// Preparation of the text that is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// As it is.
+    /// Unchanged.
     Text,
     /// Without the dot at its end (`hostnames`).
     Host,

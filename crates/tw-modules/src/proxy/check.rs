@@ -1,4 +1,4 @@
-//! How the servers of `proxy_pass` are asked whether they are well: what a request of the location would have, without a
+//! Health checks of the servers of `proxy_pass`: with the fields that a request of the location would have, without a
 //! client.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: cookies of a response, changed so that the client sends
-//! them here.
+//! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: cookies of a response, changed so that the client
+//! sends them here.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) enum WrittenFlags {
     Rule(Word, Vec<Word>),
 }
 
-/// What becomes of the flags of a cookie.
+/// Changes of the flags of a cookie.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Flags {
     secure: Option<bool>,
@@ -31,7 +31,7 @@ struct Flags {
     same_site: Option<SameSite>,
 }
 
-/// What becomes of `SameSite`. Of several the first in this order counts.
+/// Changes of `SameSite`. Of several the first in this order counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SameSite {
     Strict,
@@ -40,7 +40,7 @@ enum SameSite {
     Gone,
 }
 
-/// What is changed at one location.
+/// Changes of cookies at one location.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
     domains: Arc<[Rule]>,
@@ -48,7 +48,7 @@ pub(super) struct Rules {
     flags: Arc<[(What, Box<[Template]>)]>,
 }
 
-/// What a rule is about.
+/// Part of a cookie that a rule changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Domain,
@@ -60,7 +60,7 @@ struct Rule {
     to: Template,
 }
 
-/// What a text is compared with.
+/// Pattern that a text is compared with.
 enum What {
     Text(Template),
     Regex(Arc<Regex>),
@@ -152,7 +152,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The value of a `Set-Cookie` as it goes on; `None` if nothing changes.
+    /// Changed value of a `Set-Cookie`; `None` if nothing changes.
     pub(super) fn apply(&self, r: &Request, cookie: &[u8]) -> Option<Vec<u8>> {
         if self.domains.is_empty() && self.paths.is_empty() && self.flags.is_empty() {
             return None;
@@ -225,7 +225,7 @@ impl Rule {
 }
 
 impl Flags {
-    /// Takes one flag more. Whether it is one; an empty one is, and says nothing.
+    /// Adds one flag; returns `false` for unknown text. An empty one is allowed and ignored.
     fn add(&mut self, flag: &[u8]) -> bool {
         let site = |this: &mut Self, site| {
             this.same_site = Some(this.same_site.map_or(site, |before: SameSite| before.min(site)));
@@ -245,7 +245,7 @@ impl Flags {
         true
     }
 
-    /// Whether that changes anything.
+    /// Changes the flags; returns `true` if any is another than before.
     fn apply(self, parts: &mut Vec<Cow<'_, [u8]>>) -> bool {
         if let Some(is_on) = self.secure {
             set_flag(parts, b"Secure", is_on.then_some(b""));

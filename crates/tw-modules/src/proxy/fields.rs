@@ -1,4 +1,4 @@
-//! The fields of a request to an upstream server: those of the client, and what `proxy_set_header` says instead.
+//! Fields of a request to an upstream server: those of the client, and those of `proxy_set_header` instead.
 
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
@@ -25,9 +25,9 @@ const USUAL: &[&str] = &[
     "Trailer",
 ];
 
-/// What is passed on of a request, besides the fields that `proxy_set_header` sets.
+/// Parts of a request that are passed on, besides the fields that `proxy_set_header` sets.
 pub(crate) struct Passed<'a> {
-    /// Whether the client's fields are passed on.
+    /// Set if the client's fields are passed on.
     pub(crate) is_client_passed: bool,
     /// `Host`, unless it is set.
     pub(crate) host: &'a [u8],
@@ -35,13 +35,13 @@ pub(crate) struct Passed<'a> {
     pub(crate) conditions: Option<Conditions>,
 }
 
-/// What `proxy_set_header` says at one location.
+/// Fields that `proxy_set_header` sets at one location.
 pub(crate) struct Fields {
-    /// What is written, in order.
+    /// Fields in the order in which they are written.
     set: Vec<(Box<[u8]>, Template)>,
     /// `Host`, if something else than the target's is to be sent.
     host: Option<Template>,
-    /// What is not taken from the client.
+    /// Fields that are not taken from the client.
     replaced: HeaderNames,
 }
 
@@ -60,12 +60,12 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Whether `proxy_set_header` says something of this field.
+    /// Returns `true` if `proxy_set_header` sets this field.
     pub(crate) fn sets(&self, name: &[u8]) -> bool {
         self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
     }
 
-    /// Writes all fields; `announced` is how the body is framed.
+    /// Writes all fields; `announced` is the framing of the body.
     pub(crate) fn write(
         &self,
         r: &Request,

@@ -1,4 +1,4 @@
-//! `proxy_redirect`: `Location` and `Refresh` of a response, changed so that the client finds its way here.
+//! `proxy_redirect`: `Location` and `Refresh` of a response, changed so that they lead here.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) enum Written {
     Rule(Word, Word),
 }
 
-/// The same for inner blocks, where `default` may mean something else.
+/// Rule for inner blocks, where `default` may mean something else.
 #[derive(Clone)]
 pub(super) enum Inherited {
     Off,
@@ -27,7 +27,7 @@ pub(super) enum Inherited {
     Rule(Rule),
 }
 
-/// What is replaced, and by what.
+/// Text that is replaced, and its replacement.
 #[derive(Clone)]
 pub(super) struct Rule {
     from: From,
@@ -42,7 +42,7 @@ enum From {
 }
 
 impl Written {
-    /// `pass` is what is known of the target so far.
+    /// Reads the directive; `pass` is the target, if it is written before.
     pub(super) fn read(
         node: &Node,
         before: Option<&Vec<Self>>,
@@ -129,14 +129,14 @@ pub(super) fn rules(
     Ok(rules.into())
 }
 
-/// The value after the first rule that holds; `None` if none does.
+/// Value changed by the first rule that matches; `None` if none does.
 pub(super) fn apply(rules: &[Rule], r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
     let begin = if is_refresh { url_in_refresh(value)? } else { 0 };
     let (before, url) = value.split_at(begin);
     rules.iter().find_map(|rule| Some([before, &*rule.apply(r, url)?].concat()))
 }
 
-/// Where the URL of a `Refresh` begins.
+/// Offset of the URL in a `Refresh`.
 fn url_in_refresh(value: &[u8]) -> Option<usize> {
     let at = value.windows(4).position(|four| four.eq_ignore_ascii_case(b"url="))?;
     Some(at + 4)

@@ -1,4 +1,4 @@
-//! Where `proxy_pass` leads: read once if it is constant, for every request if it has variables.
+//! Destination of `proxy_pass`: parsed once if it is constant, for every request if it has variables.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-/// How servers are spoken to.
+/// Scheme of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Http,
@@ -45,12 +45,12 @@ pub(super) struct RawTarget {
     url: Word,
 }
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone)]
 pub(super) enum Target {
     /// Always there.
     Fixed(Arc<Fixed>),
-    /// That depends on the request.
+    /// Destination that depends on the request.
     Variable {
         url: Template,
         /// Groups by name.
@@ -67,7 +67,7 @@ pub(super) struct Fixed {
     pub(super) port: Box<[u8]>,
     /// The path in it, if there is one.
     path: Option<Box<[u8]>>,
-    /// How much of the request's path it stands for.
+    /// Bytes of the request's path that it stands for.
     location: usize,
     pub(super) group: Arc<UpstreamGroup>,
 }
@@ -83,9 +83,9 @@ pub(super) struct To<'a> {
     pub(super) uri: Uri<'a>,
 }
 
-/// What is asked for.
+/// URI of the request to the server.
 pub(super) enum Uri<'a> {
-    /// What the client asked for; as it was sent, if nothing has changed it.
+    /// URI of the client; as it was sent, if nothing has changed it.
     Client,
     /// This path stands for so many bytes of the request's.
     Instead(&'a [u8], usize),
@@ -111,7 +111,7 @@ impl RawTarget {
         Ok(Self { url: url.clone() })
     }
 
-    /// Whether it depends on the request.
+    /// Returns `true` if it depends on the request.
     pub(super) fn has_variables(&self) -> bool {
         self.url.bytes.contains(&b'$')
     }
@@ -159,7 +159,7 @@ impl RawTarget {
 }
 
 impl Target {
-    /// Where `r` goes. The error is for the log.
+    /// Destination of `r`. The error is for the log.
     pub(super) fn of(&self, r: &Request) -> Result<To<'_>, String> {
         match self {
             Self::Fixed(fixed) => Ok(To {
@@ -193,7 +193,7 @@ impl Target {
         }
     }
 
-    /// Whether a server is asked over TLS, or may be.
+    /// Returns `true` if connections use TLS, or may for some requests.
     pub(super) fn may_be_secured(&self) -> bool {
         match self {
             Self::Fixed(fixed) => fixed.scheme == Scheme::Https,
@@ -211,14 +211,14 @@ impl Target {
 }
 
 impl Fixed {
-    /// Whether a path stands in the URL.
+    /// Returns `true` if the URL has a path.
     pub(super) fn has_path(&self) -> bool {
         self.path.is_some()
     }
 }
 
 impl Uri<'_> {
-    /// Appends what is asked for.
+    /// Appends the URI.
     pub(super) fn push(&self, r: &Request, out: &mut Vec<u8>) {
         match self {
             Self::Whole(uri) => {

@@ -20,7 +20,7 @@ pub(super) struct Written {
     text: Option<Word>,
 }
 
-/// What is returned.
+/// Response of a `return`.
 pub(super) struct Answer {
     status: u16,
     text: Option<Template>,

@@ -3,7 +3,7 @@
 use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::Caseless;
 
-/// What an `if` asks.
+/// Condition of an `if`.
 #[derive(Debug)]
 pub(super) enum Condition {
     /// `$variable`: neither empty nor `0`.
@@ -23,7 +23,7 @@ pub(super) struct Name {
     pub(super) word: Word,
 }
 
-/// Which answer makes the condition true.
+/// Result that makes the condition true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Yes,
@@ -31,7 +31,7 @@ pub(super) enum Expected {
     No,
 }
 
-/// What is asked about a file.
+/// Test of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileTest {
     /// `-f`

@@ -13,7 +13,7 @@ use super::condition::{Condition, Expected, FileTest, Name};
 use super::replace::Replacement;
 use super::written::{Rewrite, Written};
 
-/// What runs for a request at one block.
+/// Operations of one block, run for each request.
 pub(super) struct Program {
     pub(super) operations: Box<[Operation]>,
 }
@@ -26,18 +26,18 @@ pub(super) enum Operation {
     Break,
     If {
         test: Test,
-        /// The operation after the block, where a request goes on for which the condition is false.
+        /// Index of the operation after the block, for a request whose condition is false.
         end: usize,
         enter: Enter,
     },
 }
 
-/// What becomes of the settings when a condition is true.
+/// Settings to use when a condition is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Enter {
-    /// Those of the `if`, which is the one with this number in its location.
+    /// Settings of the `if` with this number in its location.
     If(usize),
-    /// They stay: the location is not chosen yet.
+    /// Settings as they are: the location is not chosen yet.
     Nothing,
 }
 

@@ -1,6 +1,6 @@
 //! One run of a program for one request.
 //!
-//! It never waits for the disk itself: where a file has to be asked for, it stops, and goes on with the answer.
+//! It never waits for the disk itself: it stops where a file has to be looked at, and continues with the metadata.
 
 use std::ffi::{CStr, CString};
 
@@ -22,7 +22,7 @@ use super::written::Then;
 /// Permission of the owner to execute a file.
 const OWNER_EXECUTES: u32 = 0o100;
 
-/// How far a program has come.
+/// Run of a program for one request.
 pub(super) struct Run<'a> {
     program: &'a Program,
     /// The next operation.
@@ -30,21 +30,21 @@ pub(super) struct Run<'a> {
     /// The plan of the location it began in.
     base: PlanId,
     uri: Uri,
-    /// How captures are written in values.
+    /// Escaping of captures in values.
     captures: Captures,
-    /// What was found out about the file that the next operation asks for.
+    /// Result of looking at the file that the next operation tests.
     found: Option<Result<FileMeta, DiskError>>,
     logs: bool,
 }
 
-/// Whether the location has to be chosen again.
+/// Change of the URI: the location has to be chosen again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Uri {
     Same,
     Changed,
 }
 
-/// The disk has to be asked for this file.
+/// File whose metadata has to be read from the disk.
 pub(super) struct ColdFile(CString);
 
 /// Why an operation did not end with a next one.
@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
         Self { program, at: 0, base: r.route.plan, uri: Uri::Same, captures, found: None, logs }
     }
 
-    /// Runs until something is decided, or a file has to be asked for.
+    /// Runs up to a decision, or to a file that has to be looked at.
     pub(super) fn go_on(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
         let home = r.client().home.clone();
         let mut scratch = home.buffers.path.take();
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a program without a last word means.
+    /// Outcome of a program that ended without `return`.
     fn end(&self) -> Outcome {
         match self.uri {
             Uri::Changed => Outcome::Rewritten,
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a condition is true.
+    /// Evaluates a condition.
     fn test(&mut self, test: &Test, r: &mut Request, scratch: &mut Vec<u8>) -> Result<bool, Stop> {
         scratch.clear();
         match test {

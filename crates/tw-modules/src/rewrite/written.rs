@@ -1,4 +1,4 @@
-//! Operations as written, checked for what can be checked without variables.
+//! Operations as written, checked as far as possible without variables.
 
 use tw_conf::{ConfError, Node, Word};
 
@@ -14,7 +14,7 @@ pub(super) enum Written {
     },
     Return(answer::Written),
     Break,
-    /// `if` with what is in it.
+    /// `if` and its block.
     If(Condition, Vec<Written>),
 }
 
@@ -27,35 +27,35 @@ pub(super) struct Rewrite {
     pub(super) then: Then,
 }
 
-/// What becomes of the arguments of the request.
+/// Treatment of the arguments of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OriginalArgs {
-    /// They are appended.
+    /// Appended.
     Kept,
-    /// They are dropped: there is a `?` at the end of the replacement.
+    /// Dropped: there is a `?` at the end of the replacement.
     Dropped,
 }
 
-/// What happens after a `rewrite` that matched.
+/// Continuation after a `rewrite` that matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// The program goes on; at its end the location is chosen again.
+    /// The program continues; at its end the location is chosen again.
     GoOn,
     /// `last`: the program ends, and the location is chosen again.
     Last,
-    /// `break`: the program ends, and the request stays where it is.
+    /// `break`: the program ends, and the location stays.
     Break,
     /// `redirect`, `permanent`, or a replacement with a scheme: the client is sent away with this status.
     Redirect(u16),
 }
 
-/// Whether the text is a URL for a client.
+/// Returns `true` if the text is a URL for a client.
 pub(super) fn is_url(text: &[u8]) -> bool {
     ["http://", "https://", "$scheme"].iter().any(|prefix| text.starts_with(prefix.as_bytes()))
 }
 
 impl Written {
-    /// Whether it depends on whether a file exists.
+    /// Returns `true` if it tests the existence of files.
     pub(super) fn looks_for_files(&self) -> bool {
         matches!(self, Self::If(Condition::File(..), _))
     }

@@ -1,11 +1,11 @@
-//! The commands of SSI and their parameters, and which of them may stand where.
+//! The commands of SSI, their parameters, and the places where they are allowed.
 
 use tw_log::Text;
 
 use super::parser::{Command, PARAMETERS_MAX};
 use super::words::Complaint;
 
-/// A command that is known.
+/// Known command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Include,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Endblock,
 }
 
-/// Where a page is with its conditions.
+/// State of the conditions of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Condition {
     /// Outside.
@@ -31,11 +31,11 @@ pub(super) enum Condition {
     Else,
 }
 
-/// What a command is called, and what may stand in it.
+/// Name and parameters of a command.
 pub(super) struct Known {
     name: &'static str,
     pub(super) kind: Kind,
-    /// Its parameters, and whether they must be there.
+    /// Parameters, and `true` for those that are required.
     parameters: &'static [(&'static str, bool)],
     /// The last place among conditions where it may stand, if it belongs to them.
     pub(super) condition: Option<Condition>,

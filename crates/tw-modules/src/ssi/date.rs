@@ -6,7 +6,7 @@ use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Longest result in bytes; what is longer is no date at all (nginx: NGX_HTTP_SSI_DATE_LEN).
+/// Longest result in bytes; longer ones are no date (nginx: NGX_HTTP_SSI_DATE_LEN).
 pub(super) const DATE_MAX: usize = 2048;
 /// The format of a page that sets none.
 pub(super) const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
@@ -27,14 +27,14 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Where the time is shown.
+/// Context in which the time is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Gmt,
     Local,
 }
 
-/// Appends the time; says whether it fitted. `%s` alone is the number of seconds since 1970.
+/// Appends the time; returns `false` if it is too long. `%s` alone is the number of seconds since 1970.
 pub(super) fn push(format: &[u8], unix: i64, place: Place, out: &mut Vec<u8>) -> bool {
     let zone = if place == Place::Gmt { TimeZone::UTC } else { tw_log::time::zone().clone() };
     let Ok(time) = Timestamp::from_second(unix) else { return false };

@@ -6,9 +6,9 @@
 //!            └─ the queue is empty ◄┘
 //! ```
 //!
-//! As in nginx, what was read of a page is parsed before its includes run, so a variable that an included page sets is not
-//! seen by the rest of it, unless the include is one that is waited for. The includes in the queue run side by side, and while
-//! the first of them is awaited the page is read on.
+//! As in nginx, the bytes read of a page are parsed before its includes run, so a variable that an included page sets
+//! is not visible to the rest of it, unless the include has `wait`. The includes in the queue run concurrently, and
+//! while the first of them is pending the page is read ahead.
 // DIFF(nginx): a command that reads or sets what pages have in common runs when all that stands in front of it was sent, but
 // for those of the piece of the page that was parsed with it. nginx runs it when its page happens to be there.
 
@@ -44,7 +44,7 @@ pub(super) struct Page {
     settings: Arc<Ssi>,
     shared: Rc<Shared>,
     body: Body,
-    /// What was pulled of the body and not yet parsed.
+    /// Bytes of the body that were pulled and not yet parsed.
     rest: Bytes,
     end: End,
     /// The error that ended the body before its turn.
@@ -54,7 +54,7 @@ pub(super) struct Page {
     held: Option<Command>,
     parsing: Parsing,
     queue: Queue,
-    /// The include whose turn it is.
+    /// Include that is being sent.
     include: Option<Part>,
     /// The turn of the page itself, if it is a part of another.
     turn: Option<Rc<SubrequestTurn>>,
@@ -65,24 +65,24 @@ pub(super) struct Page {
     branch: Branch,
 }
 
-/// Whether the body has ended.
+/// End of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Open,
     Reached,
 }
 
-/// What becomes of text.
+/// Treatment of text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Yes,
-    /// It is in a branch that was not taken.
+    /// Dropped: it is in a branch that was not taken.
     No,
-    /// It is kept in a block.
+    /// Kept in a block.
     InBlock,
 }
 
-/// Whether a branch of the condition was taken.
+/// State of the branches of a condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Branch {
     Open,
@@ -109,12 +109,12 @@ enum Parsing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     All,
-    /// Commands that mean the same whatever the includes in front do: a page that is parsed before its turn holds the
-    /// others back.
+    /// Commands whose result does not depend on the includes in front: a page that is parsed before its turn waits with
+    /// the others.
     Independent,
 }
 
-/// An include whose turn it is.
+/// Include that is being sent.
 enum Part {
     /// The include has no head yet.
     Begun {
@@ -138,7 +138,7 @@ enum Part {
     Stub(Box<Page>, Uri),
 }
 
-/// Something that has happened to the include whose turn it is, or to the page behind it.
+/// Event of the include that is being sent, or of the page behind it.
 enum Event {
     Head(SubrequestHead),
     Piece(io::Result<Option<Bytes>>),
@@ -160,7 +160,7 @@ impl Part {
 struct Stub {
     content: Vec<u8>,
     uri: Uri,
-    /// Whether its commands are run: those of a response that is known to be empty are not, as in nginx.
+    /// Set if its commands are run: those of a response that is known to be empty are not, as in nginx.
     commands: Commands,
 }
 
@@ -199,7 +199,7 @@ impl Page {
         }
     }
 
-    /// Parses what was pulled until enough is queued, or something is waited for, and begins the includes that were found.
+    /// Parses the pulled bytes until enough is queued or a command has to wait, and begins the includes found.
     fn parse(&mut self, reach: Reach, r: &mut Request) {
         if self.parsing == Parsing::On {
             self.parse_pulled(reach, r);
@@ -454,7 +454,7 @@ impl Page {
         Ok([&base[..len], &value].concat())
     }
 
-    /// Makes an include the one whose turn it is.
+    /// Makes an include the one that is being sent.
     fn begin(&mut self, include: Include, r: &mut Request) {
         let Include { uri, stub, variable, begun } = include;
         let begun = begun.unwrap_or_else(|| {
@@ -470,7 +470,7 @@ impl Page {
         }
     }
 
-    /// Decides by its head what becomes of the response to an include.
+    /// Decides by its head how the response to an include is used.
     fn enter(&mut self, head: SubrequestHead, r: &Request) {
         let Some(Part::Begun { part, uri, stub, variable }) = self.include.take() else { return };
         self.include = match (variable, stub) {
@@ -521,8 +521,8 @@ impl Page {
         self.include = Some(Part::Stub(Box::new(page), uri));
     }
 
-    /// The next piece of the include whose turn it is, if there is one already. Meanwhile the others go on, and the page is
-    /// read on.
+    /// Next piece of the include that is being sent, if there is one already. Meanwhile the others make progress, and
+    /// the page is parsed ahead.
     async fn next_of_include(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         self.parse(Reach::Independent, r);
         let may_read = self.end == End::Open
@@ -568,7 +568,7 @@ impl Page {
         Ok(None)
     }
 
-    /// Takes a piece of the include whose turn it is; `None` ends that.
+    /// Takes a piece of the include that is being sent; `None` ends it.
     fn went_on(&mut self, piece: io::Result<Option<Bytes>>, r: &mut Request) -> io::Result<Option<Bytes>> {
         if let Ok(Some(piece)) = piece {
             match &mut self.include {
@@ -614,7 +614,7 @@ impl Page {
     }
 }
 
-/// A request that goes by another URI until this is dropped, wherever what ran there was left.
+/// Request with another URI until this is dropped, on every path.
 struct AtUri<'a> {
     r: &'a mut Request,
     uri: &'a mut Uri,

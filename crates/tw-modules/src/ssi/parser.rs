@@ -1,11 +1,11 @@
-//! Finds the commands of SSI in a text that comes in pieces: `<!--#name parameter="value" … -->`.
+//! Finds the commands of SSI in a text that arrives in pieces: `<!--#name parameter="value" … -->`.
 //!
 //! ```text
 //! text ─ "<!--#" ─► command ─ space ─► parameter ─ "=" ─► value ─ quote ─► … ─ "-->" ─► text
 //!                      └──────────── anything unexpected ────────────► error ─ "-->" ─► text
 //! ```
 //!
-//! Each byte is looked at once. What is held between two pieces is one command, whose size is limited.
+//! Each byte is read once. At most one command is held between two pieces, and its size is limited.
 
 /// Longest name of a command, in bytes.
 pub(super) const COMMAND_LEN_MAX: usize = 32;
@@ -17,17 +17,17 @@ pub(super) const PARAMETERS_MAX: usize = 16;
 /// A complete command.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Its name, as written.
+    /// Name, as written.
     pub(super) name: Vec<u8>,
     /// Names and values of its parameters; the backslashes of values are still there. One more than
     /// [`PARAMETERS_MAX`] stands for all the others.
     pub(super) parameters: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What comes next in a text.
+/// Next element of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// So many bytes of `<!--` from pieces before, which were no command, and then the first bytes of this piece.
+    /// Bytes of `<!--` from pieces before, which were no command, and then the first bytes of this piece.
     Text {
         /// Bytes of `<!--`.
         saved: usize,
@@ -45,7 +45,7 @@ pub(super) const START: &[u8] = b"<!--";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// So many bytes of `<!--` have been seen; 0 is plain text.
+    /// Number of bytes of `<!--` seen; 0 is plain text.
     Text(usize),
     BeforeCommand,
     Command,
@@ -73,7 +73,7 @@ pub(super) struct Parser {
     value_len_max: usize,
     /// The last command.
     pub(super) command: Command,
-    /// What is wrong with the command that is being read: a line for the log, in nginx's words.
+    /// Error of the command that is being read: a line for the log, in nginx's words.
     pub(super) complaint: Option<String>,
 }
 
@@ -87,7 +87,7 @@ impl Parser {
         Self { state: State::Text(0), value_len_max, command: Command::default(), complaint: None }
     }
 
-    /// Takes bytes from the beginning of `piece`: returns how many, and what they were. `None` takes them all.
+    /// Takes bytes from the beginning of `piece`: returns their number and the token. `None` takes them all.
     pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<Token>) {
         if let State::Text(seen) = self.state {
             return self.text(piece, seen);
@@ -101,7 +101,7 @@ impl Parser {
         (piece.len(), None)
     }
 
-    /// Text up to the next command, or as far as it goes.
+    /// Text up to the next command or the end of the piece.
     fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<Token>) {
         // `end` is where text ends: in front of what may be a command.
         let (mut seen, mut end, mut at) = (before, 0, 0);
@@ -256,7 +256,7 @@ impl Parser {
 mod tests {
     use super::*;
 
-    /// What a text is made of, written down: text as it is, commands in brackets, broken ones as `[!]`.
+    /// Elements of a text, written down: text as it is, commands in brackets, broken ones as `[!]`.
     fn parsed(text: &str, size: usize) -> (String, Vec<String>) {
         let mut parser = Parser::new(8);
         let (mut out, mut complaints) = (String::new(), Vec::new());

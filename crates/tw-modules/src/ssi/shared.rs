@@ -15,7 +15,7 @@ pub(super) const SSI_KEPT_MAX: usize = 4 << 20;
 /// Groups of a pattern that have a name of one digit.
 const CAPTURES: usize = 10;
 
-/// What the pages of one request share.
+/// State that the pages of one request share.
 #[derive(Default)]
 pub(super) struct Shared {
     variables: RefCell<HashMap<Vec<u8>, Vec<u8>>>,
@@ -25,7 +25,7 @@ pub(super) struct Shared {
     kept: Cell<usize>,
     /// Stubs that are inside each other just now.
     pub(super) stubs: Cell<u8>,
-    /// Whether it was logged that there are no more subrequests: once is enough.
+    /// Set once the lack of subrequests was logged: one line is enough.
     pub(super) refusal_is_logged: Cell<bool>,
 }
 
@@ -36,7 +36,7 @@ struct Block {
 }
 
 impl Shared {
-    /// Counts bytes that are kept from here on.
+    /// Counts bytes that are kept.
     fn keep(&self, bytes: usize) -> Result<(), Complaint> {
         let kept = self.kept.get() + bytes;
         if kept > SSI_KEPT_MAX {
@@ -90,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// Whether a text matches; keeps what was captured.
+    /// Returns `true` if a text matches; keeps the captures.
     pub(super) fn matches(&self, pattern: &Regex, text: &[u8]) -> Result<bool, Complaint> {
         let mut captures = self.captures.borrow_mut();
         match pattern.captures(text, &mut captures) {

@@ -6,7 +6,7 @@ use tw_log::Text;
 /// Longest text that variables can make of a value, in bytes: a page could double it with each line.
 pub(super) const SSI_TEXT_MAX: usize = 1 << 20;
 
-/// What is wrong with a command: a line for the log.
+/// Error of a command: a line for the log.
 pub(super) type Complaint = String;
 
 /// Appends the value of a variable, whose name is in lower case; without one, nothing.
@@ -38,7 +38,7 @@ pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, 
     Ok(out)
 }
 
-/// Replaces one variable; `rest` follows its dollar sign. Returns what follows it.
+/// Replaces one variable; `rest` follows its dollar sign. Returns the rest behind it.
 fn variable<'a>(
     text: &[u8],
     rest: &'a [u8],
@@ -64,18 +64,18 @@ fn variable<'a>(
     Ok(rest)
 }
 
-/// What an `if` asks.
+/// Condition of an `if`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Expression<'a> {
-    /// Whether the text is not empty.
+    /// True if the text is not empty.
     Text(Vec<u8>),
-    /// Whether the text is another, or is not.
+    /// True if the text is equal to another; if `negative`, if it is not.
     Equal { left: Vec<u8>, right: &'a [u8], negative: bool },
-    /// Whether the text matches a pattern, or does not.
+    /// True if the text matches a pattern; if `negative`, if it does not.
     Matches { left: Vec<u8>, pattern: &'a [u8], negative: bool },
 }
 
-/// Reads an expression. What stands on the left is in lower case from here on, as in nginx.
+/// Reads an expression. The left side is in lower case afterwards, as in nginx.
 pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, Complaint> {
     let invalid = || format!("invalid expression in \"{}\"", Text(text));
     let is_left = |byte: &u8| byte.is_ascii_alphanumeric() || b"${}_\"'".contains(byte);

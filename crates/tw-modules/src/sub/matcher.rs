@@ -1,9 +1,9 @@
-//! Finds many words in a text that comes in pieces: Aho-Corasick, which looks at each byte once however many words there
-//! are. Letter case of ASCII does not matter.
+//! Finds many words in a text that arrives in pieces: Aho-Corasick, which reads each byte once for any number of words.
+//! Letter case of ASCII does not matter.
 //!
-//! Of words that begin at the same byte the one that was given first wins, of matches that overlap the one that begins
-//! first. What is held back between two pieces is at most the length of the longest word: bytes that may still be the
-//! beginning of a match.
+//! Of words that begin at the same byte the one listed first wins, of overlapping matches the one that begins first. At
+//! most the length of the longest word is held back between two pieces: bytes that may still be the beginning of a
+//! match.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(super) struct Words {
     nodes: Vec<Node>,
     /// Children of all nodes: byte and node, sorted within a node.
     edges: Vec<(u8, u32)>,
-    /// Whether a word begins with the byte.
+    /// Set for each byte that a word begins with.
     begins: [bool; 256],
     /// Length of each word.
     lens: Vec<usize>,
@@ -21,11 +21,11 @@ pub(super) struct Words {
 
 #[derive(Clone)]
 struct Node {
-    /// Where its children are.
+    /// Range of its children.
     edges: (u32, u32),
-    /// The longest proper end of what leads here that begins a word.
+    /// Node of the longest proper suffix of the path to this node that begins a word.
     fail: u32,
-    /// The nearest node among those ends where a word ends; 0 is none.
+    /// Nearest node among those suffixes at which a word ends; 0 is none.
     ends_at: u32,
     /// Bytes that lead here.
     depth: u32,
@@ -135,7 +135,7 @@ impl Words {
     }
 }
 
-/// What to do with a word that was found.
+/// Treatment of a word that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// Every time it is found.
@@ -152,7 +152,7 @@ pub(super) struct Replacer {
     used: Vec<bool>,
     used_count: usize,
     state: u32,
-    /// Bytes of which it is not known yet whether a match begins there, with the best word that does.
+    /// Bytes that may still begin a match, each with the best word that begins there.
     held: VecDeque<(u8, u16)>,
 }
 
@@ -162,17 +162,18 @@ impl Replacer {
         Self { words, repeat, used, used_count: 0, state: ROOT, held: VecDeque::new() }
     }
 
-    /// Whether there is nothing left to look for and nothing held back: the rest of the text is what it is.
+    /// Returns `true` if no word is left to look for and nothing is held back: the rest of the text stays as it is.
     pub(super) fn is_over(&self) -> bool {
         self.used_count == self.used.len() && self.held.is_empty()
     }
 
-    /// Whether `text` goes through as it is, and nothing is held back before and after it.
+    /// Returns `true` if `text` goes through unchanged, and nothing is held back before and after it.
     pub(super) fn passes(&self, text: &[u8]) -> bool {
         self.held.is_empty() && !text.iter().any(|byte| self.words.begins[usize::from(*byte)])
     }
 
-    /// Takes the next bytes, and appends to `out` what is known. `replace` appends what stands for the word of this number.
+    /// Takes the next bytes, and appends to `out` those that are decided. `replace` appends the replacement of the word
+    /// of this number.
     pub(super) fn push(&mut self, text: &[u8], out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         let mut rest = text;
         while !rest.is_empty() {
@@ -194,7 +195,7 @@ impl Replacer {
         }
     }
 
-    /// The text has ended: appends what was held back.
+    /// Ends the text: appends the bytes held back.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         while !self.held.is_empty() {
             // Nothing that has begun will end.
@@ -249,7 +250,7 @@ impl Replacer {
         self.forget_before();
     }
 
-    /// Forgets what has begun before the first byte that is held.
+    /// Drops candidates that begin before the first byte that is held.
     fn forget_before(&mut self) {
         loop {
             let state = &self.words.nodes[self.state as usize];
@@ -260,7 +261,7 @@ impl Replacer {
         }
     }
 
-    /// Looks at what is held once more, without the word that has just been used up. Happens once per word.
+    /// Searches the held bytes again, without the word that has just been used up. Happens once per word.
     fn look_again(&mut self) {
         self.state = ROOT;
         for (byte, _) in std::mem::take(&mut self.held) {
@@ -324,7 +325,7 @@ mod tests {
         }
     }
 
-    /// The same by trying every word at every place.
+    /// Reference implementation: tries every word at every place.
     fn slowly(words: &[&str], repeat: Repeat, text: &[u8]) -> String {
         let mut used = vec![false; words.len()];
         let mut out = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An entry's place; it is valid until the entry is removed.
+/// Handle of an entry, valid until the entry is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(u32);
 

@@ -68,7 +68,7 @@ pub(super) fn push(
     out.extend_from_slice(b"</body>\n</html>\n");
 }
 
-/// The path as links to every directory above. They are relative: whoever stands before us may have its own root.
+/// Links to every directory above. They are relative: a proxy in front may have another root.
 fn push_path(uri: &[u8], out: &mut Vec<u8>) {
     let parts: Vec<&[u8]> = uri.split_inclusive(|byte| *byte == b'/').collect();
     for (at, part) in parts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Boxes: their headers, and numbers in them. A position that is not there reads as 0, and is not written.
+//! Boxes: their headers, and numbers in them. A position outside of a box reads as 0, and is not written.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::fault::Fault;
 /// The header of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BoxHeader {
-    /// Its name.
+    /// Name of the box.
     pub(crate) name: [u8; 4],
     /// Bytes of the header.
     pub(crate) header_len: u64,
@@ -15,7 +15,7 @@ pub(crate) struct BoxHeader {
     pub(crate) size: u64,
 }
 
-/// What stands where a box may begin.
+/// Result of reading the header of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// A box.
@@ -29,7 +29,7 @@ pub(crate) enum Look {
 /// Most bytes a header has.
 pub(crate) const HEADER_MAX: usize = 16;
 
-/// Reads the header at the front of `bytes`; `room` is how long a box may be here.
+/// Reads the header at the front of `bytes`; `room` is the longest box allowed here.
 pub(crate) fn look(bytes: &[u8], room: u64) -> Result<Look, Fault> {
     let Some(size) = number(bytes, 0) else { return Ok(Look::NeedMore) };
     let (size, header_len) = match u64::from(size) {
@@ -62,7 +62,7 @@ fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
 /// The name and the content of a box.
 pub(super) type NamedBox = ([u8; 4], Range<usize>);
 
-/// The content of `moov`; its tables are changed where they are.
+/// Content of `moov`; its tables are changed in place.
 pub(super) struct Moov {
     bytes: Vec<u8>,
 }

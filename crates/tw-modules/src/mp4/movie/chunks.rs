@@ -1,5 +1,5 @@
-//! From samples to bytes of the file: which chunks they are in (`stsc`), how long they are (`stsz`), and where the chunks
-//! are (`stco`, `co64`).
+//! From samples to bytes of the file: their chunks (`stsc`), their sizes (`stsz`), and the offsets of chunks (`stco`,
+//! `co64`).
 
 use std::ops::Range;
 
@@ -34,13 +34,13 @@ pub(super) struct EdgeSizes {
     last: u64,
 }
 
-/// Where the file and its `mdat` end.
+/// Ends of the file and its `mdat`.
 pub(super) struct Edges {
     pub(super) file_size: u64,
     pub(super) mdat_end: u64,
 }
 
-/// Where a sample is in `stsc`.
+/// Position of a sample in `stsc`.
 struct Found {
     row: usize,
     chunk: u32,

@@ -1,4 +1,5 @@
-//! From `moov` to tracks: where everything is. Durations are cut on the way, as they decide which tracks there are.
+//! From `moov` to tracks: positions of all tables. Durations are cut on the way, because they decide which tracks
+//! remain.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use super::Part;
 use super::boxes::Moov;
 use super::fault::Fault;
 
-/// What was found in `moov`.
+/// Content of `moov`.
 pub(super) struct Parsed {
     /// Content of `mvhd`, with its new duration.
     pub(super) mvhd: Option<Range<usize>>,
@@ -17,7 +18,7 @@ pub(super) struct Parsed {
 /// A table: version and flags, then rows.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    /// Where version and flags are.
+    /// Offset of version and flags.
     pub(super) flags: usize,
     /// Bytes of the rows that are left.
     pub(super) rows: Range<usize>,
@@ -41,7 +42,7 @@ pub(super) struct Places {
     pub(super) width: Width,
 }
 
-/// How a place is written.
+/// Width of an offset in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     /// `stco`
@@ -74,9 +75,9 @@ pub(super) struct Track {
     pub(super) timescale: u32,
     /// Duration of the part in that scale.
     pub(super) duration: u64,
-    /// Where `mdhd` says so.
+    /// Offset of the duration in `mdhd`.
     pub(super) duration_at: Option<Duration>,
-    /// How long what is in front of the part is, in that scale.
+    /// Duration in front of the part, in that scale.
     pub(super) prefix: u64,
     /// A row of `stsc` before those that are left.
     pub(super) first_chunk: Option<[u32; 3]>,
@@ -84,11 +85,11 @@ pub(super) struct Track {
     pub(super) last_chunk: Option<[u32; 3]>,
 }
 
-/// Whether a track is wanted.
+/// Fate of a track in the part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
     Yes,
-    /// It is over when the part begins.
+    /// Dropped: it is over when the part begins.
     No,
 }
 
@@ -124,7 +125,7 @@ pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
     Ok(parsed)
 }
 
-/// Where a duration is, in one of the two versions of a box.
+/// Offset of a duration, in one of the two versions of a box.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Duration {
     timescale: usize,
@@ -315,7 +316,7 @@ impl Track {
     }
 }
 
-/// Where `count` rows are behind the first `head` bytes of a box, if they are.
+/// Range of `count` rows behind the first `head` bytes of a box; `None` if they do not fit.
 fn rows(content: Range<usize>, head: usize, count: u32, row_len: usize) -> Option<Range<usize>> {
     let len = u64::from(count) * row_len as u64 + head as u64;
     if len > content.len() as u64 {

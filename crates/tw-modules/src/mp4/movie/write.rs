@@ -1,4 +1,4 @@
-//! The new head: `ftyp`, `moov` with what is left of its tracks, and the header of `mdat`.
+//! The new head: `ftyp`, `moov` with the rest of its tracks, and the header of `mdat`.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::HEADER_LEN;
 use super::boxes::Moov;
 use super::track::{Table, Track, Width};
 
-/// What is to be added to the places of chunks once it is known.
+/// Offset that is added to the places of chunks once it is known.
 struct Place {
     /// Rows in the head.
     rows: Range<usize>,
@@ -124,7 +124,7 @@ impl Writer<'_> {
         });
     }
 
-    /// What hides the samples in front of the part.
+    /// Writes the edit list that hides the samples in front of the part.
     fn edit_list(&mut self, track: &Track) {
         if track.prefix == 0 {
             return;
