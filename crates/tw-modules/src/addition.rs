@@ -23,7 +23,7 @@ use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Refused};
 use tw_server::load::Resolve;
 
-use crate::altered::{forget_length, refuse_ranges};
+use crate::changed_body::{refuse_ranges, remove_length};
 use crate::ssi;
 use crate::types::{self, RawTypes, Types};
 
@@ -110,7 +110,7 @@ impl HeaderFilter for Addition {
         if r.out.status != 200 || r.is_subrequest() || !self.types.contain(&r.out) {
             return body;
         }
-        forget_length(r);
+        remove_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
         ssi::share(r);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_flushes_still_does() {
+    fn surrounded_body_still_flushes() {
         let flushes = |body| {
             let around = Around { before: (*b"/a").into(), after: [].into() };
             Surrounded::new(around, body).flushes()

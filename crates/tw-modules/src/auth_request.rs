@@ -37,7 +37,7 @@ pub(crate) struct AuthRequest {
 }
 
 /// Decision of the response to the subrequest.
-struct Said {
+struct AuthDecision {
     status: u16,
     /// Action that the decision leads to.
     after: After,
@@ -101,12 +101,12 @@ impl Settings<Http> for AuthRequest {
 
 impl Handler for AuthRequest {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        Step::Wait(Box::pin(self.ask(r)))
+        Step::Wait(Box::pin(self.authorize(r)))
     }
 }
 
 impl AuthRequest {
-    async fn ask(&self, r: &mut Request) -> Outcome {
+    async fn authorize(&self, r: &mut Request) -> Outcome {
         let uri = Uri { path: self.uri.to_vec(), args: Vec::new() };
         let question = match Subrequest::run(r, uri, ParentBody::Hidden).await {
             Ok(question) => question,
@@ -115,21 +115,21 @@ impl AuthRequest {
                 return Outcome::Status(500);
             }
         };
-        let said = question.request().map(|part| self.said_by(part));
+        let decision = question.request().map(|part| self.decision_of(part));
         question.end(r).await;
-        let Some(said) = said.filter(|said| said.health == EvalStatus::Ok) else {
+        let Some(decision) = decision.filter(|decision| decision.health == EvalStatus::Ok) else {
             return Outcome::Status(500);
         };
-        for ((place, _), value) in self.set.iter().zip(said.values) {
+        for ((place, _), value) in self.set.iter().zip(decision.values) {
             place.store(r, value);
         }
-        match said.status {
+        match decision.status {
             // The client is gone, or is to get nothing.
-            status if said.after == After::Abort => Outcome::Status(status),
+            status if decision.after == After::Abort => Outcome::Status(status),
             200..=299 => Outcome::PhaseDone,
             403 => Outcome::Status(403),
             401 => {
-                for challenge in said.challenges {
+                for challenge in decision.challenges {
                     r.out.fields.append(Known::WwwAuthenticate, challenge);
                 }
                 Outcome::Status(401)
@@ -141,7 +141,7 @@ impl AuthRequest {
         }
     }
 
-    fn said_by(&self, part: &Request) -> Said {
+    fn decision_of(&self, part: &Request) -> AuthDecision {
         let values = self.set.iter().map(|(_, template)| template.value(part)).collect();
         let name = Known::WwwAuthenticate.as_str().as_bytes();
         let all = |fields: &tw_http::Fields| -> Vec<Bytes> {
@@ -153,6 +153,6 @@ impl AuthRequest {
             challenges = all(&part.facts.upstream.answer.fields);
         }
         let (status, after) = (part.out.status, part.state.after);
-        Said { status, after, values, challenges, health: part.bindings.take_eval_status() }
+        AuthDecision { status, after, values, challenges, health: part.bindings.take_eval_status() }
     }
 }

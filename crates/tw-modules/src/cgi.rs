@@ -5,7 +5,7 @@
 //! A [`Language`] defines the format of parameters and the parser of responses; the proxy engine does the rest.
 
 pub(crate) mod address;
-mod check;
+mod health_check;
 pub(crate) mod params;
 
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use address::{RawTarget, Scheme, Target};
-use check::Checked;
-use params::{Params, RawParam, Sent};
+use address::{AddressScheme, PassAddress, RawPassAddress};
+use health_check::CgiHealthCheck;
+use params::{Params, RawParam, RequestParams};
 
 /// Default key of cached responses.
 // DIFF(nginx): without a key, nginx takes all responses of a location for the same.
@@ -45,7 +45,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     /// Properties of this kind of gateway.
     const KIND: ProxyKind;
     /// Schemes that an address may have; the first is that of addresses without one.
-    const SCHEMES: &'static [Scheme];
+    const SCHEMES: &'static [AddressScheme];
     /// Framing of the request body.
     const FRAMING: BodyFraming;
     /// Set if a body of unknown length may be passed on.
@@ -72,13 +72,13 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The parameters are too many; the text is for the log.
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String>;
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String>;
 
     /// Text as of [`head`](Self::head), with the end of an empty body; and the framing of a body that follows.
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, BodyFraming), String> {
+    fn beginning(&self, r: &Request, sent: &RequestParams<'_>) -> Result<(Bytes, BodyFraming), String> {
         let mut head = self.head(r, sent)?;
         let framing = match sent.body {
             // One write takes both.
@@ -98,7 +98,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
 /// Settings as written.
 pub(crate) struct Raw<L: Language> {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     params: Setting<Vec<RawParam>>,
     without_effect: IneffectiveDirectives,
     pub(crate) own: L::Raw,
@@ -127,7 +127,7 @@ pub(crate) const fn pass<L: Language>(name: &'static str, syntax: &'static str) 
     record::new(name, syntax, LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The application that answers: host:port, unix:path, or a group; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassAddress::read(node)?;
             raw.pass.set_once(node, target)
         })
 }
@@ -159,7 +159,7 @@ pub(crate) const fn without_effect<L: Language>(
 /// Settings of one location.
 pub(crate) struct CgiGateway<L> {
     settings: Arc<ProxySettings>,
-    target: Option<Target>,
+    target: Option<PassAddress>,
     /// Position of the pass directive, if it is in this block.
     written: Option<Span>,
     params: Arc<Params>,
@@ -209,7 +209,12 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
                 None => PassTarget::Anywhere,
                 Some(to) => {
                     let (settings, to, language) = (settings.clone(), to.clone(), language.clone());
-                    PassTarget::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
+                    PassTarget::To(Arc::new(CgiHealthCheck {
+                        settings,
+                        to,
+                        params: params.clone(),
+                        language,
+                    }))
                 }
             };
         }
@@ -273,7 +278,7 @@ impl<L: Language> CgiGateway<L> {
             false => (RequestBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
-        let sent = Sent {
+        let sent = RequestParams {
             params: &self.params,
             is_client_passed: self.settings.request.pass_headers,
             conditions,

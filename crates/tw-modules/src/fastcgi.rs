@@ -16,8 +16,8 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use crate::cgi::address::Scheme;
-use crate::cgi::params::{self, Params, Sent, Writer};
+use crate::cgi::address::AddressScheme;
+use crate::cgi::params::{self, Params, RequestParams, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the head of a request usually has at most.
@@ -106,7 +106,7 @@ impl Language for Responder {
         buffers: true,
         converts_head: false,
     };
-    const SCHEMES: &'static [Scheme] = &[Scheme::unwritten("fastcgi://")];
+    const SCHEMES: &'static [AddressScheme] = &[AddressScheme::unwritten("fastcgi://")];
     const FRAMING: BodyFraming = BodyFraming::Records;
     const TAKES_ANY_LENGTH: bool = true;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
@@ -172,7 +172,7 @@ impl Language for Responder {
         }
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String> {
         let mut head = FastCgiRequest::begin(HEAD_SIZE, self.terms.keeps_open);
         sent.write(r, &mut head);
         Ok(head.end())

@@ -17,8 +17,8 @@ use tw_core::vars::{SlotKind, Template, Value};
 use tw_net::Addr;
 
 use self::read::Reading;
-use self::table::Table;
-use crate::forwarded::{Chain, forwarded};
+use self::table::GeoTable;
+use crate::forwarded::{ProxyChain, forwarded};
 
 /// Blocks as written.
 #[derive(Default)]
@@ -31,9 +31,9 @@ struct RawGeo {
     /// Variable that holds the address; `None` for the client's own.
     source: Option<Word>,
     variable: Word,
-    table: Table,
+    table: GeoTable,
     proxies: Vec<Network>,
-    chain: Chain,
+    chain: ProxyChain,
     is_volatile: bool,
 }
 
@@ -46,7 +46,7 @@ struct Source<S> {
     text: Option<Template<S>>,
     /// Proxies that are trusted to name the client's address.
     proxies: Vec<Network>,
-    chain: Chain,
+    chain: ProxyChain,
 }
 
 impl<P: Protocol> Settings<P> for Geo {
@@ -121,8 +121,8 @@ impl<S: Session> Source<S> {
         let trusts = |addr: &Addr| {
             addr.inet().is_some_and(|addr| self.proxies.iter().any(|proxy| proxy.contains(addr.ip())))
         };
-        let told = forwarded(&addr, s.forwarded(), self.chain, trusts);
-        told.or(addr.inet()).map(|addr| addr.ip())
+        let forwarded_addr = forwarded(&addr, s.forwarded(), self.chain, trusts);
+        forwarded_addr.or(addr.inet()).map(|addr| addr.ip())
     }
 }
 

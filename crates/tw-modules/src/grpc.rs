@@ -29,12 +29,12 @@ use tw_server::http::proxy::{
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::{RawTarget, Scheme, Target};
-use crate::proxy::fields::{self, Fields};
+use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
+use crate::proxy::fields::{self, RequestFields};
 
-const SCHEMES: &[Scheme] = &[
-    Scheme { text: "grpc://", is_written: true, is_secured: false },
-    Scheme { text: "grpcs://", is_written: true, is_secured: true },
+const SCHEMES: &[AddressScheme] = &[
+    AddressScheme { text: "grpc://", is_written: true, is_secured: false },
+    AddressScheme { text: "grpcs://", is_written: true, is_secured: true },
 ];
 
 /// Bytes that the head of a request usually has at most.
@@ -62,7 +62,7 @@ const KIND: ProxyKind = ProxyKind {
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     fields: Setting<Vec<(Word, Word)>>,
 }
 
@@ -75,8 +75,8 @@ impl HasProxy for Raw {
 /// Settings of one location.
 pub(crate) struct Grpc {
     settings: Arc<ProxySettings>,
-    target: Option<Target>,
-    fields: Arc<Fields>,
+    target: Option<PassAddress>,
+    fields: Arc<RequestFields>,
 }
 
 /// Records besides those that gateways share.
@@ -84,7 +84,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("grpc_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The server that answers: [grpc://]host:port, unix:path, or a group, or grpcs:// in front for TLS; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassAddress::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::new("grpc_set_header", "field value", HTTP | SERVER | LOCATION, Args::exact(2))
@@ -132,7 +132,7 @@ impl Settings<Http> for Grpc {
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
-            (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
+            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
         };
         Ok(Self { settings: Arc::new(settings), target, fields })
     }
@@ -227,7 +227,7 @@ impl Grpc {
         head: &mut Vec<u8>,
     ) -> Result<(), tw_http::origin::WriteError> {
         let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;
-        let passed = fields::Passed { is_client_passed: true, host, conditions: None };
+        let passed = fields::ForwardedFields { is_client_passed: true, host, conditions: None };
         self.fields.write(r, &mut writer, r.body.framing(r.head.framing()), &passed)?;
         // What the client can do with trailers, the server need not know; but one of gRPC asks for it.
         let takes_trailers = || r.head.field_all(b"TE").any(|value| hop::has_element(value, b"trailers"));

@@ -21,8 +21,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use zlib_rs::{InflateError, InflateFlush};
 
-use self::members::{Members, Place};
-use crate::altered::{forget_length, refuse_ranges};
+use self::members::{MemberState, Members};
+use crate::changed_body::{refuse_ranges, remove_length};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
@@ -87,7 +87,7 @@ impl HeaderFilter for Gunzip {
             return body;
         }
         r.out.fields.remove_known(Known::ContentEncoding);
-        forget_length(r);
+        remove_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
         Body::Pull(Box::new(Unpacked {
@@ -121,7 +121,7 @@ impl Pull for Unpacked {
             if self.input.is_empty() {
                 match self.body.next(PIECE, r).await? {
                     Some(piece) => self.input = piece,
-                    None if self.members.place() == Place::Ended => {
+                    None if self.members.place() == MemberState::Ended => {
                         self.is_over = true;
                         return Ok(None);
                     }
@@ -159,7 +159,7 @@ impl Unpacked {
     /// Output left in the decoder when there is no more input: nothing, if the body is whole.
     fn rest(&mut self, want: usize) -> io::Result<Option<Bytes>> {
         let out = self.unpack(want)?;
-        if out.is_empty() && self.members.place() == Place::Open {
+        if out.is_empty() && self.members.place() == MemberState::Open {
             return Err(io::Error::other(format!("inflate() returned {BUF_ERROR} on response end")));
         }
         Ok(Some(out))

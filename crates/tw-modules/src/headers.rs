@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_which_there_is_one_are_replaced() {
+    fn single_fields_are_replaced() {
         let field = |name: &'static str| Field {
             name: Bytes::from_static(name.as_bytes()),
             kind: Kind::of(name.as_bytes()),

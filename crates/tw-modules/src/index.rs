@@ -81,8 +81,8 @@ impl Handler for Index {
         let mut search = Search::new(&self.names, home.buffers.path.take());
         let mut flow = search.next(r);
         while flow.is_continue() {
-            flow = match files::stat_now(r, search.wants()) {
-                Now::Ready(found) => search.answer(r, found.map_err(|e| Op::Stat.failed(e))),
+            flow = match files::stat_now(r, search.wanted_path()) {
+                Now::Ready(found) => search.take_result(r, found.map_err(|e| Op::Stat.failed(e))),
                 Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
         }
@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
     }
 
     /// The path it has to know about.
-    fn wants(&self) -> &CStr {
+    fn wanted_path(&self) -> &CStr {
         match &self.directory {
             Directory::Wanted(path) => path,
             Directory::Unknown | Directory::Exists => self.file(),
@@ -135,8 +135,8 @@ impl<'a> Search<'a> {
 
     async fn wait(mut self, r: &mut Request) -> Outcome {
         loop {
-            let found = files::stat(r, self.wants().to_owned()).await;
-            let flow = self.answer(r, found);
+            let found = files::stat(r, self.wanted_path().to_owned()).await;
+            let flow = self.take_result(r, found);
             if flow.is_break() {
                 return outcome(flow);
             }
@@ -160,9 +160,9 @@ impl<'a> Search<'a> {
     }
 
     /// Takes the result for the path that the search asked for.
-    fn answer(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
+    fn take_result(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
         if let Directory::Wanted(path) = &self.directory {
-            self.judge_directory(r, path, found)?;
+            self.check_directory(r, path, found)?;
             self.directory = Directory::Exists;
             return self.next(r);
         }
@@ -188,7 +188,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn judge_directory(
+    fn check_directory(
         &self,
         r: &mut Request,
         path: &CStr,

@@ -4,7 +4,6 @@
 
 mod access;
 mod addition;
-mod altered;
 mod api;
 mod auth_basic;
 mod auth_request;
@@ -13,6 +12,7 @@ mod block;
 mod brotli;
 mod browser;
 mod cgi;
+mod changed_body;
 mod charset;
 mod coding;
 mod dav;
@@ -115,9 +115,9 @@ pub static MODULES: &[Module] = &[
     Module::of::<index::Index>("index"),
     Module::of::<autoindex::Autoindex>("autoindex"),
     Module::of::<dav::Dav>("dav"),
-    Module::of::<precompressed::Precompressed<precompressed::Brotli>>("brotli_static"),
-    Module::of::<precompressed::Precompressed<precompressed::Zstd>>("zstd_static"),
-    Module::of::<precompressed::Precompressed<precompressed::Gzip>>("gzip_static"),
+    Module::of::<precompressed::Precompressed<precompressed::BrotliStatic>>("brotli_static"),
+    Module::of::<precompressed::Precompressed<precompressed::ZstdStatic>>("zstd_static"),
+    Module::of::<precompressed::Precompressed<precompressed::GzipStatic>>("gzip_static"),
     Module::of::<static_files::Static>("static"),
     #[cfg(debug_assertions)]
     Module::of::<trap::Trap>(TRAP),

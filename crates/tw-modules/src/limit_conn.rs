@@ -20,8 +20,8 @@ use tw_core::session::Session;
 use tw_core::vars::{Template, VarDef};
 use tw_log::{Level, Text};
 
-use crate::refusal::{self, LEVELS, Refusal, read_status};
-use crate::zone::{self, Counted, Words, Written, Zone, slab_cost};
+use crate::refusal::{self, LEVELS, LimitRefusal, read_status};
+use crate::zone::{self, Zone, ZoneCounters, ZoneMessages, ZoneParameter, slab_cost};
 
 const OF_HTTP: Contexts = HTTP | SERVER | LOCATION;
 const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
@@ -33,7 +33,8 @@ const LIMIT_MAX: u64 = 65_535;
 /// Size of an entry in nginx besides its key.
 const ENTRY_SIZE: usize = 36;
 /// Texts of messages about its zones.
-const WORDS: Words = Words { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
+const WORDS: ZoneMessages =
+    ZoneMessages { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
 /// Variable with the decision about a request.
 const STATUS: &str = "limit_conn_status";
 
@@ -48,7 +49,7 @@ pub(crate) struct Raw {
 /// `limit_conn_zone` as written.
 struct RawZone {
     key: Word,
-    zone: Written,
+    zone: ZoneParameter,
     span: Span,
 }
 
@@ -62,27 +63,27 @@ struct RawLimit {
 /// Limits of one block.
 pub(crate) struct LimitConn<S> {
     zones: Arc<Zones<S>>,
-    limits: Arc<[Limit<S>]>,
-    refusal: Refusal,
+    limits: Arc<[ConnLimit<S>]>,
+    refusal: LimitRefusal,
     slot: u16,
 }
 
 /// The zones of a configuration by name.
-type Zones<S> = HashMap<Box<[u8]>, Arc<Declared<S>>>;
+type Zones<S> = HashMap<Box<[u8]>, Arc<ConnZone<S>>>;
 
 /// A zone as one configuration uses it.
-pub(crate) struct Declared<S> {
+pub(crate) struct ConnZone<S> {
     key: Template<S>,
-    numbers: Arc<Numbers>,
+    numbers: Arc<ConnCounters>,
 }
 
 /// A zone with its counters, which outlives configurations.
-struct Numbers {
+struct ConnCounters {
     zone: Zone<u32>,
     rejected: Counter,
 }
 
-impl Counted for Numbers {
+impl ZoneCounters for ConnCounters {
     type Value = u32;
 
     fn zone(&self) -> &Zone<u32> {
@@ -91,28 +92,28 @@ impl Counted for Numbers {
 }
 
 /// One `limit_conn`.
-pub(crate) struct Limit<S> {
-    zone: Arc<Declared<S>>,
+pub(crate) struct ConnLimit<S> {
+    zone: Arc<ConnZone<S>>,
     most: u32,
 }
 
 /// Counts of one client, held until this is dropped.
 #[derive(Default)]
-pub(crate) struct Held(Vec<Hold>);
+pub(crate) struct HeldCounts(Vec<ZoneCount>);
 
 /// Count of one zone.
-struct Hold {
-    numbers: Arc<Numbers>,
+struct ZoneCount {
+    numbers: Arc<ConnCounters>,
     shard: usize,
     key: Box<[u8]>,
 }
 
 /// Decision of the limits.
-pub(crate) enum Decision {
+pub(crate) enum ConnDecision {
     /// No key was counted.
     NotCounted,
     /// Served, while this is held.
-    Passed(Held),
+    Passed(HeldCounts),
     /// Too many.
     Rejected,
 }
@@ -179,14 +180,14 @@ where
             kind: MetricKind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_conn.",
-            read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.zone.entries.value()),
+            read: |scrape, out| zone::values::<ConnCounters>(scrape, out, |n| n.zone.entries.value()),
         },
         Metric {
             name: "limit_conn_rejected_total",
             kind: MetricKind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_conn refused; with dry run: would have refused.",
-            read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.rejected.value()),
+            read: |scrape, out| zone::values::<ConnCounters>(scrape, out, |n| n.rejected.value()),
         },
     ];
 
@@ -198,7 +199,7 @@ where
         let limits = match (raw.limits.take(), outer) {
             (Some(limits), _) => {
                 let used = |limit: RawLimit| match zones.get(&limit.zone) {
-                    Some(zone) => Ok(Limit { zone: zone.clone(), most: limit.most }),
+                    Some(zone) => Ok(ConnLimit { zone: zone.clone(), most: limit.most }),
                     None => {
                         zone::claim(cx, &limit.zone, "limit_conn")?;
                         Err(zone::undeclared(&limit.zone, limit.span))
@@ -212,7 +213,7 @@ where
         Ok(Self {
             zones,
             limits,
-            refusal: Refusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
+            refusal: LimitRefusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
     }
@@ -233,9 +234,9 @@ fn declare<P: Protocol>(raw: Vec<RawZone>, cx: &mut Resolve<'_, P>) -> Result<Zo
     let mut zones = Zones::new();
     for RawZone { key, zone: written, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.numbers);
-        let make = |zone| Numbers { zone, rejected: Counter::default() };
+        let make = |zone| ConnCounters { zone, rejected: Counter::default() };
         let (key, numbers) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
-        zones.insert(written.name, Arc::new(Declared { key, numbers }));
+        zones.insert(written.name, Arc::new(ConnZone { key, numbers }));
     }
     Ok(zones)
 }
@@ -244,7 +245,7 @@ impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
         let word = node.arg(1)?;
         let value = word.param("zone").ok_or_else(|| node.invalid_parameter(word))?;
-        let zone = Written::read(node, word, value)?.ok_or_else(|| zone::missing(node))?;
+        let zone = ZoneParameter::read(node, word, value)?.ok_or_else(|| zone::missing(node))?;
         Ok(Self { key: node.arg(0)?.clone(), zone, span: node.span })
     }
 }
@@ -269,17 +270,17 @@ impl RawLimit {
 
 impl<S: Session> AccessCheck<S> for LimitConn<S> {
     fn check(&self, s: &mut S) -> AccessDecision {
-        let Refusal { level, dry_run, .. } = self.refusal;
+        let LimitRefusal { level, dry_run, .. } = self.refusal;
         let dry_run = if dry_run { ", dry run," } else { "" };
         let decide = |s: &S, key: &mut Vec<u8>| hold(s, &self.limits, key, level, dry_run);
-        let Some(decision) = refusal::once(s, self.slot, decide) else { return AccessDecision::Pass };
+        let Some(decision) = refusal::decide_once(s, self.slot, decide) else { return AccessDecision::Pass };
         let (status, decision) = match decision {
-            Decision::NotCounted => return AccessDecision::Pass,
-            Decision::Passed(held) => {
+            ConnDecision::NotCounted => return AccessDecision::Pass,
+            ConnDecision::Passed(held) => {
                 s.hold(Rc::new(held));
                 ("PASSED", AccessDecision::Pass)
             }
-            Decision::Rejected => self.refusal.decision(),
+            ConnDecision::Rejected => self.refusal.decision(),
         };
         s.set_slot(self.slot, status);
         decision
@@ -290,13 +291,13 @@ impl<S: Session> AccessCheck<S> for LimitConn<S> {
 /// line of a refusal, which has this level.
 pub(crate) fn hold<S: Session>(
     s: &S,
-    limits: &[Limit<S>],
+    limits: &[ConnLimit<S>],
     key: &mut Vec<u8>,
     level: Level,
     dry_run: &str,
-) -> Decision {
-    let mut held = Held(Vec::with_capacity(limits.len()));
-    for Limit { zone, most } in limits {
+) -> ConnDecision {
+    let mut held = HeldCounts(Vec::with_capacity(limits.len()));
+    for ConnLimit { zone, most } in limits {
         let numbers = &zone.numbers;
         key.clear();
         zone.key.eval(s, key);
@@ -309,37 +310,37 @@ pub(crate) fn hold<S: Session>(
             s.log(Level::Error, message);
             continue;
         }
-        match Hold::take(numbers, key, *most) {
+        match ZoneCount::take(numbers, key, *most) {
             Ok(hold) => held.0.push(hold),
             Err(why) => {
                 numbers.rejected.add(1);
                 let name = &numbers.zone.name;
                 match why {
-                    Refused::TooMany => {
+                    CountError::TooMany => {
                         s.log(level, format_args!("limiting connections{dry_run} by zone \"{name}\""));
                     }
-                    Refused::Full => s.log(
+                    CountError::Full => s.log(
                         Level::Crit,
                         format_args!("ngx_slab_alloc() failed: no memory in limit_conn_zone \"{name}\""),
                     ),
                 }
-                return Decision::Rejected;
+                return ConnDecision::Rejected;
             }
         }
     }
-    if held.0.is_empty() { Decision::NotCounted } else { Decision::Passed(held) }
+    if held.0.is_empty() { ConnDecision::NotCounted } else { ConnDecision::Passed(held) }
 }
 
 /// Why one more is not counted.
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
+enum CountError {
     TooMany,
     /// The zone has no room for the key.
     Full,
 }
 
-impl Hold {
-    fn take(numbers: &Arc<Numbers>, key: &[u8], most: u32) -> Result<Self, Refused> {
+impl ZoneCount {
+    fn take(numbers: &Arc<ConnCounters>, key: &[u8], most: u32) -> Result<Self, CountError> {
         let zone = &numbers.zone;
         let shard = zone.shard_of(key);
         let mut table = zone.lock(shard);
@@ -347,13 +348,13 @@ impl Hold {
             Some(id) => {
                 let number = table.get(id);
                 if *number >= most {
-                    return Err(Refused::TooMany);
+                    return Err(CountError::TooMany);
                 }
                 *number += 1;
             }
             None => {
                 let cost = slab_cost(ENTRY_SIZE + key.len());
-                table.insert(key, cost, 1).ok_or(Refused::Full)?;
+                table.insert(key, cost, 1).ok_or(CountError::Full)?;
                 zone.entries.add(1);
             }
         }
@@ -362,7 +363,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for ZoneCount {
     fn drop(&mut self) {
         let zone = &self.numbers.zone;
         let mut table = zone.lock(self.shard);
@@ -380,17 +381,17 @@ impl Drop for Hold {
 mod tests {
     use super::*;
 
-    fn numbers() -> Arc<Numbers> {
-        Arc::new(Numbers { zone: Zone::new(b"a", 32 << 10, "$key"), rejected: Counter::default() })
+    fn numbers() -> Arc<ConnCounters> {
+        Arc::new(ConnCounters { zone: Zone::new(b"a", 32 << 10, "$key"), rejected: Counter::default() })
     }
 
     #[test]
-    fn as_many_as_allowed_at_a_time() {
+    fn concurrent_requests_are_limited() {
         let numbers = numbers();
-        let take = |key: &[u8], most| Hold::take(&numbers, key, most);
+        let take = |key: &[u8], most| ZoneCount::take(&numbers, key, most);
         let (first, second) = (take(b"k", 2).ok(), take(b"k", 2).ok());
         assert!(first.is_some() && second.is_some());
-        assert_eq!(take(b"k", 2).err(), Some(Refused::TooMany));
+        assert_eq!(take(b"k", 2).err(), Some(CountError::TooMany));
         assert!(take(b"k", 3).is_ok(), "was given back at once");
         assert!(take(b"other", 1).is_ok());
         assert_eq!(numbers.zone.entries.value(), 1);
@@ -402,12 +403,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_zone_forgets_nobody() {
+    fn full_zone_keeps_its_entries() {
         let numbers = numbers();
-        let held: Vec<_> = (0..600_u32).map(|n| Hold::take(&numbers, &n.to_le_bytes(), 1)).collect();
+        let held: Vec<_> = (0..600_u32).map(|n| ZoneCount::take(&numbers, &n.to_le_bytes(), 1)).collect();
         assert_eq!(held.iter().filter(|held| held.is_ok()).count(), 512, "64 bytes each");
-        assert_eq!(held.last().and_then(|held| held.as_ref().err()), Some(&Refused::Full));
+        assert_eq!(held.last().and_then(|held| held.as_ref().err()), Some(&CountError::Full));
         drop(held);
-        assert!(Hold::take(&numbers, b"k", 1).is_ok());
+        assert!(ZoneCount::take(&numbers, b"k", 1).is_ok());
     }
 }

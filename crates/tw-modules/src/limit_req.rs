@@ -24,9 +24,9 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use self::bucket::{Bucket, Held, REQUEST, Rate, Taken};
-use crate::refusal::{self, LEVELS, Refusal, read_status};
-use crate::zone::{self, Counted, Words, Written, Zone};
+use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
+use crate::refusal::{self, LEVELS, LimitRefusal, read_status};
+use crate::zone::{self, Zone, ZoneCounters, ZoneMessages, ZoneParameter};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -35,7 +35,8 @@ const KEY_MAX: usize = 65_535;
 /// Variable with the decision about a request.
 const STATUS: &str = "limit_req_status";
 /// Texts of messages about its zones.
-const WORDS: Words = Words { owner: "limit_req", directive: "limit_req_zone", keyed: "limit_req" };
+const WORDS: ZoneMessages =
+    ZoneMessages { owner: "limit_req", directive: "limit_req_zone", keyed: "limit_req" };
 
 /// Limits as written.
 #[derive(Default)]
@@ -48,7 +49,7 @@ pub(crate) struct Raw {
 /// `limit_req_zone` as written.
 struct RawZone {
     key: Word,
-    zone: Written,
+    zone: ZoneParameter,
     rate: Rate,
     span: Span,
 }
@@ -64,16 +65,16 @@ struct RawLimit {
 /// Limits of one block.
 pub(crate) struct LimitReq {
     zones: Arc<Zones>,
-    limits: Arc<[Limit<Request>]>,
-    refusal: Refusal,
+    limits: Arc<[ReqLimit<Request>]>,
+    refusal: LimitRefusal,
     slot: u16,
 }
 
 /// The zones of a configuration by name.
-type Zones = HashMap<Box<[u8]>, Arc<Declared<Request>>>;
+type Zones = HashMap<Box<[u8]>, Arc<ReqZone<Request>>>;
 
 /// A zone as one configuration uses it.
-struct Declared<S> {
+struct ReqZone<S> {
     key: Template<S>,
     rate: Rate,
     buckets: Arc<Buckets>,
@@ -86,7 +87,7 @@ struct Buckets {
     rejected: Counter,
 }
 
-impl Counted for Buckets {
+impl ZoneCounters for Buckets {
     type Value = Bucket;
 
     fn zone(&self) -> &Zone<Bucket> {
@@ -95,8 +96,8 @@ impl Counted for Buckets {
 }
 
 /// One `limit_req`.
-struct Limit<S> {
-    zone: Arc<Declared<S>>,
+struct ReqLimit<S> {
+    zone: Arc<ReqZone<S>>,
     /// Highest excess that is served.
     burst: i64,
     /// Highest excess that is served at once.
@@ -105,7 +106,7 @@ struct Limit<S> {
 
 /// Decision of the limits.
 #[derive(Debug, PartialEq, Eq)]
-enum Decision<'l> {
+enum ReqDecision<'l> {
     /// No key was counted.
     NotCounted,
     /// Served at once.
@@ -208,7 +209,7 @@ impl Settings<Http> for LimitReq {
         let limits = match (raw.limits.take(), outer) {
             (Some(limits), _) => {
                 let used = |limit: RawLimit| match zones.get(&limit.zone) {
-                    Some(zone) => Ok(Limit { zone: zone.clone(), burst: limit.burst, delay: limit.delay }),
+                    Some(zone) => Ok(ReqLimit { zone: zone.clone(), burst: limit.burst, delay: limit.delay }),
                     None => {
                         zone::claim(cx, &limit.zone, "limit_req")?;
                         Err(zone::undeclared(&limit.zone, limit.span))
@@ -222,7 +223,7 @@ impl Settings<Http> for LimitReq {
         Ok(Self {
             zones,
             limits,
-            refusal: Refusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
+            refusal: LimitRefusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
     }
@@ -245,7 +246,7 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> 
         let known = zones.get(&written.name).map(|known| &*known.buckets);
         let make = |zone| Buckets { zone, delayed: Counter::default(), rejected: Counter::default() };
         let (key, buckets) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
-        zones.insert(written.name, Arc::new(Declared { key, rate, buckets }));
+        zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets }));
     }
     Ok(zones)
 }
@@ -255,7 +256,7 @@ impl RawZone {
         let (mut zone, mut rate) = (None, Rate::per_second(1));
         for word in node.args.iter().skip(1) {
             if let Some(value) = word.param("zone") {
-                zone = Written::read(node, word, value)?;
+                zone = ZoneParameter::read(node, word, value)?;
             } else if let Some(value) = word.param("rate") {
                 rate = Rate::parse(value)
                     .ok_or_else(|| node.fail(format!("invalid rate \"{word}\"")).at(word.span))?;
@@ -298,12 +299,12 @@ fn thousandths(text: &[u8]) -> Option<i64> {
 impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
-        let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
+        let Some(decision) = refusal::decide_once(r, self.slot, decide) else { return Step::PASS };
         let dry_run = if self.refusal.dry_run { ", dry run" } else { "" };
         let (status, decision) = match decision {
-            Decision::NotCounted => return Step::PASS,
-            Decision::Passed => ("PASSED", AccessDecision::Pass),
-            Decision::Delayed(span, excess, zone) => {
+            ReqDecision::NotCounted => return Step::PASS,
+            ReqDecision::Passed => ("PASSED", AccessDecision::Pass),
+            ReqDecision::Delayed(span, excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
                     lower(self.refusal.level),
@@ -323,7 +324,7 @@ impl Handler for LimitReq {
                     }));
                 }
             }
-            Decision::Rejected(excess, zone) => {
+            ReqDecision::Rejected(excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
                     self.refusal.level,
@@ -333,7 +334,7 @@ impl Handler for LimitReq {
                 );
                 self.refusal.decision()
             }
-            Decision::Full(zone) => {
+            ReqDecision::Full(zone) => {
                 r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
                 self.refusal.decision()
             }
@@ -353,13 +354,13 @@ fn lower(level: Level) -> Level {
 }
 
 /// Counts a request of `s` in all zones, or in none if one refuses it. `key` is scratch.
-fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S>], key: &mut Vec<u8>) -> Decision<'l> {
+fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -> ReqDecision<'l> {
     let now = tw_rt::clock::now();
-    let mut held: Vec<(&Limit<S>, Held<'l>)> = Vec::new();
+    let mut held: Vec<(&ReqLimit<S>, HeldBucket<'l>)> = Vec::new();
     let mut worst = None;
     let mut counted = false;
     for (at, limit) in limits.iter().enumerate() {
-        let Declared { key: template, rate, buckets } = &*limit.zone;
+        let ReqZone { key: template, rate, buckets } = &*limit.zone;
         key.clear();
         template.eval(s, key);
         if key.is_empty() {
@@ -374,22 +375,22 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S>], key: &mut Vec<u8>) -> D
         counted = true;
         let is_last = at + 1 == limits.len();
         match bucket::take(&buckets.zone, key, *rate, limit.burst, now, is_last) {
-            Taken::Counted(excess) => worst = Some((limit, excess)),
-            Taken::Held(one) => held.push((limit, one)),
-            Taken::Refused(excess) => {
+            BucketDecision::Counted(excess) => worst = Some((limit, excess)),
+            BucketDecision::Held(one) => held.push((limit, one)),
+            BucketDecision::Refused(excess) => {
                 buckets.rejected.add(1);
-                return Decision::Rejected(excess, &buckets.zone.name);
+                return ReqDecision::Rejected(excess, &buckets.zone.name);
             }
-            Taken::Full => {
+            BucketDecision::Full => {
                 buckets.rejected.add(1);
-                return Decision::Full(&buckets.zone.name);
+                return ReqDecision::Full(&buckets.zone.name);
             }
         }
     }
     if !counted {
-        return Decision::NotCounted;
+        return ReqDecision::NotCounted;
     }
-    let mut longest: Option<(i64, i64, &Limit<S>)> = None;
+    let mut longest: Option<(i64, i64, &ReqLimit<S>)> = None;
     let held = held.into_iter().rev().map(|(limit, one)| (limit, one.count(limit.zone.rate, now)));
     for (limit, excess) in worst.into_iter().chain(held) {
         let delay = limit.zone.rate.delay_ms(excess.saturating_sub(limit.delay));
@@ -398,11 +399,11 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S>], key: &mut Vec<u8>) -> D
         }
     }
     match longest {
-        None => Decision::Passed,
+        None => ReqDecision::Passed,
         Some((delay, excess, limit)) => {
             let buckets = &limit.zone.buckets;
             buckets.delayed.add(1);
-            Decision::Delayed(Duration::from_millis(delay.unsigned_abs()), excess, &buckets.zone.name)
+            ReqDecision::Delayed(Duration::from_millis(delay.unsigned_abs()), excess, &buckets.zone.name)
         }
     }
 }

@@ -26,10 +26,10 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::cgi::address::{Fixed, RawTarget, Scheme, Target};
+use crate::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
 use crate::cgi::params;
 
-const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
+const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("memcached://")];
 
 /// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
@@ -45,7 +45,7 @@ const KIND: ProxyKind = ProxyKind {
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     gzip_flag: Setting<u64>,
 }
 
@@ -59,7 +59,7 @@ impl HasProxy for Raw {
 pub(crate) struct MemcachedPass {
     settings: Arc<ProxySettings>,
     /// Destination of requests, and their key.
-    passed: Option<(Target, Template)>,
+    passed: Option<(PassAddress, Template)>,
     gzip_flag: u64,
 }
 
@@ -67,7 +67,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("memcached_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The memcached that answers with the value of $memcached_key: host:port, unix:path, or a group; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassAddress::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::number("memcached_gzip_flag", params::ALL)
@@ -109,7 +109,10 @@ impl Settings<Http> for MemcachedPass {
         if let Some((target, _)) = &passed {
             cx.block.passing = match target.fixed() {
                 None => PassTarget::Anywhere,
-                Some(to) => PassTarget::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
+                Some(to) => PassTarget::To(Arc::new(MemcachedHealthCheck {
+                    settings: settings.clone(),
+                    to: to.clone(),
+                })),
             };
         }
         Ok(Self { settings, passed, gzip_flag })
@@ -199,12 +202,12 @@ fn get(key: &[u8]) -> (Bytes, Bytes) {
 }
 
 /// Health check of a location: it reads the key that is written as the path of a request, which need not exist.
-struct Checked {
+struct MemcachedHealthCheck {
     settings: Arc<ProxySettings>,
-    to: Arc<Fixed>,
+    to: Arc<FixedAddress>,
 }
 
-impl Checkable for Checked {
+impl Checkable for MemcachedHealthCheck {
     fn group(&self) -> &Arc<UpstreamGroup> {
         self.to.group()
     }

@@ -27,7 +27,7 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
 
-use self::movie::{Around, Begin, Fault, Look, Part, Piece, look};
+use self::movie::{Fault, FileLayout, ParsedHeader, Part, PartStart, Piece, read_header};
 use crate::static_files;
 
 /// Longest content of `ftyp`, bytes.
@@ -58,7 +58,7 @@ pub(crate) struct Mp4 {
     is_on: bool,
     buffer_size: usize,
     max_buffer_size: usize,
-    begin: Begin,
+    begin: PartStart,
 }
 
 impl Settings<Http> for Mp4 {
@@ -114,13 +114,14 @@ impl Settings<Http> for Mp4 {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let begin = raw.start_key_frame.take().map(|on| if on { Begin::AtKeyFrame } else { Begin::Exactly });
+        let begin =
+            raw.start_key_frame.take().map(|on| if on { PartStart::AtKeyFrame } else { PartStart::Exactly });
         Ok(Self {
             // DIFF(nginx): it is lost in a `limit_except`.
             is_on: raw.on.is_set() || cx.block.is_nameless() && outer.is_some_and(|o| o.is_on),
             buffer_size: raw.buffer_size.or(outer.map(|o| o.buffer_size), 512 << 10),
             max_buffer_size: raw.max_buffer_size.or(outer.map(|o| o.max_buffer_size), 10 << 20),
-            begin: begin.or(outer.map(|o| o.begin)).unwrap_or(Begin::Exactly),
+            begin: begin.or(outer.map(|o| o.begin)).unwrap_or(PartStart::Exactly),
         })
     }
 
@@ -187,12 +188,12 @@ impl Mp4 {
 
     /// Cuts the part; `None` if the file can be sent unchanged.
     async fn cut(&self, r: &mut Request, file: &Rc<OpenFile>, part: Part) -> Result<Option<Piece>, Failure> {
-        let Some(found) = self.look(r, file, &part).await? else { return Ok(None) };
+        let Some(found) = self.read_boxes(r, file, &part).await? else { return Ok(None) };
         let Some(moov) = found.moov else {
             return Err(Fault::In("no mp4 trak atoms were found").into());
         };
         let moov = read(r, file, moov).await?;
-        let around = Around {
+        let around = FileLayout {
             file_size: file.meta().size,
             ftyp: found.ftyp,
             mdat_end: found.mdat.map(|mdat| mdat.end),
@@ -209,7 +210,12 @@ impl Mp4 {
 
     /// Reads the boxes at the top of the file. `None` if the whole file is requested, and a player can use it
     /// unchanged.
-    async fn look(&self, r: &mut Request, file: &OpenFile, part: &Part) -> Result<Option<Found>, Failure> {
+    async fn read_boxes(
+        &self,
+        r: &mut Request,
+        file: &OpenFile,
+        part: &Part,
+    ) -> Result<Option<Found>, Failure> {
         let size = file.meta().size;
         let mut found = Found::default();
         let mut window = Window::default();
@@ -222,10 +228,10 @@ impl Mp4 {
                 // DIFF(nginx): nginx looks at any number of boxes.
                 return Err(Fault::In("too many mp4 atoms").into());
             }
-            let header = match look(window.front(r, file, at, size).await?, size - at)? {
-                Look::Box(header) => header,
-                Look::NeedMore => return Err(Fault::Truncated.into()),
-                Look::End => break,
+            let header = match read_header(window.front(r, file, at, size).await?, size - at)? {
+                ParsedHeader::Box(header) => header,
+                ParsedHeader::NeedMore => return Err(Fault::Truncated.into()),
+                ParsedHeader::End => break,
             };
             let content = at + header.header_len..at + header.size;
             at = content.end;
@@ -292,7 +298,7 @@ impl Failure {
         let shown = Text(path.to_bytes());
         let error = match self {
             Self::Fault(fault) => {
-                r.log(Level::Error, format_args!("{}", fault.about(shown)));
+                r.log(Level::Error, format_args!("{}", fault.in_file(shown)));
                 return Outcome::Status(500);
             }
             Self::Io(error) => error,

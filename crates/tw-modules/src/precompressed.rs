@@ -21,7 +21,7 @@ use tw_server::load::Resolve;
 use crate::static_files;
 
 /// A content coding whose files may lie beside the plain ones.
-pub(crate) trait Coding: Send + Sync + 'static {
+pub(crate) trait StaticCoding: Send + Sync + 'static {
     /// The directive.
     const DIRECTIVE: &'static str;
     /// Documentation of the directive, in one line.
@@ -35,13 +35,13 @@ pub(crate) trait Coding: Send + Sync + 'static {
 }
 
 /// `gzip_static`
-pub(crate) struct Gzip;
+pub(crate) struct GzipStatic;
 /// `brotli_static`
-pub(crate) struct Brotli;
+pub(crate) struct BrotliStatic;
 /// `zstd_static`
-pub(crate) struct Zstd;
+pub(crate) struct ZstdStatic;
 
-impl Coding for Gzip {
+impl StaticCoding for GzipStatic {
     const DIRECTIVE: &'static str = "gzip_static";
     const DOC: &'static str = "Answers with FILE.gz instead of FILE if the client accepts gzip, or always.";
     const SUFFIX: &'static str = ".gz";
@@ -52,7 +52,7 @@ impl Coding for Gzip {
     }
 }
 
-impl Coding for Brotli {
+impl StaticCoding for BrotliStatic {
     const DIRECTIVE: &'static str = "brotli_static";
     const DOC: &'static str = "Answers with FILE.br instead of FILE if the client accepts brotli, or always.";
     const SUFFIX: &'static str = ".br";
@@ -63,7 +63,7 @@ impl Coding for Brotli {
     }
 }
 
-impl Coding for Zstd {
+impl StaticCoding for ZstdStatic {
     const DIRECTIVE: &'static str = "zstd_static";
     const DOC: &'static str = "Answers with FILE.zst instead of FILE if the client accepts zstd, or always.";
     const SUFFIX: &'static str = ".zst";
@@ -97,7 +97,7 @@ pub(crate) struct Precompressed<C> {
     coding: PhantomData<C>,
 }
 
-impl<C: Coding> Settings<Http> for Precompressed<C> {
+impl<C: StaticCoding> Settings<Http> for Precompressed<C> {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =
@@ -124,7 +124,7 @@ impl<C: Coding> Settings<Http> for Precompressed<C> {
     }
 }
 
-impl<C: Coding> Handler for Precompressed<C> {
+impl<C: StaticCoding> Handler for Precompressed<C> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) || r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
@@ -161,7 +161,7 @@ impl<C: Coding> Handler for Precompressed<C> {
     }
 }
 
-impl<C: Coding> Precompressed<C> {
+impl<C: StaticCoding> Precompressed<C> {
     fn answer(
         &self,
         r: &mut Request,

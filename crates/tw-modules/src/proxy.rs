@@ -2,9 +2,9 @@
 //!
 //! The request is written anew, field by field, and never copied as a whole: ambiguous parts are not forwarded.
 
-mod check;
 mod cookie;
 pub(crate) mod fields;
+mod health_check;
 mod redirect;
 mod target;
 
@@ -41,9 +41,9 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use check::Checked;
-use fields::Fields;
-use target::{RawTarget, Scheme, Target, To};
+use fields::RequestFields;
+use health_check::ProxyHealthCheck;
+use target::{PassUrl, RawPassUrl, UrlDestination, UrlScheme};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -73,15 +73,15 @@ const KIND: ProxyKind = ProxyKind {
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassUrl>,
     fields: Setting<Vec<(Word, Word)>>,
     body: Setting<Word>,
     method: Setting<Word>,
     version: Setting<Version>,
-    redirects: Setting<Vec<redirect::Written>>,
-    cookie_domains: Setting<Vec<cookie::Written>>,
-    cookie_paths: Setting<Vec<cookie::Written>>,
-    cookie_flags: Setting<Vec<cookie::WrittenFlags>>,
+    redirects: Setting<Vec<redirect::RawRedirect>>,
+    cookie_domains: Setting<Vec<cookie::RawCookieRule>>,
+    cookie_paths: Setting<Vec<cookie::RawCookieRule>>,
+    cookie_flags: Setting<Vec<cookie::RawCookieFlags>>,
     pass_trailers: Setting<bool>,
     without_effect: IneffectiveDirectives,
 }
@@ -95,15 +95,15 @@ impl HasProxy for Raw {
 /// Settings of one location.
 pub(crate) struct Proxy {
     settings: Arc<ProxySettings>,
-    target: Option<Target>,
-    fields: Arc<Fields>,
+    target: Option<PassUrl>,
+    fields: Arc<RequestFields>,
     body: Option<Template>,
     method: Option<Template>,
     version: Version,
-    redirects: Arc<[redirect::Rule]>,
+    redirects: Arc<[redirect::RedirectRule]>,
     /// `proxy_redirect` as it is inherited: with `default`, whose meaning differs between locations.
-    written_redirects: Option<Arc<[redirect::Inherited]>>,
-    cookies: Arc<cookie::Rules>,
+    written_redirects: Option<Arc<[redirect::InheritedRedirect]>>,
+    cookies: Arc<cookie::CookieRules>,
     pass_trailers: bool,
     slots: Slots,
 }
@@ -120,7 +120,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("proxy_pass", "URL", LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, Args::exact(1))
         .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group, or https:// instead; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassUrl::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::new("proxy_set_header", "field value", ALL, Args::exact(2))
@@ -156,7 +156,7 @@ const OWN: &[Directive<Raw>] = &[
         .default("default")
         .doc("How Location and Refresh of a response are changed.")
         .set(|raw, node, _| {
-            let rule = redirect::Written::read(node, raw.redirects.get(), raw.pass.get())?;
+            let rule = redirect::RawRedirect::read(node, raw.redirects.get(), raw.pass.get())?;
             raw.redirects.push(node, rule);
             Ok(())
         }),
@@ -165,7 +165,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.1.15")
         .doc("How the domain of cookies is changed.")
         .set(|raw, node, _| {
-            let rule = cookie::Written::read(node, raw.cookie_domains.get())?;
+            let rule = cookie::RawCookieRule::read(node, raw.cookie_domains.get())?;
             raw.cookie_domains.push(node, rule);
             Ok(())
         }),
@@ -174,7 +174,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.1.15")
         .doc("How the path of cookies is changed.")
         .set(|raw, node, _| {
-            let rule = cookie::Written::read(node, raw.cookie_paths.get())?;
+            let rule = cookie::RawCookieRule::read(node, raw.cookie_paths.get())?;
             raw.cookie_paths.push(node, rule);
             Ok(())
         }),
@@ -183,7 +183,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.19.3")
         .doc("Flags that cookies get or lose: secure, httponly, samesite=strict, lax or none, nosecure, nohttponly, nosamesite.")
         .set(|raw, node, _| {
-            let rule = cookie::WrittenFlags::read(node, raw.cookie_flags.get())?;
+            let rule = cookie::RawCookieFlags::read(node, raw.cookie_flags.get())?;
             raw.cookie_flags.push(node, rule);
             Ok(())
         }),
@@ -249,13 +249,13 @@ impl Settings<Http> for Proxy {
         };
         let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
         let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
-        if target.as_ref().is_some_and(Target::may_be_secured) {
+        if target.as_ref().is_some_and(PassUrl::may_be_secured) {
             let inside = if version == Version::HTTP_2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
             settings.upstream.tls.enable(KIND.prefix, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
-            (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
+            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
         };
         let template = |word: Option<Word>, outer: Option<&Option<Template>>, cx: &mut Resolve<'_>| match word
         {
@@ -271,7 +271,7 @@ impl Settings<Http> for Proxy {
             None => outer.and_then(|o| o.written_redirects.clone()),
         };
         let redirects = redirect::rules(written_redirects.as_deref(), target.as_ref(), cx)?;
-        let cookies = cookie::Rules::resolve(
+        let cookies = cookie::CookieRules::resolve(
             raw.cookie_domains.take(),
             raw.cookie_paths.take(),
             raw.cookie_flags.take(),
@@ -281,10 +281,10 @@ impl Settings<Http> for Proxy {
         let settings = Arc::new(settings);
         cx.block.passing = match &target {
             None => PassTarget::Nowhere,
-            Some(Target::Variable { .. }) => PassTarget::Anywhere,
-            Some(Target::Fixed(to)) => {
+            Some(PassUrl::Variable { .. }) => PassTarget::Anywhere,
+            Some(PassUrl::Fixed(to)) => {
                 let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
-                PassTarget::To(Arc::new(Checked { settings, to, fields, version, slots }))
+                PassTarget::To(Arc::new(ProxyHealthCheck { settings, to, fields, version, slots }))
             }
         };
         Ok(Self {
@@ -341,7 +341,7 @@ impl Handler for Proxy {
 }
 
 /// Default key of cached responses, without `proxy_cache_key`.
-fn usual_key(to: &To<'_>, uri: &[u8], key: &mut Vec<u8>) {
+fn usual_key(to: &UrlDestination<'_>, uri: &[u8], key: &mut Vec<u8>) {
     for part in [to.scheme.text().as_bytes(), &to.host, uri] {
         key.extend_from_slice(part);
     }
@@ -394,7 +394,7 @@ impl Proxy {
             announced => announced,
         };
         let line = Line { method: &method, uri: &uri, version: self.version };
-        let passed = fields::Passed {
+        let passed = fields::ForwardedFields {
             is_client_passed: self.settings.request.pass_headers,
             host: &to.host,
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
@@ -415,8 +415,8 @@ impl Proxy {
         let sent_method = Method::of(&method);
         let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
-            Scheme::Http => None,
-            Scheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
+            UrlScheme::Http => None,
+            UrlScheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
         };
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
@@ -445,7 +445,7 @@ impl Proxy {
         r: &Request,
         line: &Line<'_>,
         announced: Framing,
-        passed: &fields::Passed<'_>,
+        passed: &fields::ForwardedFields<'_>,
     ) -> Result<BuiltRequest, u16> {
         let (announced, body) = match &self.body {
             Some(own) => {

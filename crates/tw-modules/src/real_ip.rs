@@ -17,21 +17,21 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use crate::forwarded::{Chain, forwarded};
+use crate::forwarded::{ProxyChain, forwarded};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// Trusted proxies, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    from: Trusted,
+    from: TrustedProxies,
     header: Setting<Source>,
-    chain: Setting<Chain>,
+    chain: Setting<ProxyChain>,
 }
 
 /// Proxies that may name the client's address.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Trusted {
+pub(crate) struct TrustedProxies {
     networks: Vec<Network>,
     /// Set if clients of Unix sockets are trusted proxies.
     unix: bool,
@@ -50,9 +50,9 @@ enum Source {
 
 /// Settings of one block.
 pub(crate) struct RealIp {
-    from: Arc<Trusted>,
+    from: Arc<TrustedProxies>,
     header: Source,
-    chain: Chain,
+    chain: ProxyChain,
 }
 
 impl Settings<Http> for RealIp {
@@ -70,7 +70,7 @@ impl Settings<Http> for RealIp {
             .default("off")
             .since("1.3.0")
             .doc("Takes the last address that is not that of a trusted proxy, not the last one.")
-            .set(|raw, node, _| raw.chain.set_with(node, |node| Ok(Chain::of(node.flag()?)))),
+            .set(|raw, node, _| raw.chain.set_with(node, |node| Ok(ProxyChain::of(node.flag()?)))),
     ];
 
     const VARIABLES: &'static [VarDef] = &[
@@ -93,7 +93,7 @@ impl Settings<Http> for RealIp {
         let header = raw
             .header
             .or_else(|| outer.map(|outer| outer.header.clone()), || Source::Field("X-Real-IP".into()));
-        let chain = raw.chain.or(outer.map(|o| o.chain), Chain::Last);
+        let chain = raw.chain.or(outer.map(|o| o.chain), ProxyChain::Last);
         Ok(Self { from, header, chain })
     }
 
@@ -126,7 +126,7 @@ impl Handler for RealIp {
         if is_told {
             return Step::PASS;
         }
-        if let Some(addr) = self.told(r) {
+        if let Some(addr) = self.given_address(r) {
             r.set_client_addr(addr);
         }
         Step::PASS
@@ -135,7 +135,7 @@ impl Handler for RealIp {
 
 impl RealIp {
     /// Client's address as the proxy gives it; `None` without a proxy or without an address.
-    fn told(&self, r: &Request) -> Option<Addr> {
+    fn given_address(&self, r: &Request) -> Option<Addr> {
         let peer = r.client().peer();
         let trusts = |addr: &Addr| self.from.has(addr);
         let found = match &self.header {
@@ -155,7 +155,7 @@ impl RealIp {
     }
 }
 
-impl Trusted {
+impl TrustedProxies {
     fn is_empty(&self) -> bool {
         self.networks.is_empty() && !self.unix
     }

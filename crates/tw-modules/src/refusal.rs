@@ -19,7 +19,7 @@ pub(crate) struct Raw {
 }
 
 /// Response and log level of refused requests.
-pub(crate) struct Refusal {
+pub(crate) struct LimitRefusal {
     /// Level at which that is logged.
     pub(crate) level: Level,
     status: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Refusal {
     pub(crate) dry_run: bool,
 }
 
-impl Refusal {
+impl LimitRefusal {
     /// From written to used.
     pub(crate) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
         Self {
@@ -56,7 +56,11 @@ pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
 
 /// Decides about a session once, in whatever locations it is processed: `None` if the variable of `slot` is set
 /// already. `decide` gets room for a key.
-pub(crate) fn once<S: Session, T>(s: &S, slot: u16, decide: impl FnOnce(&S, &mut Vec<u8>) -> T) -> Option<T> {
+pub(crate) fn decide_once<S: Session, T>(
+    s: &S,
+    slot: u16,
+    decide: impl FnOnce(&S, &mut Vec<u8>) -> T,
+) -> Option<T> {
     let mut key = s.scratch().take();
     key.clear();
     let decided = (s.slot(slot, &mut key) != Value::Found).then(|| decide(s, &mut key));

@@ -9,8 +9,8 @@ use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::Scheme;
-use crate::cgi::params::{Sent, Writer};
+use crate::cgi::address::AddressScheme;
+use crate::cgi::params::{RequestParams, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the parameters of a request usually have at most.
@@ -54,7 +54,7 @@ impl Language for Scgi {
         buffers: true,
         converts_head: false,
     };
-    const SCHEMES: &'static [Scheme] = &[Scheme::unwritten("scgi://")];
+    const SCHEMES: &'static [AddressScheme] = &[AddressScheme::unwritten("scgi://")];
     const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
@@ -67,7 +67,7 @@ impl Language for Scgi {
         Ok(Self)
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String> {
         // It comes first.
         // DIFF(nginx): the length is that of what is sent.
         let len = match sent.body {

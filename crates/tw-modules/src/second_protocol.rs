@@ -262,7 +262,7 @@ fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
 }
 
 #[test]
-fn variables_are_those_of_its_sessions() {
+fn variables_use_the_session() {
     let conf = r"
         map $client $kind { default other; 192.0.2.1 known; ~^10\.(?<net>\d+) net$net; }
         geo $zone { default outside; 10.0.0.0/8 inside; }
@@ -279,7 +279,7 @@ fn variables_are_those_of_its_sessions() {
 }
 
 #[test]
-fn its_sessions_are_judged() {
+fn sessions_pass_access_checks() {
     let conf = "limit_conn_zone $client zone=one:32k; limit_conn one 1; allow 192.0.2.0/24; deny all;";
     let loaded = load(conf, "$limit_conn_status").unwrap();
     assert_eq!(
@@ -297,7 +297,7 @@ fn its_sessions_are_judged() {
 }
 
 #[test]
-fn its_sessions_are_logged_where_it_says() {
+fn sessions_are_logged() {
     let loggers = |conf| load(conf, "").map(|loaded| loaded.plan.loggers.len());
     assert_eq!(loggers(""), Ok(0));
     assert_eq!(loggers("log_format combined $client; access_log x combined;"), Ok(1));
@@ -305,7 +305,7 @@ fn its_sessions_are_logged_where_it_says() {
 }
 
 #[test]
-fn what_only_requests_have_is_refused() {
+fn parameters_of_http_are_refused() {
     for (conf, expected) in [
         ("geo $a { proxy 10.0.0.0/8; }", "invalid network \"proxy\""),
         ("limit_conn_status 500;", "\"limit_conn_status\" directive is not allowed here"),

@@ -46,7 +46,7 @@ pub(crate) struct Slice {
 }
 
 /// The slice that a request is for.
-struct Asked {
+struct RequestedSlice {
     /// Plan that it belongs to; others ignore it.
     plan: PlanId,
     /// First byte; `None` for a subrequest of a page and the like, which is fetched whole.
@@ -88,12 +88,14 @@ impl Settings<Http> for Slice {
 }
 
 fn slice_range(r: &Request, out: &mut Vec<u8>) -> Value {
-    let asked = r.facts.states.get::<Asked>().filter(|asked| asked.plan == r.route.plan);
-    let Some((asked, start)) = asked.and_then(|asked| Some((asked.clone(), asked.start?))) else {
+    let requested = r.facts.states.get::<RequestedSlice>().filter(|requested| requested.plan == r.route.plan);
+    let Some((requested, start)) =
+        requested.and_then(|requested| Some((requested.clone(), requested.start?)))
+    else {
         return Value::Missing;
     };
-    let range = slice(start, asked.size);
-    asked.is_seen.set(true);
+    let range = slice(start, requested.size);
+    requested.is_seen.set(true);
     // Should this be for a key.
     r.facts.upstream.cache.part.set(Some(range));
     out.extend_from_slice(b"bytes=");
@@ -120,19 +122,22 @@ impl Handler for Slice {
             let first = r.head.field_known(Known::Range).map_or(0, range::first_byte);
             Some(first - first % self.size)
         };
-        let asked = Asked { plan: r.route.plan, start, size: self.size, is_seen: Cell::new(false) };
-        r.facts.states.put_common(Rc::new(asked));
+        let requested =
+            RequestedSlice { plan: r.route.plan, start, size: self.size, is_seen: Cell::new(false) };
+        r.facts.states.put_common(Rc::new(requested));
         Step::PASS
     }
 }
 
 impl HeaderFilter for Slice {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let asked = r.facts.states.get::<Asked>();
-        let Some(asked) = asked.filter(|asked| asked.plan == r.route.plan && asked.is_seen.get()) else {
+        let requested = r.facts.states.get::<RequestedSlice>();
+        let Some(requested) =
+            requested.filter(|requested| requested.plan == r.route.plan && requested.is_seen.get())
+        else {
             return body;
         };
-        let Some(start) = asked.start.filter(|_| r.out.status == 206 && !r.is_subrequest()) else {
+        let Some(start) = requested.start.filter(|_| r.out.status == 206 && !r.is_subrequest()) else {
             return body;
         };
         let found = match Found::of(r, start, self.size, b"") {
@@ -149,7 +154,7 @@ impl HeaderFilter for Slice {
         r.out.fields.remove_known(Known::ContentRange);
         r.out.fields.remove_known(Known::AcceptRanges);
         r.state.ranges = Ranges::One;
-        let first = Current { body: Of::First(body), at: start, end: found.end };
+        let first = Current { body: SliceSource::First(body), at: start, end: found.end };
         Body::Pull(Box::new(Slices {
             size: self.size,
             length: found.length,
@@ -189,20 +194,21 @@ impl Found {
         if !etag.is_empty() && own != etag {
             return fail(format_args!("etag mismatch in slice response"));
         }
-        let Some(said) = r.out.fields.get_known(Known::ContentRange).and_then(ContentRange::parse) else {
+        let Some(content_range) = r.out.fields.get_known(Known::ContentRange).and_then(ContentRange::parse)
+        else {
             return fail(format_args!("invalid range in slice response"));
         };
-        let Some(length) = said.length else {
+        let Some(length) = content_range.length else {
             return fail(format_args!("no complete length in slice response"));
         };
         let wanted = slice(start, size);
-        if !said.is_all_of(wanted) {
-            let (ByteRange { start: from, end: to }, end) = (said.range, wanted.end.min(length));
+        if !content_range.is_all_of(wanted) {
+            let (ByteRange { start: from, end: to }, end) = (content_range.range, wanted.end.min(length));
             return fail(format_args!(
                 "unexpected range in slice response: {from}-{to}, expected: {start}-{end}"
             ));
         }
-        Ok(Self { end: said.range.end, length, etag: own })
+        Ok(Self { end: content_range.range.end, length, etag: own })
     }
 }
 
@@ -224,7 +230,7 @@ struct Slices {
 
 /// Slice that is being read, or its rest.
 struct Current {
-    body: Of,
+    body: SliceSource,
     /// Offset of its next byte in the whole.
     at: u64,
     /// Offset behind its last byte in the whole.
@@ -232,7 +238,7 @@ struct Current {
 }
 
 /// Source of a slice.
-enum Of {
+enum SliceSource {
     First(Body),
     Further(Subrequest),
 }
@@ -253,8 +259,8 @@ impl Slices {
                 continue;
             }
             let piece = match &mut current.body {
-                Of::First(body) => body.next(want, r).await?,
-                Of::Further(part) => part.next(want, r).await?,
+                SliceSource::First(body) => body.next(want, r).await?,
+                SliceSource::Further(part) => part.next(want, r).await?,
             };
             let Some(piece) = piece else {
                 if current.at < current.end {
@@ -283,8 +289,9 @@ impl Slices {
             return Ok(first.without(self.at));
         }
         let (start, size) = (self.at - self.at % self.size, self.size);
-        let asked = Asked { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
-        r.facts.states.put_common(Rc::new(asked));
+        let requested =
+            RequestedSlice { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
+        r.facts.states.put_common(Rc::new(requested));
         // DIFF(nginx): a stored slice that does not fit is fetched anew, and what does not fit is not kept.
         let mut is_anew = false;
         loop {
@@ -297,7 +304,7 @@ impl Slices {
                 }
             };
             let looked = part.request().map(|part| {
-                let found = self.look(part, start);
+                let found = self.check_head(part, start);
                 let may_again = !is_anew && part.facts.upstream.cache.is_stored_before();
                 if found.is_err() && !may_again {
                     cache::discard(part);
@@ -307,7 +314,7 @@ impl Slices {
             match looked {
                 Some((Ok(found), _)) => {
                     self.etag = found.etag;
-                    return Ok(Current { body: Of::Further(part), at: start, end: found.end });
+                    return Ok(Current { body: SliceSource::Further(part), at: start, end: found.end });
                 }
                 // One of an older version: the upstream server may have the one that fits.
                 Some((Err(Mismatch), true)) => is_anew = true,
@@ -322,7 +329,7 @@ impl Slices {
     }
 
     /// Looks at the head of a further slice.
-    fn look(&self, part: &Request, start: u64) -> Result<Found, Mismatch> {
+    fn check_head(&self, part: &Request, start: u64) -> Result<Found, Mismatch> {
         let found = Found::of(part, start, self.size, &self.etag)?;
         if found.length == self.length {
             return Ok(found);
@@ -341,11 +348,11 @@ impl Current {
     /// Drops the bytes before `at`, if they need not be read.
     fn without(self, at: u64) -> Self {
         match self.body {
-            Of::First(body) => match body.part(at - self.at, self.end - at) {
-                Some(part) => Self { body: Of::First(part), at, end: self.end },
-                None => Self { body: Of::First(body), ..self },
+            SliceSource::First(body) => match body.part(at - self.at, self.end - at) {
+                Some(part) => Self { body: SliceSource::First(part), at, end: self.end },
+                None => Self { body: SliceSource::First(body), ..self },
             },
-            Of::Further(_) => self,
+            SliceSource::Further(_) => self,
         }
     }
 }
@@ -383,19 +390,19 @@ impl Pull for Slices {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         match self.current.as_mut().map(|current| &mut current.body) {
-            Some(Of::First(body)) => body.run_ahead(cx),
-            Some(Of::Further(part)) => part.run_ahead(cx),
+            Some(SliceSource::First(body)) => body.run_ahead(cx),
+            Some(SliceSource::Further(part)) => part.run_ahead(cx),
             None => {}
         }
     }
 
     fn flushes(&self) -> bool {
         match self.current.as_ref().map(|current| &current.body) {
-            Some(Of::First(body)) => body.flushes(),
-            Some(Of::Further(part)) => part.flushes(),
+            Some(SliceSource::First(body)) => body.flushes(),
+            Some(SliceSource::Further(part)) => part.flushes(),
             None => self.first.borrow().as_ref().is_some_and(|first| match &first.body {
-                Of::First(body) => body.flushes(),
-                Of::Further(part) => part.flushes(),
+                SliceSource::First(body) => body.flushes(),
+                SliceSource::Further(part) => part.flushes(),
             }),
         }
     }

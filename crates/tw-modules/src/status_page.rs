@@ -94,7 +94,7 @@ impl Handler for StatusPage {
             return Step::Wait(Box::pin(numbers(r)));
         }
         if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=history") {
-            return Step::Wait(Box::pin(past(r, self.history.clone())));
+            return Step::Wait(Box::pin(respond_history(r, self.history.clone())));
         }
         let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
         r.out.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
@@ -158,7 +158,7 @@ async fn numbers(r: &mut Request) -> Outcome {
 }
 
 /// Answers with the history of the plots, one series in each turn.
-async fn past(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
+async fn respond_history(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
     let mut out = format!("{{\"every\":{},\"series\":{{", KEPT_EVERY.as_secs());
     for (at, name) in history.iter().flat_map(|history| history.names()).enumerate() {
         if at > 0 {

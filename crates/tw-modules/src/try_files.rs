@@ -131,7 +131,7 @@ impl Handler for TryFiles {
                 cold = Some(at);
                 break;
             };
-            found = item.judge(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
+            found = item.outcome_for(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
             if found.is_some() {
                 break;
             }
@@ -153,7 +153,7 @@ impl Tries {
             let name = push_path(r, &item.name, &mut path);
             let file = CString::from(terminated(&mut path));
             let meta = files::stat(r, file.clone()).await;
-            if let Some(outcome) = item.judge(r, &file, meta, name) {
+            if let Some(outcome) = item.outcome_for(r, &file, meta, name) {
                 return outcome;
             }
         }
@@ -182,7 +182,7 @@ impl Tries {
 
 impl Try {
     /// Outcome for `file`, whose part from `name` on is the argument; `None` to try the next.
-    fn judge(
+    fn outcome_for(
         &self,
         r: &mut Request,
         file: &CStr,

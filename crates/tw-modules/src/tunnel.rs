@@ -27,10 +27,10 @@ use tw_server::http::proxy::{self, RequestBody, UpstreamRequest, UpstreamSetting
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::{RawTarget, Scheme, Target};
+use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
 use crate::cgi::params;
 
-const SCHEMES: &[Scheme] = &[Scheme::unwritten("")];
+const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("")];
 
 /// Default destination of a tunnel: host and port of the request target.
 const WHERE_CLIENTS_WANT: &[u8] = b"$host:$request_port";
@@ -42,7 +42,7 @@ const BUFFER_SIZE: usize = 16 << 10;
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawUpstream,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     without_effect: IneffectiveDirectives,
 }
 
@@ -55,7 +55,7 @@ impl HasUpstream for Raw {
 /// Settings of one location.
 pub(crate) struct TunnelPass {
     settings: UpstreamSettings,
-    target: Option<Target>,
+    target: Option<PassAddress>,
 }
 
 const OWN: &[Directive<Raw>] = &[
@@ -90,8 +90,8 @@ const LISTS: &[&[Directive<Raw>]] = &[
 ];
 
 /// Reads where tunnels lead.
-fn read(node: &Node) -> RawTarget {
-    RawTarget::of(match node.args.first() {
+fn read(node: &Node) -> RawPassAddress {
+    RawPassAddress::of(match node.args.first() {
         Some(word) => word.clone(),
         None => Word { bytes: WHERE_CLIENTS_WANT.into(), span: node.span, quoted: false },
     })

@@ -187,11 +187,14 @@ impl Settings<Http> for UserId {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.mode > Mode::Off {
             let conf = self.clone();
-            plan.compute(self.got_slot, Arc::new(move |r, out| conf.put(conf.got(r, Say::Errors), out)));
+            plan.compute(
+                self.got_slot,
+                Arc::new(move |r, out| conf.put(conf.got(r, ErrorLogging::Errors), out)),
+            );
         }
         if self.mode > Mode::Log {
             let conf = self.clone();
-            plan.compute(self.set_slot, Arc::new(move |r, out| conf.put(conf.wanted(r), out)));
+            plan.compute(self.set_slot, Arc::new(move |r, out| conf.put(conf.id_to_set(r), out)));
             plan.add_header_filter(self.clone());
         }
     }
@@ -235,7 +238,7 @@ fn read_mark(node: &Node) -> Result<Option<u8>, ConfError> {
 
 /// Logging of mistakes of the client, which happens once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Say {
+enum ErrorLogging {
     Errors,
     Nothing,
 }
@@ -247,13 +250,13 @@ impl UserId {
     }
 
     /// Id of the cookie of the request.
-    fn got(&self, r: &Request, say: Say) -> Option<Id> {
+    fn got(&self, r: &Request, logging: ErrorLogging) -> Option<Id> {
         let (line, cookie) = self.cookie(r)?;
         let digits = cookie.get(..ID_DIGITS);
         let mut bytes = Vec::new();
         let decoded = digits.and_then(|text| base64::decode(text, Alphabet::Standard, &mut bytes).ok());
         let id = decoded.and_then(|()| Id::of_bytes(&bytes));
-        if id.is_none() && say == Say::Errors {
+        if id.is_none() && logging == ErrorLogging::Errors {
             let what = if digits.is_none() { "too short" } else { "invalid" };
             r.log(Level::Error, format_args!("client sent {what} userid cookie \"{}\"", Text(line)));
         }
@@ -262,8 +265,8 @@ impl UserId {
     }
 
     /// Id to set; `None` if the cookie of the request is valid.
-    fn wanted(&self, r: &Request) -> Option<Id> {
-        let Some(got) = self.got(r, Say::Nothing) else { return Some(self.create(r)) };
+    fn id_to_set(&self, r: &Request) -> Option<Id> {
+        let Some(got) = self.got(r, ErrorLogging::Nothing) else { return Some(self.create(r)) };
         match &*self.reset.value(r) {
             b"" | b"0" => {
                 let (_, cookie) = self.cookie(r)?;
@@ -311,7 +314,7 @@ impl UserId {
         let mut out = [&*self.name, b"="].concat();
         match self.cookie(r) {
             // The same id with another mark: the text stays as it came.
-            Some((_, cookie)) if self.got(r, Say::Nothing) == Some(id) => {
+            Some((_, cookie)) if self.got(r, ErrorLogging::Nothing) == Some(id) => {
                 out.extend_from_slice(cookie.get(..ID_DIGITS).unwrap_or_default());
                 out.extend_from_slice(&[self.mark.unwrap_or(b'='), b'=']);
             }
@@ -359,7 +362,7 @@ impl HeaderFilter for UserId {
         let id = match r.slot(self.set_slot, &mut text) {
             Value::Found => Id::of_digits(&text),
             // Somebody asked before this location was chosen.
-            Value::Missing => self.wanted(r),
+            Value::Missing => self.id_to_set(r),
         };
         let Some(id) = id else { return body };
         let cookie = self.set_cookie(r, id);

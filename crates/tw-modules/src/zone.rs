@@ -14,7 +14,7 @@ use tw_core::metrics::{Samples, Scrape};
 use tw_core::module::Protocol;
 use tw_core::vars::Template;
 
-pub(crate) use self::table::{Id, Table};
+pub(crate) use self::table::{Id, ZoneTable};
 
 /// Smallest zone: eight pages, as in nginx.
 const SIZE_MIN: u64 = 8 * PAGE;
@@ -26,14 +26,14 @@ const SHARD_SIZE: u64 = 1 << 20;
 const SHARDS_MAX: u64 = 16;
 
 /// `zone=name:size` as written.
-pub(crate) struct Written {
+pub(crate) struct ZoneParameter {
     /// The name; not empty.
     pub(crate) name: Box<[u8]>,
     /// Bytes.
     pub(crate) size: u64,
 }
 
-impl Written {
+impl ZoneParameter {
     /// Reads the value of a `zone=` parameter; `None` if it has no name, which is complained about once all are read.
     pub(crate) fn read(node: &Node, word: &Word, value: &[u8]) -> Result<Option<Self>, ConfError> {
         let invalid = || node.fail(format!("invalid zone size \"{word}\"")).at(word.span);
@@ -72,7 +72,7 @@ pub(crate) fn claim<P: Protocol>(
 }
 
 /// Counters of a zone, which outlive configurations.
-pub(crate) trait Counted: Send + Sync + 'static {
+pub(crate) trait ZoneCounters: Send + Sync + 'static {
     /// Counters of one key.
     type Value;
 
@@ -81,14 +81,14 @@ pub(crate) trait Counted: Send + Sync + 'static {
 }
 
 /// A sample of every zone whose counters are `T`, in the order of their names.
-pub(crate) fn values<T: Counted>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
+pub(crate) fn values<T: ZoneCounters>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
     for counted in scrape.shared_objects::<T>() {
         out.value(&[&counted.zone().name], of(counted));
     }
 }
 
 /// Words of a directive that declares zones.
-pub(crate) struct Words {
+pub(crate) struct ZoneMessages {
     /// Module that owns the zones.
     pub(crate) owner: &'static str,
     /// The directive.
@@ -102,14 +102,14 @@ pub(crate) struct Words {
 ///
 /// # Errors
 /// The name is taken, or the declaration differs from an earlier one.
-pub(crate) fn declare<P: Protocol, T: Counted>(
+pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
     cx: &mut Resolve<'_, P>,
-    words: &Words,
-    (key, written, span): (&Word, &Written, Span),
+    words: &ZoneMessages,
+    (key, written, span): (&Word, &ZoneParameter, Span),
     known: Option<&T>,
     make: impl FnOnce(Zone<T::Value>) -> T,
 ) -> Result<(Template<P::Session>, Arc<T>), ConfError> {
-    let Written { name, size } = written;
+    let ZoneParameter { name, size } = written;
     claim(cx, name, words.owner).map_err(|error| error.at(span))?;
     if let Some(known) = known {
         let known = known.zone();
@@ -171,7 +171,7 @@ pub(crate) struct Zone<V> {
     pub(crate) entries: Counter,
     /// Keyed by random numbers, so that a client cannot choose keys of one part.
     hasher: RandomState,
-    shards: Box<[FatalMutex<Table<V>>]>,
+    shards: Box<[FatalMutex<ZoneTable<V>>]>,
 }
 
 impl<V> Zone<V> {
@@ -184,7 +184,7 @@ impl<V> Zone<V> {
             key: key.into(),
             entries: Counter::default(),
             hasher: RandomState::new(),
-            shards: (0..count).map(|_| FatalMutex::new(Table::new(size / count))).collect(),
+            shards: (0..count).map(|_| FatalMutex::new(ZoneTable::new(size / count))).collect(),
         }
     }
 
@@ -195,7 +195,7 @@ impl<V> Zone<V> {
     }
 
     /// Locks a part.
-    pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, Table<V>> {
+    pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, ZoneTable<V>> {
         self.shards[shard].lock()
     }
 }

@@ -408,7 +408,7 @@ fn records() -> Vec<(DirectiveInfo, Vec<Contexts>)> {
 }
 
 #[test]
-fn what_is_given_twice_is_refused_where_nginx_refuses_it() {
+fn repeated_directives_are_refused_where_nginx_refuses_them() {
     let mut wrong = Vec::new();
     for (info, contexts) in records() {
         for context in contexts {

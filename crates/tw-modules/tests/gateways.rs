@@ -134,7 +134,7 @@ fn every_gateway_has_the_directives_of_nginx() {
 }
 
 #[test]
-fn what_is_shared_is_the_same_everywhere() {
+fn shared_directives_are_equal_in_all_gateways() {
     let all = tw_server::load::all_directives(tw_modules::MODULES);
     let of = |prefix: &str, name: &str| {
         let found = all.iter().find(|(_, info)| info.name.strip_prefix(prefix) == Some(name));

@@ -8,8 +8,8 @@ use tw_log::Level;
 use tw_server::http::cache::{Cache, Look, Purge, Purged, Scope, Status, Sum};
 use tw_server::http::request::Request;
 
-use super::answer::{Answer, Refusal, Reply, json};
-use super::written;
+use super::body;
+use super::response::{ApiError, ApiFailure, ApiResponse, json};
 
 /// A cache. The names are nginx's; the last four are ours.
 #[derive(Serialize)]
@@ -40,7 +40,7 @@ struct SumView {
 /// The body of a purge.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct Written {
+struct PurgeBody {
     key: Option<String>,
     prefix: Option<String>,
     tag: Option<String>,
@@ -62,30 +62,30 @@ pub(super) fn all(r: &Request) -> Vec<u8> {
 }
 
 /// Description of one cache.
-pub(super) fn one(r: &Request, name: &str) -> Result<Vec<u8>, Refusal> {
-    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
+pub(super) fn cache(r: &Request, name: &str) -> Result<Vec<u8>, ApiError> {
+    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
     Ok(json(&View::of(&cache.look())))
 }
 
 /// Purges what the body of `r` names. Waits for the client and for the disk.
-pub(super) async fn purge(r: &mut Request, name: &str) -> Result<Answer, Reply> {
-    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
-    let (scope, how) = parse(&written::read_bytes(r).await?)?;
+pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, ApiFailure> {
+    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
+    let (scope, how) = parse(&body::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
     match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
-        Ok(Purged::Done) => Ok(Answer::ok(json(&Done { purged: true }))),
-        Ok(Purged::Nothing) => Err(Refusal::new(404, "CacheKeyNotFound", "nothing has this key").into()),
+        Ok(Purged::Done) => Ok(ApiResponse::ok(json(&Done { purged: true }))),
+        Ok(Purged::Nothing) => Err(ApiError::new(404, "CacheKeyNotFound", "nothing has this key").into()),
         Err(error) => {
             r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
             let text = format!("it is purged, but that may not outlive a restart: {error}");
-            Err(Refusal::new(500, "PurgeNotSaved", text).into())
+            Err(ApiError::new(500, "PurgeNotSaved", text).into())
         }
     }
 }
 
-fn parse(body: &[u8]) -> Result<(Scope, Purge), Refusal> {
-    let refuse = |text: String| Refusal::new(400, "CachePurgeFormatError", text);
-    let written: Written = written::object(body, refuse)?;
+fn parse(body: &[u8]) -> Result<(Scope, Purge), ApiError> {
+    let refuse = |text: String| ApiError::new(400, "CachePurgeFormatError", text);
+    let written: PurgeBody = body::object(body, refuse)?;
     let how = if written.soft { Purge::Soft } else { Purge::Hard };
     match (written.key, written.prefix, written.tag) {
         (Some(key), None, None) => Ok((Scope::Key(key.into()), how)),

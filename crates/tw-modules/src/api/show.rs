@@ -12,7 +12,7 @@ use tw_upstream::{
     AdminState, Peer, PeerId, PeerList, PeerParams, PeerSnapshot, PeerStatus, Server, ServerAddress,
 };
 
-use super::answer::json;
+use super::response::json;
 
 /// Group and statistics of its peers.
 #[derive(Serialize)]

@@ -40,7 +40,7 @@ struct Param {
 }
 
 /// Parameters of one request.
-pub(crate) struct Sent<'a> {
+pub(crate) struct RequestParams<'a> {
     /// Parameters of the configuration.
     pub(crate) params: &'a Params,
     /// Set if the client's fields are passed on.
@@ -149,7 +149,7 @@ fn write(writer: &mut impl Writer, name: &[u8], value: impl FnOnce(&mut Vec<u8>)
     writer.end(room, value_at);
 }
 
-impl Sent<'_> {
+impl RequestParams<'_> {
     /// Writes every parameter of `r`, in order.
     pub(crate) fn write(&self, r: &Request, writer: &mut impl Writer) {
         for param in &self.params.list {

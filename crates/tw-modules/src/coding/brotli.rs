@@ -25,14 +25,14 @@ const KEPT_MIN: usize = 32 << 10;
 const KEPT_MAX: usize = 8 << 20;
 
 /// An encoder. The crate's cannot be used twice: `reset` makes another one out of the memory of the last.
-pub(super) struct Brotli {
+pub(super) struct BrotliEncoder {
     quality: u8,
     window_bits: u8,
     memory: Arena,
     state: BrotliEncoderStateStruct<Arena>,
 }
 
-impl Brotli {
+impl BrotliEncoder {
     /// See [`Spec::Brotli`](super::Spec::Brotli).
     pub(super) fn new(quality: u8, window_bits: u8, length: Option<u64>) -> Self {
         let memory = Arena::default();
@@ -135,7 +135,7 @@ fn begin(
     state
 }
 
-impl Encoder for Brotli {
+impl Encoder for BrotliEncoder {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
         self.take_back();
         self.state = begin(self.quality, self.window_bits, length, &self.memory);
@@ -180,11 +180,11 @@ impl Encoder for Brotli {
 /// Memory that is used by one encoder after the other: some megabytes, which would otherwise be taken from the system
 /// and returned for every body.
 #[derive(Clone, Default)]
-struct Arena(Arc<Mutex<Kept>>);
+struct Arena(Arc<Mutex<FreeMemory>>);
 
 /// Pieces of memory that are not in use.
 #[derive(Default)]
-struct Kept {
+struct FreeMemory {
     pieces: Vec<Box<dyn Any + Send>>,
     /// Bytes of all of them.
     size: usize,
@@ -194,7 +194,7 @@ struct Kept {
 
 impl Arena {
     /// Never contended: an encoder is used by one thread at a time.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, FreeMemory> {
         // It belongs to one encoder, which ends with the body in which it panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -156,8 +156,8 @@ impl Budget {
         max: u64,
         available: u64,
     ) -> Option<Share> {
-        let max = max.min(self.left(&[State::Piece], available));
-        self.within(State::Used, memory, max).or_else(|| self.refuse(coding))
+        let max = max.min(self.remaining(&[State::Piece], available));
+        self.reserve(State::Used, memory, max).or_else(|| self.refuse(coding))
     }
 
     /// Memory for a body of one piece, of which so many bytes wait for an encoder or for the client, if an encoder for it fits
@@ -170,14 +170,14 @@ impl Budget {
         available: u64,
     ) -> Option<Share> {
         let with_encoder = Memory { kept: bytes, peak: bytes.saturating_add(memory.peak) };
-        let max = self.left(&[State::Used], available);
-        self.within(State::Piece, with_encoder, max).or_else(|| self.refuse(coding))
+        let max = self.remaining(&[State::Used], available);
+        self.reserve(State::Piece, with_encoder, max).or_else(|| self.refuse(coding))
     }
 
     /// Takes `bytes` while a job works. If that is more than is left for jobs, waits until it is the only such job.
     pub(super) async fn begin_work(self: &Arc<Self>, bytes: u64, available: u64) -> Working {
-        let left = self.left(&[State::Used, State::Piece, State::Working], available);
-        let beyond = match bytes <= left {
+        let remaining = self.remaining(&[State::Used, State::Piece, State::Working], available);
+        let beyond = match bytes <= remaining {
             true => None,
             // It is never closed.
             false => self.beyond.clone().acquire_owned().await.ok(),
@@ -186,12 +186,12 @@ impl Budget {
     }
 
     /// Bytes of the available memory that these states leave. Another loop may take some of them at the same moment.
-    fn left(&self, states: &[State], available: u64) -> u64 {
+    fn remaining(&self, states: &[State], available: u64) -> u64 {
         let taken = states.iter().map(|state| self.level(*state).load(Relaxed)).sum();
         (available / AVAILABLE_PART).saturating_sub(taken)
     }
 
-    fn within(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<Share> {
+    fn reserve(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<Share> {
         let with = |taken: u64| {
             taken.checked_add(memory.peak).filter(|all| *all <= max)?;
             taken.checked_add(memory.kept)
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_within_the_budget_and_come_back() {
+    fn shares_stay_within_the_budget_and_are_returned() {
         let budget = Arc::new(Budget::default());
         let admit = |bytes, max| budget.admit(Coding::Brotli, memory(bytes, bytes), max, u64::MAX);
         let first = admit(60, 100).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn output_counts_until_its_last_byte_has_left() {
+    fn output_counts_until_its_last_byte_is_sent() {
         let budget = Arc::new(Budget::default());
         let held = || budget.level(State::Piece).load(Relaxed);
         let admit = |bytes| budget.admit_piece(Coding::Gzip, memory(0, 0), bytes, u64::MAX).unwrap();
@@ -379,7 +379,7 @@ mod tests {
         let budget = Arc::new(Budget::default());
         let working = || budget.level(State::Working).load(Relaxed);
         let mut cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(within) = pin!(budget.begin_work(100, 200)).poll(&mut cx) else {
+        let Poll::Ready(reserved) = pin!(budget.begin_work(100, 200)).poll(&mut cx) else {
             panic!("room is left")
         };
         let Poll::Ready(beyond) = pin!(budget.begin_work(50, 200)).poll(&mut cx) else {
@@ -388,7 +388,7 @@ mod tests {
         let mut third = pin!(budget.begin_work(50, 200));
         assert!(third.as_mut().poll(&mut cx).is_pending());
         assert_eq!(working(), 150);
-        drop(within);
+        drop(reserved);
         assert!(third.as_mut().poll(&mut cx).is_pending());
         drop(beyond);
         let Poll::Ready(last) = third.as_mut().poll(&mut cx) else { panic!("it is the only one") };

@@ -3,7 +3,7 @@
 use tw_base::Limit;
 
 use super::encoder::{CodecError, Encoder};
-use super::{brotli, brotli::Brotli, deflate, deflate::Gzip, zstd, zstd::Zstd};
+use super::{brotli, brotli::BrotliEncoder, deflate, deflate::GzipEncoder, zstd, zstd::ZstdEncoder};
 
 /// A content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,10 +124,12 @@ impl Spec {
     pub(crate) fn encoder(self, length: Option<u64>) -> Result<Box<dyn Encoder>, CodecError> {
         Ok(match self {
             Self::Gzip { level, window_bits, mem_level } => {
-                Box::new(Gzip::new(level, window_bits, mem_level))
+                Box::new(GzipEncoder::new(level, window_bits, mem_level))
             }
-            Self::Brotli { quality, window_bits } => Box::new(Brotli::new(quality, window_bits, length)),
-            Self::Zstd { level } => Box::new(Zstd::new(level, length)?),
+            Self::Brotli { quality, window_bits } => {
+                Box::new(BrotliEncoder::new(quality, window_bits, length))
+            }
+            Self::Zstd { level } => Box::new(ZstdEncoder::new(level, length)?),
         })
     }
 }
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn bodies_round_trip() {
         for spec in SPECS {
             for len in [0, 1, 100, 9_000, 300_000] {
                 if spec.cost_ns() > 500 && len > 10_000 {
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_can_be_decoded() {
+    fn flushed_output_can_be_decoded() {
         for spec in SPECS {
             let mut encoder = spec.encoder(None).unwrap();
             encoder.reset(None).unwrap();

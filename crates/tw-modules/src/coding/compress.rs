@@ -26,9 +26,9 @@ use tw_server::http::request::Request;
 use super::budget::{self, Budget, Share};
 use super::codec::{self, Memory, Spec};
 use super::encoder::CodecError;
-use super::spare::{Begun, Supply};
-use super::{ratio, spare, turn};
-use crate::altered::{forget_length, refuse_ranges};
+use super::spare_encoders::{ActiveEncoder, EncoderSource};
+use super::{ratio, spare_encoders, turn_budget};
+use crate::changed_body::{refuse_ranges, remove_length};
 use crate::types::Types;
 
 /// Nanoseconds that compressing may keep a loop at a time; what takes longer is done by a pool.
@@ -64,16 +64,16 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Jobs of a loop that compress at a time",
         "the others wait in order",
     ),
-    turn::LIMIT,
+    turn_budget::LIMIT,
     codec::LIMIT,
     budget::LIMIT,
-    spare::LIMIT,
+    spare_encoders::LIMIT,
 ];
 /// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
 const PIECE_MIN: usize = 4 << 10;
 
 /// Conditions and parameters of compression.
-pub(crate) struct Rules {
+pub(crate) struct CompressionRules {
     /// Set if any response is compressed.
     pub(crate) on: bool,
     /// `gzip_types`
@@ -90,10 +90,10 @@ pub(crate) struct Rules {
     pub(crate) budget: Arc<Budget>,
 }
 
-impl Rules {
+impl CompressionRules {
     /// Filters the response of `r`, if the client allows it.
     pub(crate) fn filter(&self, r: &mut Request, body: Body, is_allowed: fn(&Request) -> bool) -> Body {
-        if !self.concern(r, &body) {
+        if !self.applies_to(r, &body) {
             return body;
         }
         r.out.varies_by_coding = true;
@@ -107,7 +107,7 @@ impl Rules {
         let body = match known.filter(|bytes| self.is_soon_done(bytes.len())) {
             Some(bytes) => {
                 let Some(share) = self.admit_piece(r, memory, bytes.len() as u64) else { return body };
-                match self.at_once(r, bytes, memory, share) {
+                match self.compress_at_once(r, bytes, memory, share) {
                     Ok(compressed) => Body::Bytes(compressed),
                     Err(error) => {
                         r.log(Level::Alert, format_args!("{error} while sending response to client"));
@@ -128,7 +128,7 @@ impl Rules {
             }
         };
         r.out.fields.set(Known::ContentEncoding, self.spec.coding().word());
-        forget_length(r);
+        remove_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
         body
@@ -140,23 +140,23 @@ impl Rules {
         let with_output = Memory { kept: memory.kept + output, peak: memory.peak + output };
         let max = r.generation().memory.compression_memory;
         let share = self.budget.admit(self.spec.coding(), with_output, max, budget::available());
-        self.or_say(r, share)
+        self.or_log(r, share)
     }
 
     /// Memory for so many bytes of a body of one piece.
     fn admit_piece(&self, r: &Request, memory: Memory, bytes: u64) -> Option<Share> {
         let share = self.budget.admit_piece(self.spec.coding(), memory, bytes, budget::available());
-        self.or_say(r, share)
+        self.or_log(r, share)
     }
 
-    fn or_say(&self, r: &Request, share: Option<Share>) -> Option<Share> {
+    fn or_log(&self, r: &Request, share: Option<Share>) -> Option<Share> {
         if share.is_none() {
             r.debug(format_args!("{}: no memory is left for it", self.spec.coding().word()));
         }
         share
     }
 
-    fn concern(&self, r: &Request, body: &Body) -> bool {
+    fn applies_to(&self, r: &Request, body: &Body) -> bool {
         let is_encoded =
             || r.out.fields.get_known(Known::ContentEncoding).is_some_and(|value| !value.is_empty());
         matches!(r.out.status, 200 | 403 | 404)
@@ -168,11 +168,11 @@ impl Rules {
     /// Returns `true` if so many bytes can be compressed in this turn.
     fn is_soon_done(&self, bytes: usize) -> bool {
         let cost_ns = self.spec.cost_ns().saturating_mul(bytes as u64);
-        cost_ns <= INLINE_NS_MAX && turn::may_spend(cost_ns)
+        cost_ns <= INLINE_NS_MAX && turn_budget::may_spend(cost_ns)
     }
 
     // DIFF(nginx): what is compressed at once has a Content-Length.
-    fn at_once(
+    fn compress_at_once(
         &self,
         r: &mut Request,
         input: Bytes,
@@ -182,8 +182,8 @@ impl Rules {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
         let share = self.budget.take(memory.kept);
-        let Worked { begun, out } = work.run(spare::take(self.spec, Some(before), share))?;
-        begun.into_iter().for_each(|begun| spare::give_back(self.spec, begun));
+        let Worked { active, out } = work.run(spare_encoders::take(self.spec, Some(before), share))?;
+        active.into_iter().for_each(|active| spare_encoders::give_back(self.spec, active));
         remember(r, self.ratio, before, out.len() as u64);
         Ok(piece.hold(out))
     }
@@ -254,29 +254,29 @@ enum Then {
 /// Result of the work.
 struct Worked {
     /// The encoder, unless its memory has gone back at once because there is little.
-    begun: Option<Begun>,
+    active: Option<ActiveEncoder>,
     out: Vec<u8>,
 }
 
 impl Work {
-    fn run(self, supply: Supply) -> Result<Worked, CodecError> {
-        let mut begun = supply.encoder()?;
+    fn run(self, supply: EncoderSource) -> Result<Worked, CodecError> {
+        let mut active = supply.encoder()?;
         let mut out = Vec::new();
-        begun.encoder.feed(&self.input, &mut out)?;
+        active.encoder.feed(&self.input, &mut out)?;
         match self.then {
-            Then::Nothing => begun.rest(),
+            Then::Nothing => active.rest(),
             Then::Flush => {
-                begun.encoder.flush(&mut out)?;
-                begun.rest();
+                active.encoder.flush(&mut out)?;
+                active.rest();
             }
-            Then::Finish => begun.encoder.finish(&mut out)?,
+            Then::Finish => active.encoder.finish(&mut out)?,
         }
-        Ok(Worked { begun: Some(begun), out })
+        Ok(Worked { active: Some(active), out })
     }
 
     /// Works on a thread of a pool. Where memory is short, nothing stays there that is free: each thread would have as much of
     /// it, and other threads could not use it before this one rests.
-    fn run_on_pool(self, supply: Supply) -> Result<Worked, CodecError> {
+    fn run_on_pool(self, supply: EncoderSource) -> Result<Worked, CodecError> {
         if !available_memory::is_short() {
             return self.run(supply);
         }
@@ -284,7 +284,7 @@ impl Work {
         let mut worked = self.run(supply)?;
         worked.out.shrink_to_fit();
         if is_last {
-            worked.begun = None;
+            worked.active = None;
         }
         tw_rt::release_unused();
         // Only what went back to the system is available to everybody.
@@ -324,7 +324,7 @@ enum Stage {
     /// Not made yet.
     Begin,
     /// Here.
-    Between(Begun),
+    Between(ActiveEncoder),
     /// With a job, or lost with it because the future was dropped.
     Away,
     /// The body is finished.
@@ -351,8 +351,8 @@ impl Pull for Compressed {
 
 impl Drop for Compressed {
     fn drop(&mut self) {
-        if let Stage::Between(begun) = std::mem::replace(&mut self.stage, Stage::Away) {
-            spare::give_back(self.spec, begun);
+        if let Stage::Between(active) = std::mem::replace(&mut self.stage, Stage::Away) {
+            spare_encoders::give_back(self.spec, active);
         }
     }
 }
@@ -371,9 +371,9 @@ impl Compressed {
             Pieces::Many(_) => self.work(r).await?,
         };
         let then = work.then;
-        let Worked { mut begun, out } = self.encode(r, work).await?;
+        let Worked { mut active, out } = self.encode(r, work).await?;
         if then == Then::Finish {
-            begun.take().into_iter().for_each(|begun| spare::give_back(self.spec, begun));
+            active.take().into_iter().for_each(|active| spare_encoders::give_back(self.spec, active));
         }
         self.after += out.len() as u64;
         match then {
@@ -381,8 +381,8 @@ impl Compressed {
             Then::Nothing => self.held = Some(0),
             Then::Flush | Then::Finish => self.held = None,
         }
-        match begun {
-            Some(begun) => self.stage = Stage::Between(begun),
+        match active {
+            Some(active) => self.stage = Stage::Between(active),
             None => {
                 self.stage = Stage::Finished;
                 remember(r, self.ratio, self.before, self.after);
@@ -439,13 +439,13 @@ impl Compressed {
         };
         // Taken when it can work, so that there are not more encoders than need be.
         let supply = move || {
-            if let Stage::Between(begun) = stage {
-                return Supply::Begun(begun);
+            if let Stage::Between(active) = stage {
+                return EncoderSource::Active(active);
             }
-            spare::take(spec, length, share.unwrap_or_else(|| budget.take(memory.kept)))
+            spare_encoders::take(spec, length, share.unwrap_or_else(|| budget.take(memory.kept)))
         };
         if cost_ns <= INLINE_NS_MAX {
-            turn::wait(cost_ns).await;
+            turn_budget::wait(cost_ns).await;
             return work.run(supply()).map_err(io::Error::other);
         }
         let more = if is_counted { memory.peak - memory.kept } else { memory.peak };
@@ -486,7 +486,7 @@ thread_local! {
 async fn by_pool(
     r: &Request,
     work: Work,
-    supply: impl FnOnce() -> Supply,
+    supply: impl FnOnce() -> EncoderSource,
     (budget, bytes): (&Arc<Budget>, u64),
 ) -> io::Result<Worked> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_leaves_when_nothing_comes() {
+    fn held_output_is_flushed_while_the_body_is_pending() {
         let piece = || Box::pin(ready(Ok(Some(Bytes::from_static(b"x")))));
         assert_eq!(now(piece(), true), Some(Pulled::Piece(Bytes::from_static(b"x"))));
         assert_eq!(now(Box::pin(ready(Ok(None))), true), Some(Pulled::End));
@@ -529,18 +529,18 @@ mod tests {
     }
 
     #[test]
-    fn work_that_flushes_can_be_read_and_goes_on() {
+    fn flushed_output_can_be_read_before_the_end() {
         let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
         let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
         let share = Arc::new(Budget::default()).take(spec.memory(None).kept);
-        let worked = work(b"first", Then::Nothing).run(spare::take(spec, None, share)).unwrap();
-        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.begun.unwrap())).unwrap();
+        let worked = work(b"first", Then::Nothing).run(spare_encoders::take(spec, None, share)).unwrap();
+        let flushed = work(b"", Then::Flush).run(EncoderSource::Active(worked.active.unwrap())).unwrap();
         let so_far = [worked.out, flushed.out].concat();
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
         inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first");
-        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.begun.unwrap()));
+        let rest = work(b" second", Then::Finish).run(EncoderSource::Active(flushed.active.unwrap()));
         let rest = rest.unwrap().out;
         inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first second");

@@ -5,7 +5,7 @@ use tw_server::load::Resolve;
 
 use super::budget::Budget;
 use super::codec::Spec;
-use super::compress::Rules;
+use super::compress::CompressionRules;
 use super::ratio;
 use crate::types::{RawTypes, Types};
 
@@ -54,7 +54,7 @@ macro_rules! directives {
 
 pub(crate) use directives;
 
-impl Rules {
+impl CompressionRules {
     /// Resolves settings as written; `ratio` is the name of the variable of the compression ratio.
     pub(crate) fn resolve(
         raw: Raw,

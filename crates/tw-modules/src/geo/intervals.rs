@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_holds() {
+    fn innermost_interval_wins() {
         let max = u32::MAX;
         let intervals = Intervals::nested([
             (0, max, 0),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_all_there_is_nothing() {
+    fn addresses_outside_have_no_value() {
         let intervals = Intervals::nested([(5u128, 6, 1), (7, 7, 1), (u128::MAX, u128::MAX, 2)]);
         for (at, expected) in
             [(4, None), (5, Some(1)), (7, Some(1)), (8, None), (u128::MAX - 1, None), (u128::MAX, Some(2))]

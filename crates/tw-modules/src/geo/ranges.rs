@@ -44,15 +44,15 @@ pub(super) enum Deleted {
 
 impl Ranges {
     /// Adds a range, `first` not above `last`, and reports each of its pieces that was not new.
-    pub(super) fn add(&mut self, first: u32, last: u32, value: u32, mut tell: impl FnMut(Added)) {
+    pub(super) fn add(&mut self, first: u32, last: u32, value: u32, mut report: impl FnMut(Added)) {
         if self.pieces.is_empty() {
             self.pieces.resize_with(HALF, Vec::new);
         }
         for (upper, first, last) in cut(first, last) {
             match self.add_piece(upper, Piece { first, last, value }) {
                 Added::New => {}
-                told @ Added::Replaced(_) => tell(told),
-                told @ Added::Overlaps(..) => return tell(told),
+                added @ Added::Replaced(_) => report(added),
+                added @ Added::Overlaps(..) => return report(added),
             }
         }
     }
@@ -123,9 +123,9 @@ mod tests {
     use super::*;
 
     fn add(ranges: &mut Ranges, first: u32, last: u32, value: u32) -> Vec<Added> {
-        let mut told = Vec::new();
-        ranges.add(first, last, value, |added| told.push(added));
-        told
+        let mut added = Vec::new();
+        ranges.add(first, last, value, |one| added.push(one));
+        added
     }
 
     fn values(ranges: Ranges, of: &[u32]) -> Vec<Option<u32>> {

@@ -6,7 +6,7 @@ use super::intervals::Intervals;
 
 /// Values by address.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct GeoTable {
     pub(super) v4: Intervals<u32>,
     pub(super) v6: Intervals<u128>,
     /// All values, each once.
@@ -15,7 +15,7 @@ pub(crate) struct Table {
     pub(super) default: Option<u32>,
 }
 
-impl Table {
+impl GeoTable {
     /// The value of an address; `None` stands for a client that has none, or for text that is no address, which nginx
     /// takes for 255.255.255.255.
     pub(crate) fn find(&self, addr: Option<IpAddr>) -> &[u8] {

@@ -26,7 +26,7 @@ const USUAL: &[&str] = &[
 ];
 
 /// Parts of a request that are passed on, besides the fields that `proxy_set_header` sets.
-pub(crate) struct Passed<'a> {
+pub(crate) struct ForwardedFields<'a> {
     /// Set if the client's fields are passed on.
     pub(crate) is_client_passed: bool,
     /// `Host`, unless it is set.
@@ -36,7 +36,7 @@ pub(crate) struct Passed<'a> {
 }
 
 /// Fields that `proxy_set_header` sets at one location.
-pub(crate) struct Fields {
+pub(crate) struct RequestFields {
     /// Fields in the order in which they are written.
     set: Vec<(Box<[u8]>, Template)>,
     /// `Host`, if something else than the target's is to be sent.
@@ -45,7 +45,7 @@ pub(crate) struct Fields {
     replaced: HeaderNames,
 }
 
-impl Fields {
+impl RequestFields {
     pub(crate) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut fields = Self { set: Vec::new(), host: None, replaced: USUAL.iter().collect() };
         for (name, value) in written {
@@ -71,9 +71,9 @@ impl Fields {
         r: &Request,
         writer: &mut RequestWriter<'_>,
         announced: Framing,
-        passed: &Passed<'_>,
+        passed: &ForwardedFields<'_>,
     ) -> Result<(), WriteError> {
-        let Passed { is_client_passed, host, ref conditions } = *passed;
+        let ForwardedFields { is_client_passed, host, ref conditions } = *passed;
         let mut value = Vec::new();
         match &self.host {
             Some(template) => template.eval(r, &mut value),

@@ -15,12 +15,12 @@ use tw_server::vars::Template;
 
 /// Scheme of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(super) enum UrlScheme {
     Http,
     Https,
 }
 
-impl Scheme {
+impl UrlScheme {
     const ALL: [Self; 2] = [Self::Http, Self::Https];
 
     /// As a URL begins.
@@ -41,15 +41,15 @@ impl Scheme {
 }
 
 /// `proxy_pass` as written.
-pub(super) struct RawTarget {
+pub(super) struct RawPassUrl {
     url: Word,
 }
 
 /// Destination of requests.
 #[derive(Clone)]
-pub(super) enum Target {
+pub(super) enum PassUrl {
     /// Always there.
-    Fixed(Arc<Fixed>),
+    Fixed(Arc<FixedUrl>),
     /// Destination that depends on the request.
     Variable {
         url: Template,
@@ -59,8 +59,8 @@ pub(super) enum Target {
 }
 
 /// A target without variables.
-pub(super) struct Fixed {
-    pub(super) scheme: Scheme,
+pub(super) struct FixedUrl {
+    pub(super) scheme: UrlScheme,
     /// The URL as written.
     pub(super) url: Box<[u8]>,
     pub(super) host: Box<[u8]>,
@@ -73,18 +73,18 @@ pub(super) struct Fixed {
 }
 
 /// The target of one request.
-pub(super) struct To<'a> {
-    pub(super) scheme: Scheme,
+pub(super) struct UrlDestination<'a> {
+    pub(super) scheme: UrlScheme,
     /// `$proxy_host`
     pub(super) host: Cow<'a, [u8]>,
     /// `$proxy_port`
     pub(super) port: Cow<'a, [u8]>,
     pub(super) group: Arc<UpstreamGroup>,
-    pub(super) uri: Uri<'a>,
+    pub(super) uri: UpstreamUri<'a>,
 }
 
 /// URI of the request to the server.
-pub(super) enum Uri<'a> {
+pub(super) enum UpstreamUri<'a> {
     /// URI of the client; as it was sent, if nothing has changed it.
     Client,
     /// This path stands for so many bytes of the request's.
@@ -95,13 +95,13 @@ pub(super) enum Uri<'a> {
 
 /// The parts of a URL.
 struct Parts<'a> {
-    scheme: Scheme,
+    scheme: UrlScheme,
     /// Host and port, or a path of a socket.
     host: &'a [u8],
     path: Option<&'a [u8]>,
 }
 
-impl RawTarget {
+impl RawPassUrl {
     pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
         let url = node.arg(0)?;
         let has_variables = url.bytes.contains(&b'$');
@@ -116,13 +116,13 @@ impl RawTarget {
         self.url.bytes.contains(&b'$')
     }
 
-    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Target, ConfError> {
+    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<PassUrl, ConfError> {
         let at = |error: ConfError, span: Span| error.at(span);
         if self.url.bytes.contains(&b'$') {
             // A URL that begins with a variable may be any.
             let host = parts(&self.url.bytes).map_or(&*self.url.bytes, |parts| parts.host);
             warn_without_resolver(&self.url, host, cx);
-            return Ok(Target::Variable {
+            return Ok(PassUrl::Variable {
                 url: cx.template(&self.url)?,
                 groups: cx.block.upstreams().clone(),
             });
@@ -146,7 +146,7 @@ impl RawTarget {
         let text = String::from_utf8_lossy(host).into_owned();
         let group = upstream::named(&self.url, &text, Some(scheme.port()), cx)?;
         let (host, port) = shown(host, scheme);
-        Ok(Target::Fixed(Arc::new(Fixed {
+        Ok(PassUrl::Fixed(Arc::new(FixedUrl {
             scheme,
             url: self.url.bytes.clone(),
             host,
@@ -158,19 +158,21 @@ impl RawTarget {
     }
 }
 
-impl Target {
+impl PassUrl {
     /// Destination of `r`. The error is for the log.
-    pub(super) fn of(&self, r: &Request) -> Result<To<'_>, String> {
+    pub(super) fn of(&self, r: &Request) -> Result<UrlDestination<'_>, String> {
         match self {
-            Self::Fixed(fixed) => Ok(To {
+            Self::Fixed(fixed) => Ok(UrlDestination {
                 scheme: fixed.scheme,
                 host: Cow::Borrowed(&fixed.host),
                 port: Cow::Borrowed(&fixed.port),
                 group: fixed.group.clone(),
                 uri: match &fixed.path {
                     // What was made here is asked for as it is.
-                    Some(path) if r.state.rewritten == Rewritten::No => Uri::Instead(path, fixed.location),
-                    _ => Uri::Client,
+                    Some(path) if r.state.rewritten == Rewritten::No => {
+                        UpstreamUri::Instead(path, fixed.location)
+                    }
+                    _ => UpstreamUri::Client,
                 },
             }),
             Self::Variable { url, groups } => {
@@ -185,10 +187,10 @@ impl Target {
                 let (host, port) = shown(host, scheme);
                 let (host, port) = (Cow::Owned(host.into()), Cow::Owned(port.into()));
                 let uri = match path {
-                    Some(path) => Uri::Whole(path.into()),
-                    None => Uri::Client,
+                    Some(path) => UpstreamUri::Whole(path.into()),
+                    None => UpstreamUri::Client,
                 };
-                Ok(To { scheme, host, port, group, uri })
+                Ok(UrlDestination { scheme, host, port, group, uri })
             }
         }
     }
@@ -196,13 +198,13 @@ impl Target {
     /// Returns `true` if connections use TLS, or may for some requests.
     pub(super) fn may_be_secured(&self) -> bool {
         match self {
-            Self::Fixed(fixed) => fixed.scheme == Scheme::Https,
+            Self::Fixed(fixed) => fixed.scheme == UrlScheme::Https,
             Self::Variable { .. } => true,
         }
     }
 
     /// The target, if it does not depend on the request.
-    pub(super) fn fixed(&self) -> Option<&Arc<Fixed>> {
+    pub(super) fn fixed(&self) -> Option<&Arc<FixedUrl>> {
         match self {
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
@@ -210,14 +212,14 @@ impl Target {
     }
 }
 
-impl Fixed {
+impl FixedUrl {
     /// Returns `true` if the URL has a path.
     pub(super) fn has_path(&self) -> bool {
         self.path.is_some()
     }
 }
 
-impl Uri<'_> {
+impl UpstreamUri<'_> {
     /// Appends the URI.
     pub(super) fn push(&self, r: &Request, out: &mut Vec<u8>) {
         match self {
@@ -249,7 +251,7 @@ fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
 }
 
 /// Host and port as `$proxy_host` and `$proxy_port` have them.
-fn shown(host: &[u8], scheme: Scheme) -> (Box<[u8]>, Box<[u8]>) {
+fn shown(host: &[u8], scheme: UrlScheme) -> (Box<[u8]>, Box<[u8]>) {
     if host.starts_with(b"unix:") {
         return (b"localhost".as_slice().into(), b"".as_slice().into());
     }
@@ -264,11 +266,11 @@ fn shown(host: &[u8], scheme: Scheme) -> (Box<[u8]>, Box<[u8]>) {
 }
 
 fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
-    let begins = |scheme: &Scheme| {
+    let begins = |scheme: &UrlScheme| {
         let text = scheme.text().as_bytes();
         url.get(..text.len()).is_some_and(|found| found.eq_ignore_ascii_case(text))
     };
-    let Some(scheme) = Scheme::ALL.into_iter().find(begins) else {
+    let Some(scheme) = UrlScheme::ALL.into_iter().find(begins) else {
         return Err("invalid URL prefix".to_owned());
     };
     let rest = &url[scheme.text().len()..];

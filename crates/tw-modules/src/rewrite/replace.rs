@@ -6,13 +6,13 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::written::{OriginalArgs, Rewrite, Then};
+use super::raw::{AfterMatch, OriginalArgs, RewriteDirective};
 
 /// Replacement of a URI that matches.
 pub(super) struct Replacement {
     text: Text,
     original_args: OriginalArgs,
-    then: Then,
+    then: AfterMatch,
 }
 
 /// The replacement as text.
@@ -61,11 +61,11 @@ impl Captures {
 }
 
 impl Replacement {
-    pub(super) fn compile(rewrite: &Rewrite, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let Rewrite { replacement, original_args, then, .. } = rewrite;
+    pub(super) fn compile(rewrite: &RewriteDirective, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let RewriteDirective { replacement, original_args, then, .. } = rewrite;
         let question = replacement.bytes.iter().position(|b| *b == b'?');
         let text = match (then, question) {
-            (Then::Redirect(_), question) => {
+            (AfterMatch::Redirect(_), question) => {
                 let has_args = if question.is_some() { HasArgs::Yes } else { HasArgs::No };
                 Text::Redirect(cx.template(replacement)?, has_args)
             }
@@ -80,7 +80,7 @@ impl Replacement {
     }
 
     /// Continuation after the replacement.
-    pub(super) fn then(&self) -> Then {
+    pub(super) fn then(&self) -> AfterMatch {
         self.then
     }
 

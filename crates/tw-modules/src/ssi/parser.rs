@@ -26,7 +26,7 @@ pub(super) struct Command {
 
 /// Next element of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum SsiToken {
     /// Bytes of `<!--` from pieces before, which were no command, and then the first bytes of this piece.
     Text {
         /// Bytes of `<!--`.
@@ -74,7 +74,7 @@ pub(super) struct Parser {
     /// The last command.
     pub(super) command: Command,
     /// Error of the command that is being read: a line for the log, in nginx's words.
-    pub(super) complaint: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// Text for a line of the log.
@@ -84,11 +84,11 @@ fn shown(text: &[u8]) -> String {
 
 impl Parser {
     pub(super) fn new(value_len_max: usize) -> Self {
-        Self { state: State::Text(0), value_len_max, command: Command::default(), complaint: None }
+        Self { state: State::Text(0), value_len_max, command: Command::default(), error: None }
     }
 
     /// Takes bytes from the beginning of `piece`: returns their number and the token. `None` takes them all.
-    pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<Token>) {
+    pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<SsiToken>) {
         if let State::Text(seen) = self.state {
             return self.text(piece, seen);
         }
@@ -102,7 +102,7 @@ impl Parser {
     }
 
     /// Text up to the next command or the end of the piece.
-    fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<Token>) {
+    fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<SsiToken>) {
         // `end` is where text ends: in front of what may be a command.
         let (mut seen, mut end, mut at) = (before, 0, 0);
         while let Some(byte) = piece.get(at) {
@@ -119,7 +119,7 @@ impl Parser {
                 self.command = Command::default();
                 // What was seen in pieces before belongs to the command, unless text came in between.
                 let saved = if began_before && end == 0 { 0 } else { before };
-                let text = Token::Text { saved, len: end };
+                let text = SsiToken::Text { saved, len: end };
                 return (at, (saved > 0 || end > 0).then_some(text));
             } else if *byte == b'<' {
                 (seen, end) = (1, at - 1);
@@ -134,18 +134,18 @@ impl Parser {
         // Either what was held is still the beginning of what may be a command, or all of it was text.
         let is_still_held = end == 0 && seen >= before + piece.len();
         let saved = if is_still_held { 0 } else { before };
-        (piece.len(), (saved > 0 || end > 0).then_some(Token::Text { saved, len: end }))
+        (piece.len(), (saved > 0 || end > 0).then_some(SsiToken::Text { saved, len: end }))
     }
 
-    fn fail(&mut self, complaint: String, next: State) -> Option<Token> {
-        self.complaint = Some(complaint);
+    fn fail(&mut self, error: String, next: State) -> Option<SsiToken> {
+        self.error = Some(error);
         self.state = next;
         None
     }
 
-    fn inside(&mut self, byte: u8) -> Option<Token> {
+    fn inside(&mut self, byte: u8) -> Option<SsiToken> {
         let is_space = matches!(byte, b' ' | b'\r' | b'\n' | b'\t');
-        let error = if byte == b'-' { State::ErrorEnd1 } else { State::Error };
+        let after_error = if byte == b'-' { State::ErrorEnd1 } else { State::Error };
         let char = char::from(byte);
         match self.state {
             State::BeforeCommand if is_space => {}
@@ -174,27 +174,27 @@ impl Parser {
                 let name = self.parameter().0.clone();
                 if name.len() == PARAMETER_LEN_MAX {
                     let (name, command) = (shown(&name), shown(&self.command.name));
-                    let complaint =
+                    let error =
                         format!("too long \"{name}{char}...\" parameter in \"{command}\" SSI command");
-                    return self.fail(complaint, State::Error);
+                    return self.fail(error, State::Error);
                 }
                 self.parameter().0.push(byte);
             }
             State::BeforeEqual | State::BeforeValue if is_space => {}
             State::Parameter | State::BeforeEqual => {
                 let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
-                let complaint = format!(
+                let error = format!(
                     "unexpected \"{char}\" symbol after \"{name}\" parameter in \"{command}\" SSI command"
                 );
-                return self.fail(complaint, error);
+                return self.fail(error, after_error);
             }
             State::BeforeValue if matches!(byte, b'"' | b'\'') => self.state = State::Value(byte),
             State::BeforeValue => {
                 let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
-                let complaint = format!(
+                let error = format!(
                     "unexpected \"{char}\" symbol before value of \"{name}\" parameter in \"{command}\" SSI command"
                 );
-                return self.fail(complaint, error);
+                return self.fail(error, after_error);
             }
             State::Value(quote) if byte == quote => self.state = State::AfterValue,
             State::Value(quote) | State::Escaped(quote) => {
@@ -205,10 +205,10 @@ impl Parser {
                 if value.len() == max {
                     let (name, value) = (shown(name), shown(value));
                     let command = shown(&self.command.name);
-                    let complaint = format!(
+                    let error = format!(
                         "too long \"{value}{char}...\" value of \"{name}\" parameter in \"{command}\" SSI command"
                     );
-                    return self.fail(complaint, State::Error);
+                    return self.fail(error, State::Error);
                 }
                 value.push(byte);
             }
@@ -218,22 +218,22 @@ impl Parser {
                 let (name, value) = self.parameter();
                 let (name, value) = (shown(name), shown(value));
                 let command = shown(&self.command.name);
-                let complaint = format!(
+                let error = format!(
                     "unexpected \"{char}\" symbol after \"{value}\" value of \"{name}\" parameter in \"{command}\" \
                      SSI command"
                 );
-                return self.fail(complaint, State::Error);
+                return self.fail(error, State::Error);
             }
             State::End1 if byte == b'-' => self.state = State::End2,
-            State::End2 if byte == b'>' => return Some(Token::Command),
+            State::End2 if byte == b'>' => return Some(SsiToken::Command),
             State::End1 | State::End2 => {
                 let command = shown(&self.command.name);
-                let complaint = format!("unexpected \"{char}\" symbol in \"{command}\" SSI command");
-                return self.fail(complaint, State::Error);
+                let error = format!("unexpected \"{char}\" symbol in \"{command}\" SSI command");
+                return self.fail(error, State::Error);
             }
             State::Error if byte == b'-' => self.state = State::ErrorEnd1,
             State::ErrorEnd1 if byte == b'-' => self.state = State::ErrorEnd2,
-            State::ErrorEnd2 if byte == b'>' => return Some(Token::Broken),
+            State::ErrorEnd2 if byte == b'>' => return Some(SsiToken::Broken),
             State::Error | State::ErrorEnd1 | State::ErrorEnd2 => self.state = State::Error,
             // Text is not read byte by byte.
             State::Text(_) => {}
@@ -259,17 +259,17 @@ mod tests {
     /// Elements of a text, written down: text as it is, commands in brackets, broken ones as `[!]`.
     fn parsed(text: &str, size: usize) -> (String, Vec<String>) {
         let mut parser = Parser::new(8);
-        let (mut out, mut complaints) = (String::new(), Vec::new());
+        let (mut out, mut errors) = (String::new(), Vec::new());
         for piece in text.as_bytes().chunks(size) {
             let mut rest = piece;
             while !rest.is_empty() {
                 let (taken, token) = parser.next(rest);
                 match token {
-                    Some(Token::Text { saved, len }) => {
+                    Some(SsiToken::Text { saved, len }) => {
                         out.push_str(std::str::from_utf8(&START[..saved]).unwrap());
                         out.push_str(std::str::from_utf8(&rest[..len]).unwrap());
                     }
-                    Some(Token::Command) => {
+                    Some(SsiToken::Command) => {
                         let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
                         out.push_str(&format!("[{}", shown(&parser.command.name)));
                         for (name, value) in &parser.command.parameters {
@@ -277,14 +277,14 @@ mod tests {
                         }
                         out.push(']');
                     }
-                    Some(Token::Broken) => out.push_str("[!]"),
+                    Some(SsiToken::Broken) => out.push_str("[!]"),
                     None => {}
                 }
-                complaints.extend(parser.complaint.take());
+                errors.extend(parser.error.take());
                 rest = &rest[taken..];
             }
         }
-        (out, complaints)
+        (out, errors)
     }
 
     #[test]
@@ -325,17 +325,17 @@ mod tests {
             ("<!--#", "", ""),
             ("a<!-", "a", ""),
         ];
-        for (text, expected, complaint) in table {
+        for (text, expected, error) in table {
             for size in 1..=text.len().max(1) {
-                let (out, complaints) = parsed(text, size);
+                let (out, errors) = parsed(text, size);
                 assert_eq!(out, expected, "{text} by {size}");
-                assert_eq!(complaints.join(", "), complaint, "{text} by {size}");
+                assert_eq!(errors.join(", "), error, "{text} by {size}");
             }
         }
-        let (out, complaints) = parsed(&format!("<!--#{long} -->"), 7);
-        assert_eq!((&*out, complaints), ("[!]", vec![format!("the \"{long}...\" SSI command is too long")]));
-        let (out, complaints) = parsed(&format!("<!--#a {long}='' -->"), 7);
-        assert_eq!((&*out, complaints.len()), ("[!]", 1));
+        let (out, errors) = parsed(&format!("<!--#{long} -->"), 7);
+        assert_eq!((&*out, errors), ("[!]", vec![format!("the \"{long}...\" SSI command is too long")]));
+        let (out, errors) = parsed(&format!("<!--#a {long}='' -->"), 7);
+        assert_eq!((&*out, errors.len()), ("[!]", 1));
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_cost_no_more() {
+    fn hostile_texts_are_read_once() {
         for text in ["<!--#", "<!--", "<", "<!--#a -->", "<!--# a='\\", "<!--#x y='1' "] {
             let text = text.repeat(200_000);
             assert!(parsed(&text, 4096).0.len() <= text.len());

@@ -7,13 +7,13 @@ use tw_log::Text;
 pub(super) const SSI_TEXT_MAX: usize = 1 << 20;
 
 /// Error of a command: a line for the log.
-pub(super) type Complaint = String;
+pub(super) type CommandError = String;
 
 /// Appends the value of a variable, whose name is in lower case; without one, nothing.
 pub(super) type Lookup<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
 
 /// The text with its variables replaced and its backslashes undone: `\` in front of `\`, `'`, `"` and `$` only.
-pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, Complaint> {
+pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, CommandError> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -44,7 +44,7 @@ fn variable<'a>(
     rest: &'a [u8],
     out: &mut Vec<u8>,
     lookup: &mut Lookup<'_>,
-) -> Result<&'a [u8], Complaint> {
+) -> Result<&'a [u8], CommandError> {
     let invalid = || format!("invalid variable name in \"{}\"", Text(text));
     let braced = rest.strip_prefix(b"{");
     let from = braced.unwrap_or(rest);
@@ -76,7 +76,7 @@ pub(super) enum Expression<'a> {
 }
 
 /// Reads an expression. The left side is in lower case afterwards, as in nginx.
-pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, Complaint> {
+pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, CommandError> {
     let invalid = || format!("invalid expression in \"{}\"", Text(text));
     let is_left = |byte: &u8| byte.is_ascii_alphanumeric() || b"${}_\"'".contains(byte);
     let len = text.iter().take_while(|byte| is_left(byte)).count();
@@ -106,7 +106,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 }
 
 /// Path and arguments of a URI that is to be included. The error is nginx's: it leads out of the tree.
-pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
+pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     local(uri).map_err(|AboveRoot(path)| format!("unsafe URI \"{}\" was detected", Text(&path)))
 }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The words, compiled. Cost: some 50 bytes per byte of the words.
-pub(super) struct Words {
+pub(super) struct WordList {
     nodes: Vec<Node>,
     /// Children of all nodes: byte and node, sorted within a node.
     edges: Vec<(u8, u32)>,
@@ -38,7 +38,7 @@ struct Node {
 const ROOT: u32 = 0;
 const NO_WORD: u16 = u16::MAX;
 
-impl Words {
+impl WordList {
     /// Compiles words in lower case, none of them empty, at most 255.
     pub(super) fn new<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let node = |depth| Node {
@@ -137,7 +137,7 @@ impl Words {
 
 /// Treatment of a word that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum Occurrences {
     /// Every time it is found.
     Always,
     /// The first time only.
@@ -146,8 +146,8 @@ pub(super) enum Repeat {
 
 /// Replaces words in a text that comes in pieces.
 pub(super) struct Replacer {
-    words: Arc<Words>,
-    repeat: Repeat,
+    words: Arc<WordList>,
+    repeat: Occurrences,
     /// Words that are not looked for any more.
     used: Vec<bool>,
     used_count: usize,
@@ -157,7 +157,7 @@ pub(super) struct Replacer {
 }
 
 impl Replacer {
-    pub(super) fn new(words: Arc<Words>, repeat: Repeat) -> Self {
+    pub(super) fn new(words: Arc<WordList>, repeat: Occurrences) -> Self {
         let used = vec![false; words.count()];
         Self { words, repeat, used, used_count: 0, state: ROOT, held: VecDeque::new() }
     }
@@ -239,11 +239,11 @@ impl Replacer {
             let len = self.words.lens[usize::from(word)].min(self.held.len());
             self.held.drain(..len);
             match self.repeat {
-                Repeat::Always => self.forget_before(),
-                Repeat::Once => {
+                Occurrences::Always => self.forget_before(),
+                Occurrences::Once => {
                     self.used[usize::from(word)] = true;
                     self.used_count += 1;
-                    self.look_again();
+                    self.rescan();
                 }
             }
         }
@@ -262,7 +262,7 @@ impl Replacer {
     }
 
     /// Searches the held bytes again, without the word that has just been used up. Happens once per word.
-    fn look_again(&mut self) {
+    fn rescan(&mut self) {
         self.state = ROOT;
         for (byte, _) in std::mem::take(&mut self.held) {
             self.take(byte);
@@ -275,8 +275,8 @@ mod tests {
     use super::*;
 
     /// Replaces each word by its number in angle brackets; the text comes in pieces of this size.
-    fn replaced(words: &[&str], repeat: Repeat, text: &[u8], size: usize) -> String {
-        let compiled = Arc::new(Words::new(words.iter().map(|word| word.as_bytes())));
+    fn replaced(words: &[&str], repeat: Occurrences, text: &[u8], size: usize) -> String {
+        let compiled = Arc::new(WordList::new(words.iter().map(|word| word.as_bytes())));
         let longest = words.iter().map(|word| word.len()).max().unwrap();
         let mut replacer = Replacer::new(compiled, repeat);
         let mut out = Vec::new();
@@ -292,8 +292,8 @@ mod tests {
 
     #[test]
     fn words_are_found_however_the_text_is_split() {
-        use Repeat::{Always, Once};
-        let table: &[(&[&str], Repeat, &str, &str)] = &[
+        use Occurrences::{Always, Once};
+        let table: &[(&[&str], Occurrences, &str, &str)] = &[
             (&["a"], Always, "", ""),
             (&["a"], Always, "xyz", "xyz"),
             (&["a"], Always, "bAna", "b<0>n<0>"),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     /// Reference implementation: tries every word at every place.
-    fn slowly(words: &[&str], repeat: Repeat, text: &[u8]) -> String {
+    fn replace_naively(words: &[&str], repeat: Occurrences, text: &[u8]) -> String {
         let mut used = vec![false; words.len()];
         let mut out = Vec::new();
         let mut at = 0;
@@ -337,7 +337,7 @@ mod tests {
             };
             match words.iter().enumerate().find(|(n, word)| !used[*n] && begins(word)) {
                 Some((n, word)) => {
-                    used[n] = repeat == Repeat::Once;
+                    used[n] = repeat == Occurrences::Once;
                     out.extend_from_slice(format!("<{n}>").as_bytes());
                     at += word.len();
                 }
@@ -365,8 +365,8 @@ mod tests {
             let words = [one, two, three].map(|word| word.to_ascii_lowercase());
             let order = [[0, 1, 2], [2, 1, 0], [1, 2, 0]][random(3) as usize];
             let words: Vec<&str> = order.iter().map(|n| &*words[*n]).collect();
-            for repeat in [Repeat::Always, Repeat::Once] {
-                let expected = slowly(&words, repeat, haystack.as_bytes());
+            for repeat in [Occurrences::Always, Occurrences::Once] {
+                let expected = replace_naively(&words, repeat, haystack.as_bytes());
                 for size in [1, 3, 24] {
                     let found = replaced(&words, repeat, haystack.as_bytes(), size);
                     assert_eq!(found, expected, "{words:?} {repeat:?} {haystack} by {size}");
@@ -376,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_partial_matches_costs_no_more() {
+    fn partial_matches_cost_no_more() {
         let word = format!("{}b", "a".repeat(2000));
         let text = vec![b'a'; 1 << 20];
-        assert_eq!(replaced(&[&word], Repeat::Always, &text, 4096).len(), text.len());
+        assert_eq!(replaced(&[&word], Occurrences::Always, &text, 4096).len(), text.len());
     }
 }

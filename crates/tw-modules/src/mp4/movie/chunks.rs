@@ -7,7 +7,7 @@ use super::Part;
 use super::boxes::Moov;
 use super::fault::Fault;
 use super::times::Samples;
-use super::track::{Track, Width};
+use super::track::{OffsetWidth, Track};
 
 /// Length of a row of `stsc`: first chunk, samples of each, description.
 const ROW_LEN: usize = 12;
@@ -231,7 +231,7 @@ pub(super) fn cut_places(
     part: &Part,
 ) -> Result<Range<u64>, Fault> {
     let Some(places) = track.places.as_mut() else { return Err(Fault::In("no mp4 stco atoms were found")) };
-    let is_short = places.width == Width::Four;
+    let is_short = places.width == OffsetWidth::Four;
     let start_out = "start time is out mp4 stco chunks";
     let end_out = "end time is out mp4 stco chunks";
     let out = |short: &'static str, long: &'static str| Fault::In(if is_short { short } else { long });

@@ -29,7 +29,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The log line about `file`.
-    pub(crate) fn about(self, file: impl fmt::Display) -> impl fmt::Display {
+    pub(crate) fn in_file(self, file: impl fmt::Display) -> impl fmt::Display {
         About { fault: self, file }
     }
 }

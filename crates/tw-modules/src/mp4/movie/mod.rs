@@ -14,7 +14,7 @@ mod write;
 
 use std::ops::Range;
 
-pub(crate) use boxes::{HEADER_MAX, Look, look};
+pub(crate) use boxes::{HEADER_MAX, ParsedHeader, read_header};
 pub(crate) use fault::Fault;
 
 use boxes::Moov;
@@ -31,12 +31,12 @@ pub(crate) struct Part {
     /// Length, in milliseconds; 0 is up to the end.
     pub(crate) length_ms: u64,
     /// Choice of the first picture.
-    pub(crate) begin: Begin,
+    pub(crate) begin: PartStart,
 }
 
 /// Choice of the beginning of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum PartStart {
     /// At the sample of that time, whether it can be shown without others or not.
     Exactly,
     /// At the key frame before it; an edit list hides what is in front of the time (`mp4_start_key_frame`).
@@ -68,7 +68,7 @@ fn scaled(ms: u64, timescale: u32) -> u64 {
 
 /// Layout of the file around its `moov`.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct FileLayout {
     /// Length of the file.
     pub(crate) file_size: u64,
     /// Content of `ftyp`, if there is one.
@@ -87,7 +87,7 @@ pub(crate) struct Piece {
 }
 
 /// Cuts `part` out of a movie; `moov` is the content of that box. Cost: some passes over the tables, about 10 ns an entry.
-pub(crate) fn cut(moov: Vec<u8>, around: &Around, part: &Part) -> Result<Piece, Fault> {
+pub(crate) fn cut(moov: Vec<u8>, around: &FileLayout, part: &Part) -> Result<Piece, Fault> {
     let mut moov = Moov::new(moov);
     let parsed = track::parse(&mut moov, part)?;
     if parsed.tracks.is_empty() {

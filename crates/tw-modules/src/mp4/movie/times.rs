@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::boxes::Moov;
 use super::fault::Fault;
 use super::track::Track;
-use super::{Begin, Part, scaled};
+use super::{Part, PartStart, scaled};
 
 /// Length of a row of `stts` and `ctts`: how many samples, and their duration or offset.
 const RUN_LEN: usize = 8;
@@ -61,7 +61,7 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
     };
     let mut start = found.before + u64::from(found.within);
     let mut back = match (part.begin, &track.stss) {
-        (Begin::AtKeyFrame, Some(sync)) => behind_key_frame(moov, sync.rows.clone(), start)?,
+        (PartStart::AtKeyFrame, Some(sync)) => behind_key_frame(moov, sync.rows.clone(), start)?,
         _ => 0,
     };
     start = start.saturating_sub(back);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 /// Response of the API.
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) fields: Vec<(&'static str, Vec<u8>)>,
     pub(super) json: Vec<u8>,
@@ -13,16 +13,16 @@ pub(super) struct Answer {
 
 /// Response other than the one asked for.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum ApiFailure {
     /// As JSON.
-    Refusal(Refusal),
+    Refusal(ApiError),
     /// Made from its code: the connection is the client's trouble.
     Status(u16),
 }
 
 /// Error of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) status: u16,
     pub(super) code: &'static str,
     text: Cow<'static, str>,
@@ -42,13 +42,13 @@ struct Error<'a> {
     code: &'a str,
 }
 
-impl Answer {
+impl ApiResponse {
     pub(super) fn ok(json: Vec<u8>) -> Self {
         Self { status: 200, fields: Vec::new(), json }
     }
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) const NO_PATH: Self = Self::fixed(404, "PathNotFound", "path not found");
     pub(super) const NO_UPSTREAM: Self = Self::fixed(404, "UpstreamNotFound", "upstream not found");
     pub(super) const NO_SERVER: Self = Self::fixed(404, "UpstreamServerNotFound", "server not found");
@@ -74,15 +74,15 @@ impl Refusal {
     }
 
     /// Response with this error.
-    pub(super) fn answer(&self, request_id: &str) -> Answer {
+    pub(super) fn answer(&self, request_id: &str) -> ApiResponse {
         let error = Error { status: self.status, text: &self.text, code: self.code };
         let fields = self.allow.iter().map(|allow| ("Allow", allow.as_bytes().to_vec())).collect();
-        Answer { status: self.status, fields, json: json(&Whole { error, request_id }) }
+        ApiResponse { status: self.status, fields, json: json(&Whole { error, request_id }) }
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
+impl From<ApiError> for ApiFailure {
+    fn from(refusal: ApiError) -> Self {
         Self::Refusal(refusal)
     }
 }
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn errors_have_nginxs_form() {
-        let text = |answer: Answer| String::from_utf8(answer.json).unwrap();
+        let text = |answer: ApiResponse| String::from_utf8(answer.json).unwrap();
         assert_eq!(
-            text(Refusal::NO_UPSTREAM.answer("a1")),
+            text(ApiError::NO_UPSTREAM.answer("a1")),
             r#"{"error":{"status":404,"text":"upstream not found","code":"UpstreamNotFound"},"request_id":"a1"}"#
         );
-        let answer = Refusal::method("GET, HEAD").answer("");
+        let answer = ApiError::method("GET, HEAD").answer("");
         assert_eq!((answer.status, &answer.fields[..]), (405, &[("Allow", b"GET, HEAD".to_vec())][..]));
     }
 }

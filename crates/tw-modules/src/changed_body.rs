@@ -4,7 +4,7 @@ use tw_http::{Known, ResponseHead};
 use tw_server::http::request::{Ranges, Request};
 
 /// Removes the length, which is unknown now.
-pub(crate) fn forget_length(r: &mut Request) {
+pub(crate) fn remove_length(r: &mut Request) {
     r.out.fields.remove_known(Known::ContentLength);
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Validators {
 
 impl Validators {
     /// Treatment for a flag that keeps the time.
-    pub(crate) fn kept(keep: bool) -> Self {
+    pub(crate) fn of(keep: bool) -> Self {
         if keep { Self::Keep } else { Self::Remove }
     }
 

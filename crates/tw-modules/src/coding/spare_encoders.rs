@@ -31,7 +31,7 @@ struct Spare {
 
 /// Spare encoders of a loop, the most recently returned last.
 #[derive(Default)]
-struct Spares {
+struct SpareEncoders {
     list: Vec<Spare>,
     /// Lowest number of spares since the last check: so many at the front were not used.
     unused: usize,
@@ -40,10 +40,10 @@ struct Spares {
 }
 
 thread_local! {
-    static SPARES: RefCell<Spares> = RefCell::default();
+    static SPARES: RefCell<SpareEncoders> = RefCell::default();
 }
 
-impl Spares {
+impl SpareEncoders {
     fn take(&mut self, spec: Spec) -> Option<Spare> {
         // The last one given back is the one the processor still remembers.
         let at = self.list.iter().rposition(|spare| spare.spec == spec)?;
@@ -75,12 +75,12 @@ impl Spares {
 }
 
 /// An encoder in use, and its memory.
-pub(super) struct Begun {
+pub(super) struct ActiveEncoder {
     pub(super) encoder: Box<dyn Encoder>,
     share: Share,
 }
 
-impl Begun {
+impl ActiveEncoder {
     /// Waits for the next piece with as little memory as it can.
     pub(super) fn rest(&mut self) {
         self.encoder.rest();
@@ -89,37 +89,39 @@ impl Begun {
 }
 
 /// Encoder, or the means to make one: that is work as well, and done with the rest of the work.
-pub(super) enum Supply {
+pub(super) enum EncoderSource {
     /// Encoder in use.
-    Begun(Begun),
+    Active(ActiveEncoder),
     /// Encoder that was used for another body, for a body of this length.
-    Used(Begun, Option<u64>),
+    Used(ActiveEncoder, Option<u64>),
     /// None, for a body of this length.
     Absent(Spec, Option<u64>, Share),
 }
 
-impl Supply {
+impl EncoderSource {
     /// The encoder.
-    pub(super) fn encoder(self) -> Result<Begun, CodecError> {
+    pub(super) fn encoder(self) -> Result<ActiveEncoder, CodecError> {
         match self {
-            Self::Begun(begun) => Ok(begun),
+            Self::Active(active) => Ok(active),
             Self::Used(mut used, length) => used.encoder.reset(length).map(|()| used),
-            Self::Absent(spec, length, share) => spec.encoder(length).map(|encoder| Begun { encoder, share }),
+            Self::Absent(spec, length, share) => {
+                spec.encoder(length).map(|encoder| ActiveEncoder { encoder, share })
+            }
         }
     }
 }
 
 /// Encoder for a body of this length, if that is known, on this share of the memory.
-pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> Supply {
+pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> EncoderSource {
     match SPARES.with_borrow_mut(|spares| spares.take(spec)) {
-        Some(Spare { encoder, .. }) => Supply::Used(Begun { encoder, share }, length),
-        None => Supply::Absent(spec, length, share),
+        Some(Spare { encoder, .. }) => EncoderSource::Used(ActiveEncoder { encoder, share }, length),
+        None => EncoderSource::Absent(spec, length, share),
     }
 }
 
 /// Keeps an encoder for the next use, if there is room.
-pub(super) fn give_back(spec: Spec, begun: Begun) {
-    let Begun { mut encoder, share } = begun;
+pub(super) fn give_back(spec: Spec, active: ActiveEncoder) {
+    let ActiveEncoder { mut encoder, share } = active;
     encoder.end();
     let size = encoder.size() as u64;
     // At the end of a thread there is nobody left to keep it.
@@ -136,7 +138,7 @@ mod tests {
     use crate::coding::budget::Budget;
 
     #[test]
-    fn encoders_are_used_again_and_not_hoarded() {
+    fn encoders_are_reused_within_a_limit() {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Gzip { level: 6, window_bits: 15, mem_level: 8 };
         let count = || SPARES.with_borrow(|spares| spares.list.len());
@@ -153,21 +155,21 @@ mod tests {
         assert_eq!(count(), kept - 1);
         // One that was given up in the middle begins anew.
         let brotli = Spec::Brotli { quality: 1, window_bits: 16 };
-        let mut begun = new(brotli);
-        begun.encoder.feed(b"x", &mut Vec::new()).unwrap();
-        give_back(brotli, begun);
+        let mut active = new(brotli);
+        active.encoder.feed(b"x", &mut Vec::new()).unwrap();
+        give_back(brotli, active);
         let mut out = Vec::new();
         new(brotli).encoder.finish(&mut out).unwrap();
         assert_eq!(out.len(), 1, "an empty stream");
     }
 
     #[test]
-    fn what_nobody_uses_is_freed() {
+    fn unused_encoders_are_freed() {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Zstd { level: 1 };
         let new = || take(spec, Some(1), budget.take(0)).encoder().unwrap();
         let many: Vec<_> = (0..3).map(|_| new()).collect();
-        many.into_iter().for_each(|begun| give_back(spec, begun));
+        many.into_iter().for_each(|active| give_back(spec, active));
         // From when the first was kept on, time is the test's.
         let mut now = tw_rt::clock::now();
         let mut after_a_while = || {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use tw_base::FatalMutex;
 
-use crate::zone::Table;
+use crate::zone::ZoneTable;
 
 /// Lifetime of a remembered password, in milliseconds.
 pub(super) const REMEMBER_MS: u64 = 60_000;
@@ -19,35 +19,35 @@ pub(super) const REMEMBER_MS: u64 = 60_000;
 pub(super) const REMEMBERED_MAX: u64 = 4096;
 
 /// Right passwords, shared by all loops. Its lock is held for a look-up.
-pub(super) struct Remembered {
+pub(super) struct PasswordCache {
     secret: [u8; 32],
-    until: FatalMutex<Table<Instant>>,
+    until: FatalMutex<ZoneTable<Instant>>,
 }
 
 /// Digest of a remembered password.
 #[derive(Clone, Copy)]
-pub(super) struct Token([u8; 32]);
+pub(super) struct PasswordDigest([u8; 32]);
 
-impl Remembered {
+impl PasswordCache {
     /// Remembers nothing yet. Asks the system for a secret.
     pub(super) fn new() -> Result<Self, rustix::io::Errno> {
         let mut secret = [0; 32];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self { secret, until: FatalMutex::new(Table::new(REMEMBERED_MAX)) })
+        Ok(Self { secret, until: FatalMutex::new(ZoneTable::new(REMEMBERED_MAX)) })
     }
 
     /// Token of a password and the hash it was checked against.
-    pub(super) fn token(&self, hash: &[u8], password: &[u8]) -> Token {
+    pub(super) fn token(&self, hash: &[u8], password: &[u8]) -> PasswordDigest {
         let mut sha = Sha256::new();
         sha.update(self.secret);
         sha.update((hash.len() as u64).to_le_bytes());
         sha.update(hash);
         sha.update(password);
-        Token(sha.finalize().into())
+        PasswordDigest(sha.finalize().into())
     }
 
     /// Returns `true` if the password was right a moment ago. Forgets expired ones.
-    pub(super) fn has(&self, token: Token, now: Instant) -> bool {
+    pub(super) fn has(&self, token: PasswordDigest, now: Instant) -> bool {
         let mut until = self.until.lock();
         while let Some(oldest) = until.oldest()
             && *until.get(oldest) <= now
@@ -58,7 +58,7 @@ impl Remembered {
     }
 
     /// Remembers a right password.
-    pub(super) fn keep(&self, token: Token, now: Instant) {
+    pub(super) fn keep(&self, token: PasswordDigest, now: Instant) {
         let mut until = self.until.lock();
         if let Some(id) = until.find(&token.0) {
             until.remove(id);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn right_passwords_are_remembered_for_a_while() {
-        let remembered = Remembered::new().unwrap();
+        let remembered = PasswordCache::new().unwrap();
         let now = Instant::now();
         let token = |hash: &str, password: &str| remembered.token(hash.as_bytes(), password.as_bytes());
         remembered.keep(token("hash", "word"), now);
@@ -89,14 +89,14 @@ mod tests {
         }
         assert!(!remembered.has(token("hash", "word"), now + Duration::from_millis(REMEMBER_MS)));
         assert!(remembered.until.lock().oldest().is_none());
-        let other = Remembered::new().unwrap();
+        let other = PasswordCache::new().unwrap();
         other.keep(remembered.token(b"hash", b"word"), now);
         assert!(!other.has(other.token(b"hash", b"word"), now), "each has a secret of its own");
     }
 
     #[test]
-    fn not_more_than_so_many() {
-        let remembered = Remembered::new().unwrap();
+    fn number_of_passwords_is_bounded() {
+        let remembered = PasswordCache::new().unwrap();
         let now = Instant::now();
         for n in 0..REMEMBERED_MAX + 10 {
             remembered.keep(remembered.token(b"hash", &n.to_le_bytes()), now);
