@@ -62,7 +62,7 @@ impl Authority {
         self.directory.join(CERTIFICATE)
     }
 
-    /// Its certificate, in PEM.
+    /// Certificate of the authority, in PEM.
     pub(crate) fn certificate(&self) -> String {
         self.authority.certificate()
     }

@@ -10,7 +10,7 @@ use crate::channel::{How, Named, Purge};
 /// The words of `-s`.
 const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
 
-/// What was asked for.
+/// Command of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Run, test, or give an order to a running server.
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     pub(crate) order: Option<Order>,
 }
 
-/// What to say about the program; each says what the ones before it say, too.
+/// Information about the program; each variant includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Show {
     /// `-v`
@@ -75,11 +75,11 @@ pub(crate) enum Output {
     /// `-v` and `-V`, as by nginx: programs that ask for it read standard error.
     #[default]
     Error,
-    /// Everything else that was asked for.
+    /// Standard command: start, test or signal a server.
     Standard,
 }
 
-/// How to test the configuration.
+/// Tests of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Test {
     /// `-t`
@@ -88,7 +88,7 @@ pub(crate) enum Test {
     Dump,
 }
 
-/// Which messages of a test are wanted.
+/// Messages of a test that are printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Messages {
     /// Success, too.
@@ -116,17 +116,17 @@ pub(crate) enum Order {
 pub(crate) struct ServeOptions {
     /// The directory; the current one if not said.
     pub(crate) directory: Option<Vec<u8>>,
-    /// Where to listen.
+    /// Address to listen on.
     pub(crate) listen: Option<Vec<u8>>,
-    /// What is answered for a path that is not there.
+    /// Response to a path that does not exist.
     pub(crate) absent: Absent,
-    /// Whether responses are compressed.
+    /// Compression of responses.
     pub(crate) coding: Coding,
-    /// Who may see it: `USER:PASSWORD`.
+    /// Credentials that are required: `USER:PASSWORD`.
     pub(crate) auth: Option<Vec<u8>>,
-    /// Where PHP is, if scripts are run.
+    /// Address of PHP, if scripts are run.
     pub(crate) php: Option<Vec<u8>>,
-    /// Whether over TLS.
+    /// TLS options.
     pub(crate) tls: TlsOptions,
 }
 
@@ -143,17 +143,17 @@ pub(crate) struct TlsOptions {
     pub(crate) trusted: Option<Vec<u8>>,
 }
 
-/// Whether the terms of service of an authority are accepted.
+/// Acceptance of the terms of service of an authority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Terms {
-    /// Nobody has said so.
+    /// Not given.
     #[default]
     Open,
-    /// They are.
+    /// Accepted.
     Accepted,
 }
 
-/// What `serve` answers for a path that is not there.
+/// Response of `serve` to a path that does not exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// 404.
@@ -163,7 +163,7 @@ pub(crate) enum Absent {
     Index,
 }
 
-/// Whether `serve` compresses.
+/// Compression by `serve`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// Responses go out as they are.
@@ -178,23 +178,23 @@ pub(crate) enum Coding {
 pub(crate) struct ProxyOptions {
     /// The servers that answer; at least one.
     pub(crate) urls: Vec<Vec<u8>>,
-    /// Where to listen.
+    /// Address to listen on.
     pub(crate) listen: Option<Vec<u8>>,
-    /// Which `Host` the servers get.
+    /// `Host` sent to the servers.
     pub(crate) host: SentHost,
     /// Certificates of the servers that are accepted.
     pub(crate) certificates: OriginCertificates,
-    /// How long a server may be silent.
+    /// Longest silence of a server.
     pub(crate) timeout: Option<Vec<u8>>,
     /// The directory of what is kept; nothing is kept without.
     pub(crate) cache: Option<Vec<u8>>,
-    /// How much is kept at most.
+    /// Most bytes that are cached.
     pub(crate) cache_size: Option<Vec<u8>>,
-    /// Whether over TLS.
+    /// TLS options.
     pub(crate) tls: TlsOptions,
 }
 
-/// Which `Host` the servers of `proxy` get.
+/// `Host` sent to the servers of `proxy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum SentHost {
     /// The client's.
@@ -228,7 +228,7 @@ pub(crate) struct TrustOptions {
 pub(crate) struct PurgeOptions {
     /// Of these, those that say where the configuration is.
     pub(crate) main: Options,
-    /// What the server is to do.
+    /// Order to the server.
     pub(crate) order: Purge,
 }
 
@@ -236,7 +236,7 @@ pub(crate) struct PurgeOptions {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError {
     message: String,
-    /// What to do about it.
+    /// Advice to the operator.
     pub(crate) hint: String,
 }
 
@@ -493,7 +493,7 @@ fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     Ok(Command::Trust(options))
 }
 
-/// Whether a response could have this tag.
+/// Returns `true` if a response could have this tag.
 fn is_tag(tag: &[u8]) -> bool {
     !tag.is_empty() && !tag.iter().any(|byte| matches!(byte, b' ' | b',' | b'\t'))
 }

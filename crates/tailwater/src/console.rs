@@ -1,4 +1,4 @@
-//! Messages of the start, of a test and of a reload: to standard error as long as somebody may be looking at it, and to
+//! Messages of the start, of a test and of a reload: to standard error while a terminal or a caller may read it, and to
 //! the error log as soon as it is open.
 
 use std::cell::RefCell;
@@ -11,11 +11,11 @@ use tw_log::{ErrorLog, Level};
 /// Something that ends the start or refuses a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// How bad it is.
+    /// Severity.
     pub(crate) level: Level,
     /// The line of the log.
     pub(crate) message: String,
-    /// What to do about it, for the line below.
+    /// Advice to the operator, for the line below.
     pub(crate) hint: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl Fault {
         Self { level: Level::Emerg, message: message.into(), hint: None }
     }
 
-    /// The same with what to do about it.
+    /// Adds advice to the operator.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -43,7 +43,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How standard error is written to.
+/// Format of standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// A file, a pipe, a journal: nginx's line as it is; below it the source line and the hint.
@@ -52,21 +52,21 @@ enum Look {
     Terminal { colour: bool },
 }
 
-/// What is done with what is merely worth knowing.
+/// Treatment of notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notes {
-    /// It is shown: somebody tests a configuration.
+    /// Shown: the configuration is being tested.
     Shown,
     Dropped,
 }
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Console {
     stderr: Option<Look>,
     log: ErrorLog,
     notes: Notes,
-    /// What was said since somebody began to listen.
+    /// Messages since the recording began.
     record: RefCell<Option<Vec<Fault>>>,
 }
 
@@ -80,12 +80,12 @@ impl Console {
         Self { stderr: Some(look), log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
     }
 
-    /// One that says nothing until it has a log.
+    /// Console that prints nothing until it has a log.
     pub(crate) fn quiet() -> Self {
         Self { stderr: None, log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
     }
 
-    /// The same, with notes about the configuration.
+    /// Console that prints notes about the configuration as well.
     pub(crate) fn with_notes(self) -> Self {
         Self { notes: Notes::Shown, ..self }
     }
@@ -95,12 +95,12 @@ impl Console {
         self.record.replace(Some(Vec::new()));
     }
 
-    /// The same, behind what was `said` through a copy that has recorded everything until now.
+    /// Continues a recording, behind the messages `said` of a copy that has recorded until now.
     pub(crate) fn go_on_recording(&self, said: Vec<Fault>) {
         self.record.replace(Some(said));
     }
 
-    /// What was said since then.
+    /// Ends the recording and returns its messages.
     pub(crate) fn end_record(&self) -> Vec<Fault> {
         self.record.take().unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! Places of files that a start makes: logs, directories of temporary files, the pid file. A start makes the directories of
-//! the prefix that they need, and a test finds out whether it could.
+//! Files and directories that a start makes: logs, directories of temporary files, the pid file. A start makes the
+//! directories of the prefix that they need, and a test checks if it could.
 
 use std::fs::{self, DirBuilder};
 use std::io;

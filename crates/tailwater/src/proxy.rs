@@ -1,8 +1,8 @@
 //! `tailwater proxy`: a reverse proxy with one command, and without a configuration file.
 //!
-//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine: what
-//! a server says comes at once, a body goes on as it comes, nothing is kept on disk unless a [`cache`] is asked for, and what
-//! is wrong with a server is one line of standard error.
+//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's
+//! machine: responses and bodies are not buffered, nothing is kept on disk without a [`cache`], and each error of a
+//! server is one line on standard error.
 
 mod cache;
 
@@ -28,9 +28,9 @@ use crate::memory_file::MemoryFile;
 use crate::session::{self, NAME, STDERR, STDOUT};
 use crate::tls::Listening;
 
-/// How long a server may take to accept the connection that finds out whether it is there.
+/// Longest wait for the connection that checks a server.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a server may be silent if nothing is said.
+/// Default of the longest silence of a server.
 const TIMEOUT: &str = "60s";
 const URLS: &str =
     "for example: http://localhost:3000, https://app.example, 192.0.2.7:3000, 3000, unix:/run/app.sock";
@@ -43,11 +43,11 @@ struct Origin {
     scheme: Scheme,
     /// As it is shown.
     url: String,
-    /// What it is called in the `Host` of a request.
+    /// Name in the `Host` of a request.
     host: String,
     /// Name in its certificate: the host without its port.
     name: String,
-    /// Where it is: all addresses of a name, the one that answers if one does.
+    /// Addresses: all of a name, or only the one that accepts connections, if one does.
     addresses: Vec<Addr>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     }
 }
 
-/// Who is asked, what is kept, and the configuration for it.
+/// Servers, cache, and the configuration for them.
 struct Prepared {
     origins: Vec<Origin>,
     cache: Option<Cache>,
@@ -160,7 +160,7 @@ fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
     session::greeting(addresses, own, line, "Everybody who reaches this machine can ask them.")
 }
 
-/// Who is asked, for people.
+/// List of the servers, for a message.
 fn all(origins: &[Origin]) -> String {
     let urls: Vec<_> = origins.iter().map(|origin| &*origin.url).collect();
     match urls.split_last() {
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_is_said() {
+    fn greeting_names_servers() {
         let said = |urls: &[&str], address: &str| {
             let origins: Vec<_> = urls.iter().map(|url| Origin::parse(url.as_bytes()).unwrap()).collect();
             let address: SocketAddr = address.parse().unwrap();

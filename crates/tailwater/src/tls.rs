@@ -1,7 +1,7 @@
-//! `--tls` of `tailwater serve` and `tailwater proxy`: certificates that come by themselves, as lines of a configuration.
+//! `--tls` of `tailwater serve` and `tailwater proxy`: automatic certificates, as lines of a configuration.
 //!
-//! Names of the internet get theirs from a public authority (ACME); those of this machine and of private networks from the
-//! local [`authority`](crate::authority) of the user, at each start, for this process alone.
+//! Names of the internet get theirs from a public authority (ACME); those of this machine and of private networks from
+//! the local [`authority`](crate::authority) of the user, at each start, for this process alone.
 
 use std::env;
 use std::fs::DirBuilder;
@@ -20,9 +20,9 @@ use crate::console::Fault;
 use crate::memory_file::MemoryFile;
 use crate::session::{self, DEFAULT_PORT};
 
-/// Who issues if nothing else is said.
+/// Default directory of the authority.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
-/// Where browsers look, and authorities.
+/// Port of browsers and authorities.
 const HTTPS_PORT: u16 = 443;
 const HTTP_PORT: u16 = 80;
 /// Port for a local certificate if none is given.
@@ -31,7 +31,7 @@ const LOCAL_PORT: u16 = 8443;
 const ORDERED: &str =
     "The certificate comes by itself; until it is there, nobody trusts the one that is shown.\n";
 
-/// Where is listened, and what for; plain HTTP without names.
+/// Address to listen on, and its names; plain HTTP without names.
 #[derive(Debug)]
 pub(crate) struct Listening {
     /// The first name that there is to be a certificate for.
@@ -166,7 +166,7 @@ impl Listening {
         Ok(Self { name: Some(first), note, _certificate: Some([certificate, key]), http: Vec::new(), server })
     }
 
-    /// What is printed first of `addresses`, where TLS is.
+    /// First line of output for `addresses`, with TLS.
     pub(crate) fn greeting(&self, addresses: &[Addr], line: impl Fn(&str) -> String) -> Option<String> {
         let name = self.name.as_ref()?;
         let ports = addresses.iter().filter_map(Addr::inet).map(|address| address.port());
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_makes_sense() {
+    fn contradictory_options_are_refused() {
         let refused = |names: &[&str], terms, directory: Option<&str>| {
             let names = names.iter().map(|name| name.as_bytes().to_vec()).collect();
             let directory = directory.map(|uri| uri.as_bytes().to_vec());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed() {
+    fn greeting_has_the_name() {
         let listening = Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap();
         let listening = Listening { name: Some("example.com".into()), ..listening };
         let said = |addresses: &[&str]| {

@@ -1,4 +1,4 @@
-//! Who the server runs as: `user`, looked up in `/etc/passwd` and `/etc/group`.
+//! User and group of the server: `user`, looked up in `/etc/passwd` and `/etc/group`.
 //!
 //! Only these two files are read. Users of a directory service are not found; name a local one, or start the server as
 //! the right user in the first place.
@@ -40,7 +40,7 @@ impl Identity {
         Accounts::read().identity(name, group)
     }
 
-    /// Who the server runs as if nobody said.
+    /// Default user of the server.
     pub(crate) fn nobody() -> Self {
         let accounts = Accounts::read();
         let known = |group| accounts.identity("nobody", Some(group)).ok();

@@ -1,4 +1,4 @@
-//! What master and worker process say to each other.
+//! Messages between master and worker process.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) enum Order {
 /// A configuration and what the master has opened for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Configure {
-    /// Where it comes from.
+    /// Source of the configuration.
     pub(crate) source: Source,
     /// Every file that was read.
     pub(crate) files: Vec<Text>,
@@ -42,11 +42,11 @@ pub(crate) struct Configure {
     pub(crate) logs: Vec<Vec<u8>>,
     /// Keys of session tickets that were in use before.
     pub(crate) keys: Keys,
-    /// Whom to become.
+    /// User and group to become.
     pub(crate) identity: Option<Identity>,
-    /// Whether nobody looks at standard error.
+    /// Set if standard error is not read.
     pub(crate) is_daemon: bool,
-    /// How often to say that all loops turn ([`Answer::Turning`]).
+    /// Interval of the message that all loops turn ([`Answer::Turning`]).
     pub(crate) sign_interval: Duration,
 }
 
@@ -94,26 +94,26 @@ impl Drop for Text {
 pub(crate) enum Answer {
     /// The configuration is served; by a process that was just started, as soon as it is told to begin.
     Serving,
-    /// It is not; everything is as before.
+    /// The order was refused; everything is as before.
     Refused {
         /// The line of the log.
         message: String,
-        /// What to do about it.
+        /// Advice to the operator.
         hint: Option<String>,
     },
-    /// What came of the purge with this number: whether what it names is not used again, and what is to be said.
+    /// Result of the purge with this number: `is_done` if the entries are not used again, and a text to print.
     Purged { number: u64, is_done: bool, said: Option<String> },
-    /// What an order brings needs more open files than this process may have. Everything is as before.
+    /// The order needs more open files than this process may have. Everything is as before.
     Full,
     /// Every loop has turned lately.
     Turning,
     /// Tickets are sealed with these keys from now on: for the process that comes next.
     Keys(Keys),
-    /// It accepts nothing more, though nobody ordered it to: a signal did.
+    /// The process accepts nothing more, though no order asked for that: a signal did.
     Leaving,
 }
 
-/// What `tailwater purge` asks for.
+/// Arguments of `tailwater purge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Purge {
     /// The name of the cache.
@@ -123,7 +123,7 @@ pub(crate) struct Purge {
     pub(crate) how: How,
 }
 
-/// What is to be purged.
+/// Entries to purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Named {
     /// A key, or the beginning of keys and a `*`.
@@ -131,12 +131,12 @@ pub(crate) enum Named {
     Tag(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
-/// What becomes of it.
+/// Effect on the entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum How {
-    /// It is gone.
+    /// Removed.
     #[default]
     Hard,
-    /// It is stale.
+    /// Made stale.
     Soft,
 }

@@ -4,11 +4,11 @@
 //! packet 1:  head (size of the body, place of the body, number of descriptors) [body]   [the body as a file in memory]
 //! packet 2…: one byte                                                                   up to 200 descriptors
 //! ```
-//! What a message is made in is wiped: there are private keys among the files of a configuration.
+//! Buffers of messages are wiped: there are private keys among the files of a configuration.
 //!
-//! A Unix socket of packets, so that a message is whole or not there. The configuration of a large site has megabytes:
-//! a long body goes as a file in memory. The worker process may have been taken over by an attacker. What it sends is
-//! read by [`Channel::answer`], which takes short messages only, keeps no descriptor and never waits.
+//! A Unix socket of packets, so that a message arrives as a whole or not at all. The configuration of a large site has
+//! megabytes: a long body is sent as a file in memory. The worker process may be under an attacker's control. Its
+//! messages are read by [`Channel::answer`], which takes short messages only, keeps no descriptor and never waits.
 
 mod message;
 
@@ -34,25 +34,25 @@ pub(crate) use message::{Answer, Configure, How, Keys, Named, Order, Purge, Text
 const INLINE_MAX: usize = 8 * 1024;
 /// Descriptors of one packet; the kernel takes 253.
 const FDS_MAX: usize = 200;
-/// How long a message may wait for room in the socket. The reader needs milliseconds unless it hangs.
+/// Longest wait of a message for room in the socket. The reader needs milliseconds unless it hangs.
 pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a head: the size of the body, whether it is a file, the number of descriptors.
 const HEAD_SIZE: usize = 8 + 1 + 4;
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
-/// What came with one packet.
+/// Content of one packet.
 struct Packet {
-    /// Its bytes.
+    /// Length in bytes.
     size: usize,
     fds: Vec<OwnedFd>,
-    /// Whether descriptors are missing, because this process may open no more.
+    /// Set if descriptors are missing, because this process may open no more.
     is_short: bool,
 }
 
-/// What there was to read.
+/// Result of reading.
 #[derive(Debug)]
 pub(crate) enum Arrived<M> {
     /// A message.
@@ -97,9 +97,9 @@ impl Channel {
         self.send_until(Instant::now() + SEND_PATIENCE.saturating_mul(packets), message, fds)
     }
 
-    /// The same for who waits at most until then, and not at all when that is over. Errors: the other end is closed;
-    /// `WouldBlock` if it does not read. When a part of the message was sent already, the other end finds
-    /// the channel closed behind it, and so does who sends again.
+    /// Sends a message, waiting at most until then, and not at all after that time. Errors: the other end is closed;
+    /// `WouldBlock` if it does not read. When a part of the message was sent already, the channel is closed for both
+    /// ends.
     pub(crate) fn send_until<M: Serialize>(
         &self,
         until: Instant,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_listened_to_learns_it_and_hears_orders_still() {
+    fn worker_without_a_listener_still_receives_orders() {
         let (master, worker) = ends();
         master.stop_listening();
         assert_eq!(worker.send(&5_u32, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);

@@ -269,7 +269,7 @@ fn mistakes() {
     }
 }
 #[test]
-fn what_to_do_about_mistakes() {
+fn mistakes_have_hints() {
     let hint =
         |line: &str| parse(line.split_whitespace().map(|word| word.as_bytes().to_vec())).unwrap_err().hint;
     for (line, meant) in [

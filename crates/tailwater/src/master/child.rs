@@ -31,7 +31,7 @@ use crate::worker::process::TITLE;
 
 /// The file this process runs, whatever has its name now.
 const OURSELVES: &str = "/proc/self/exe";
-/// How long a process that has closed its channel may take to end, before the master wonders why without knowing it.
+/// Time between the end of a process's channel and its own end, after which the reason is reported as unknown.
 const DEATH_PATIENCE: Duration = Duration::from_secs(1);
 // DIFF(nginx): a worker process that the kernel holds is not waited for.
 /// Interval of looks whether a process that leaves has ended except for threads that wait in the kernel, for a disk or
@@ -39,7 +39,7 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(1);
 const STUCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row that have to find that before it is no longer waited for.
 const STUCK_LOOKS: u32 = 3;
-/// How often a worker process may say something within [`TALK_SPAN`]. It has something to say every few seconds.
+/// Most messages of a worker process within [`TALK_SPAN`]. It sends one every few seconds.
 const TALK_MAX: u32 = 100;
 /// See [`TALK_MAX`].
 const TALK_SPAN: Duration = Duration::from_secs(1);
@@ -49,27 +49,27 @@ const TALK_SPAN: Duration = Duration::from_secs(1);
 pub(super) struct Child {
     pid: Pid,
     channel: Channel,
-    /// When it was started.
+    /// Time of the start.
     pub(super) since: Instant,
-    /// When it is ended by force.
+    /// Time at which it is ended by force.
     pub(super) until: Option<Instant>,
     /// True if it was told to serve: it gives signs of life.
     serves: bool,
-    /// Whether it has been given a configuration and has not said what became of it.
+    /// Set if it was given a configuration and has not answered.
     pub(super) owes_answer: bool,
-    /// Whether it never served and is not wanted any more.
+    /// Set if it never served and is not needed any more.
     pub(super) is_discarded: bool,
-    /// Whether another one has taken its place because it said nothing.
+    /// Set if another process has replaced it because it was silent.
     pub(super) is_silent: bool,
-    /// How long it has said nothing.
+    /// Duration of its silence.
     pub(super) silence: Silence,
     /// Time of the next look whether it is stuck, and how often that was found.
     stuck: (Instant, u32),
     is_killed: bool,
     talk: Talk,
-    /// What it seals tickets with, as it has said last, or one before it.
+    /// Keys of session tickets as it sent them last, or those of an earlier process.
     keys: Rc<RefCell<Keys>>,
-    /// Who waits for the end of a purge, by its number. Without an answer their connections end.
+    /// Clients that wait for the end of a purge, by its number. Without an answer their connections are closed.
     purges: HashMap<u64, Client>,
     last_purge: u64,
 }
@@ -77,15 +77,15 @@ pub(super) struct Child {
 /// Why a process does not serve what it was told to.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It says why. It is as before.
+    /// Refused with a reason. The process is as before.
     Refused(Fault),
-    /// It has too many files open for it. It is as before.
+    /// Too many files are open. The process is as before.
     Full(Fault),
-    /// It has not said anything in time, and may serve the one or the other.
+    /// No answer in time; it may serve the old or the new configuration.
     Silent(Fault),
     /// The process serves and has given no sign of life for too long, and may serve the one or the other.
     Unresponsive(Fault),
-    /// It can be told nothing any more.
+    /// The channel is closed.
     Lost(Fault),
     /// There was no time to wait for it.
     Interrupted(ReceivedSignal),
@@ -147,7 +147,7 @@ impl Child {
         }
     }
 
-    /// Its number.
+    /// Process number.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
@@ -172,7 +172,7 @@ impl Child {
         }
     }
 
-    /// The same; waits until then for one that reads late. Who orders many gives them one time.
+    /// Sends an order, waiting until then for a process that reads late. Several orders share one deadline.
     pub(super) fn order_until(
         &self,
         until: Instant,
@@ -205,7 +205,7 @@ impl Child {
         let pid = self.pid;
         if let Err(error) = self.order(order, fds) {
             let how = match error.kind() {
-                io::ErrorKind::BrokenPipe => self.how_it_ended(),
+                io::ErrorKind::BrokenPipe => self.exit_reason(),
                 _ => format!("cannot be told ({})", Errno::from(&error)),
             };
             return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
@@ -239,7 +239,7 @@ impl Child {
                     }
                 }
                 Arrived::Gone => {
-                    let how = self.how_it_ended();
+                    let how = self.exit_reason();
                     return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
                 }
                 Arrived::Nonsense => {
@@ -262,7 +262,7 @@ impl Child {
         now < deadline
     }
 
-    /// What it says. Nothing it sends holds the master or makes it grow; one that talks too much talks nonsense.
+    /// Reads one message. Messages cannot block the master or make it grow; a process that sends too many is faulty.
     pub(super) fn listen(&mut self) -> Arrived<Answer> {
         let (arrived, now) = (self.channel.answer(), Instant::now());
         if let Arrived::Message(_) = arrived {
@@ -328,12 +328,12 @@ impl Child {
     }
 
     /// For one that closed its channel instead of serving.
-    fn how_it_ended(&self) -> String {
+    fn exit_reason(&self) -> String {
         let end = self.end().map_or_else(|| "closed its channel".to_owned(), |end| end.to_string());
         format!("{end} before it served the configuration")
     }
 
-    /// How it ended, if it does within a moment. It has to be waited for all the same.
+    /// Exit status, if it ends within a moment. It has to be waited for all the same.
     fn end(&self) -> Option<End> {
         let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
         let patience = Timespec::try_from(DEATH_PATIENCE).ok();
@@ -351,8 +351,8 @@ fn is_first_thread_over(pid: Pid) -> bool {
     matches!(state, Some(b'Z' | b'X'))
 }
 
-/// What a worker process says is shown on the terminal of whoever ordered a reload: no line that looks like another one's,
-/// no order to the terminal.
+/// Removes controls from the text of a worker process, which is shown on the terminal that ordered a reload: no line
+/// that looks like another process's, no control sequence.
 fn without_controls(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -364,7 +364,7 @@ impl AsFd for Child {
     }
 }
 
-/// How much it has said lately.
+/// Number of its recent messages.
 #[derive(Debug)]
 struct Talk {
     since: Instant,
@@ -382,7 +382,7 @@ impl Talk {
     }
 }
 
-/// How a process ended, as nginx words it: `exited on signal 9`, `exited with code 1`.
+/// Exit status of a process, as nginx words it: `exited on signal 9`, `exited with code 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
     signal: Option<i32>,
@@ -391,7 +391,7 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Whether it ended as it should.
+    /// Returns `true` if it ended without an error.
     pub(super) fn is_clean(self) -> bool {
         self.code == Some(0)
     }
@@ -460,7 +460,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_purge_gets_the_answer_to_it() {
+    fn purge_answer_reaches_its_client() {
         let (mut child, worker, _process) = actor();
         let ask = |child: &mut Child| {
             let (ours, theirs) = UnixStream::pair().unwrap();

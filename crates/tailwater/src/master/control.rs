@@ -1,13 +1,15 @@
-//! Orders with an answer. Whoever orders `-s reload` learns whether the configuration was taken over, and if not, why not.
+//! Orders with an answer. The caller of `-s reload` learns if the configuration was taken over, and if not, the reason.
 //!
-//! A signal cannot be answered. So a master listens on a Unix socket as well, one in the abstract name space, which is no
-//! file and ends with the process: `tailwater/NUMBER`. To connect is to order a reload, for root and for whoever runs the
-//! master; the answer is the messages of the reload, and the end of the stream. Both sides look who the other one is.
+//! A signal cannot be answered. So a master listens on a Unix socket as well, one in the abstract name space, which is
+//! no file and ends with the process: `tailwater/NUMBER`. A connection is an order to reload, allowed for root and the
+//! user of the master; the answer is the messages of the reload, and the end of the stream. Both sides check the
+//! identity of the other.
 //!
-//! The same way goes what `tailwater purge` wants, behind a first line of its own. It needs no address at which the server listens
-//! and no location that allows it, only the rights of whoever runs the server.
+//! `tailwater purge` uses the same socket, with a first line of its own. It needs no address at which the server
+//! listens and no location that allows it, only the rights of the server's user.
 //!
-//! Who finds by itself that the configuration is wrong orders nothing, but says why, for the error log of the server.
+//! A caller that finds by itself that the configuration is wrong orders nothing, but sends the reason for the error log
+//! of the server.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -24,11 +26,11 @@ use super::workers::LOAD_PATIENCE;
 use crate::channel::Purge;
 use crate::console::Fault;
 
-/// How long an answer may wait for its reader. It fits into the buffer of a socket.
+/// Longest wait of an answer for its reader. It fits into the buffer of a socket.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the one who orders waits for the answer: as long as two worker processes in a row may take, and some more.
+/// Longest wait of a client for the answer: as long as two worker processes in a row may take, and some more.
 const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
-/// How long what somebody wants may take after the connection. It is sent with that.
+/// Longest wait for the request of a client, which is sent with the connection.
 const WISH_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of it that are read: some hundred messages.
 const WISH_MAX: u64 = 64 << 10;
@@ -40,7 +42,7 @@ const DONE: &str = "done";
 /// The first line of either, if the configuration is wrong; the messages follow.
 const REFUSED: &str = "refused";
 
-/// Where a master takes orders.
+/// Socket on which a master takes orders.
 #[derive(Debug)]
 pub(super) struct Control(UnixListener);
 
@@ -53,7 +55,7 @@ pub(super) struct Client {
     wish: Wish,
 }
 
-/// What somebody wants.
+/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// A reload. It waits for the answer.
@@ -96,7 +98,7 @@ impl AsFd for Control {
 }
 
 impl Wish {
-    /// What is not understood is an order, as the connection is.
+    /// Reads a request. An unknown one is a reload, as the connection alone is.
     fn read(stream: &UnixStream) -> Self {
         let mut text = Vec::new();
         let read = stream
@@ -115,7 +117,7 @@ impl Wish {
 }
 
 impl Client {
-    /// What it wants, once.
+    /// Takes the request, once.
     pub(super) fn take_wish(&mut self) -> Wish {
         std::mem::replace(&mut self.wish, Wish::Nonsense)
     }
@@ -212,7 +214,7 @@ fn message(first: &str, said: &[Fault]) -> String {
     text
 }
 
-/// What such a line says.
+/// Message of such a line.
 fn fault(line: &str) -> Fault {
     let (level, message) = line.split_once(' ').unwrap_or(("", line));
     Fault { level: Level::parse(level.as_bytes()).unwrap_or(Level::Emerg), ..Fault::emerg(message) }

@@ -1,5 +1,5 @@
-//! The master: it reads the configuration, keeps what needs privileges (sockets, logs, the pid file), and does what
-//! signals ask for. A worker process serves; under `master_process off` this process does that as well.
+//! The master: it reads the configuration, keeps resources that need privileges (sockets, logs, the pid file), and
+//! obeys signals. A worker process serves; under `master_process off` this process does that as well.
 
 mod child;
 mod control;
@@ -43,7 +43,7 @@ use upgrade::Binaries;
 pub(crate) use pid::{order, purge, tell_refused};
 pub(crate) use start::start;
 
-/// How the server lives.
+/// Process model of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// As its starter's child: under systemd, in a container, in a terminal.
@@ -54,7 +54,7 @@ pub(crate) enum Mode {
     Session,
 }
 
-/// Everything that lives as long as the server.
+/// State that lives as long as the server.
 pub(crate) struct Master {
     mode: Mode,
     source: Source,

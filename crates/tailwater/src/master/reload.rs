@@ -1,8 +1,9 @@
-//! HUP: the configuration is read again and takes the place of the old one, or nothing changes.
+//! HUP: the configuration is read again and replaces the old one, or nothing changes.
 //!
-//! Everything that can fail happens first, beside what runs: loading, logs, directories, sockets, and in the worker
-//! process pools and new loops. Then the loops are told. A request keeps the configuration it began with; the next one of
-//! its connection has the new one. What a process cannot change is served by a new one, while the old one finishes.
+//! Everything that can fail is done first, beside the running server: loading, logs, directories, sockets, and in the
+//! worker process pools and new loops. Then the loops switch. A request keeps the configuration it began with; the next
+//! one of its connection has the new one. A change that a running process cannot make is served by a new process, while
+//! the old one finishes.
 
 use std::sync::Arc;
 
@@ -174,7 +175,7 @@ fn open(
     Ok((Arc::new(next), pid))
 }
 
-/// Whether the difference is one that a running process cannot follow: who it is, what it may use.
+/// Returns `true` if a running process cannot adopt the difference: its user, its rights.
 fn needs_new_process(old: &MainSettings, new: &MainSettings) -> bool {
     let fixed = |main: &MainSettings| {
         (

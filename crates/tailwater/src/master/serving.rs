@@ -1,4 +1,4 @@
-//! Who serves: a worker process, or under `master_process off` the loops of this process.
+//! The serving part: a worker process, or under `master_process off` the loops of this process.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::worker::Server;
 use crate::worker::purging::Outcome;
 use crate::worker::sandbox::Rules;
 
-/// Who serves.
+/// Process that serves.
 pub(super) enum Serving {
     /// The loops of this process, and what it can do.
     Here(Box<Server>, Rules),
@@ -116,7 +116,8 @@ impl Serving {
         }
     }
 
-    /// Whether all loops of this process turn. A worker process has to say that itself; without one, nothing stands still.
+    /// Returns `true` if all loops of this process turn. A worker process reports that itself; without one, nothing can
+    /// stand still.
     pub(super) fn turns(&self, now: Instant) -> bool {
         match self {
             Self::Here(server, _) => server.is_turning(now),
@@ -124,7 +125,7 @@ impl Serving {
         }
     }
 
-    /// When [`look_after`](Self::look_after) has something to do, if nothing happens before.
+    /// Time of the next [`look_after`](Self::look_after), if nothing happens before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Here(server, _) => server.deadline(),
@@ -132,7 +133,7 @@ impl Serving {
         }
     }
 
-    /// Whether nothing runs any more.
+    /// Returns `true` if nothing runs any more.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Here(server, _) => server.is_idle(),

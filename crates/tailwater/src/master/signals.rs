@@ -1,4 +1,4 @@
-//! The life of the main thread: it waits for signals, loops and processes that end, and does what they ask for.
+//! The main loop of the master: it waits for signals, loops and processes that end, and acts on them.
 //!
 //! ```text
 //! serving ── QUIT ──► draining ── last connection, or worker_shutdown_timeout ──► end
@@ -21,11 +21,11 @@ use crate::console::Fault;
 use crate::watch::Found;
 use crate::worker::END_PATIENCE;
 
-/// What nginx says.
+/// Message of nginx.
 const CHANGE_IGNORED: &str = "the changing binary signal is ignored: you should shutdown or terminate before either old \
     or new binary's process";
 
-/// Whether connections are accepted.
+/// State of the server: accepting, or shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Serving,
@@ -166,7 +166,7 @@ impl Master {
         }
     }
 
-    /// Whether there is one binary, and it is ours.
+    /// Returns `true` if no other binary of the server runs.
     fn may_change_binary(&self, state: State) -> bool {
         state == State::Serving && self.binaries.is_alone()
     }

@@ -1,4 +1,4 @@
-//! The worker processes: one that serves, and those that finish what they have begun.
+//! The worker processes: one that serves, and those that finish open requests.
 //!
 //! ```text
 //! start ─ Begin ─► current ─ Configure ─► current            a reload in place
@@ -6,11 +6,11 @@
 //!                     └ dies, leaves by itself, talks nonsense, cannot be told anything, gives no sign of life
 //!                                                            └─► another one, with the same sockets
 //! ```
-//! One that is silent may be stopped or hang. It is told to leave, which it does when it goes on; a second silent one is the
-//! end of the first.
+//! A silent process may be stopped or hang. It is told to leave, which it does when it continues; a second silent one
+//! ends the first.
 //!
-//! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
-//! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
+//! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_PATIENCE`],
+//! and not when a signal orders an end meanwhile.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -35,14 +35,14 @@ use crate::watch::Used;
 use crate::worker::END_PATIENCE;
 use crate::worker::sandbox::Rules;
 
-/// How long a worker process may take to load a configuration. A large one needs a second.
+/// Longest time to load a configuration. A large one needs a second.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-/// How long one may take to end after it should have. It writes its logs to the end.
+/// Longest time to end after the limit. The process writes its logs to the end.
 const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(1));
 
-/// How a configuration is taken over.
+/// Way of adopting a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// By the process that runs.
@@ -57,13 +57,13 @@ pub(super) struct Workers {
     current: Option<Child>,
     leaving: Vec<Child>,
     handover: Handover,
-    /// What the one that serves can do: what it has had to since it was started.
+    /// Rights of the serving process: those it needed since its start.
     rules: Rules,
-    /// Whether the last one lived too short.
+    /// Set if the last process ended too soon.
     short_life: bool,
-    /// When the next one is started, if not at once.
+    /// Time of the next start, if it is delayed.
     again_at: Option<Instant>,
-    /// What may be more urgent than the answer of a worker process.
+    /// Signals that may be more urgent than the answer of a worker process.
     inbox: Rc<Inbox>,
 }
 
@@ -115,7 +115,8 @@ impl Workers {
         self.rules = rules;
     }
 
-    /// The same for what is served already. Without another process the one that serves goes on.
+    /// Replaces the process for the configuration that is served already. If no other process can be started, the
+    /// serving one continues.
     fn replace(&mut self, console: &Console) {
         match begin(&self.handover, &mut self.leaving, &self.inbox, console) {
             Ok(child) => self.replace_by(child, self.handover.rules.clone()),
@@ -123,8 +124,8 @@ impl Workers {
         }
     }
 
-    /// Whether the process that serves can serve `handover` as well: it is who it has to be, may do what it has to, and is
-    /// known to serve what the master believes.
+    /// Returns `true` if the serving process can serve `handover` as well: it has the user and the rights, and is known
+    /// to serve the configuration that the master has.
     fn can_follow(&self, handover: &Handover) -> bool {
         let fixed = |handover: &Handover| (handover.identity.clone(), handover.env.clone());
         fixed(&self.handover) == fixed(handover)
@@ -270,7 +271,7 @@ impl Workers {
         self.handover.sockets = Arc::default();
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no process.
     pub(super) fn is_empty(&self) -> bool {
         self.current.is_none() && self.leaving.is_empty() && self.again_at.is_none()
     }
@@ -292,7 +293,7 @@ impl Workers {
         true
     }
 
-    /// One that is not the one that serves any more, though nobody told it to leave.
+    /// Removes a process that does not serve any more without an order to leave.
     fn lose(&mut self, end: impl FnOnce(&mut Child), console: &Console) {
         if let Some(mut child) = self.current.take() {
             let since = child.since;
@@ -347,7 +348,7 @@ impl Workers {
         });
     }
 
-    /// When [`expire`](Self::expire) has something to do next.
+    /// Time of the next [`expire`](Self::expire).
     pub(super) fn deadline(&self) -> Option<Instant> {
         let look = self.current.as_ref().map(|child| child.silence.next_look());
         let stuck = self.leaving.iter().map(Child::next_look);
@@ -474,7 +475,7 @@ mod tests {
         }
     }
 
-    /// One that serves, beside one that leaves. The next one would be started later, not at once.
+    /// Workers with one that serves and one that leaves. The next one would be started later, not at once.
     fn workers(current: Child, leaving: Child) -> Workers {
         let handover = handover();
         Workers {
@@ -488,7 +489,7 @@ mod tests {
         }
     }
 
-    /// What became of the one that serves.
+    /// Fate of the serving process.
     #[derive(Debug, PartialEq, Eq)]
     enum Fate {
         Serves,
@@ -587,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_when_the_next_one_is_silent_too_is_ended() {
+    fn silent_worker_with_a_silent_successor_is_ended() {
         let ((current, ..), (mut silent, _, process), (leaves, _, other)) = (actor(), actor(), actor());
         silent.is_silent = true;
         let mut workers = workers(current, silent);
@@ -614,7 +615,7 @@ mod tests {
         assert!(is_too_long(&mut workers, 4));
     }
 
-    /// One that does not read.
+    /// Worker process that does not read.
     fn deaf() -> (Child, Channel, Group) {
         let actor = actor();
         while actor.0.order_until(Instant::now(), &Order::Quit, &[]).is_ok() {}
@@ -646,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_told_is_replaced() {
+    fn unreachable_worker_is_replaced() {
         let ((current, worker, process), (leaving, other, _other_process)) = (actor(), actor());
         drop(worker);
         let mut workers = workers(current, leaving);

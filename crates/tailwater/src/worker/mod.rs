@@ -1,7 +1,7 @@
-//! What serves: the loops, pools and logs of a process, and the configuration they use.
+//! The serving part of a process: loops, pools and logs, and the configuration they use.
 //!
-//! A worker process has one (see [`process`]), and so has the only process under `master_process off`. Here nothing needs
-//! privileges: files and sockets come from the master.
+//! A worker process has one (see [`process`]), and so has the only process under `master_process off`. Nothing here
+//! needs privileges: files and sockets come from the master.
 
 mod acme;
 mod loops;
@@ -37,24 +37,24 @@ use acme::Acme;
 use loops::{Loops, Wanted};
 use purging::{Outcome, Purging};
 
-/// How long a fast stop waits for loops. They need a few milliseconds, unless one hangs.
+/// Longest wait of a fast stop for loops. They need a few milliseconds, unless one hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end waits for what is queued in pools. Of what was wanted by requests nothing is, when the loops have ended.
+/// Longest wait at the end for jobs of pools. None of them belongs to a request when the loops have ended.
 const POOL_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end waits for logs. A disk that takes longer loses their last lines.
+/// Longest wait at the end for logs. A slower disk loses their last lines.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a worker process may take to end when it is told to.
+/// Longest time in which a worker process ends after it was told to.
 pub(crate) const END_PATIENCE: Duration =
     STOP_PATIENCE.saturating_add(POOL_PATIENCE).saturating_add(LOG_PATIENCE);
 
-/// What runs.
+/// Parts of a running server.
 pub(crate) struct Server {
     config_thread: ConfigThread,
     generation: GenerationRef,
     sockets: Arc<Sockets>,
     pools: Vec<Pool>,
     affinity: Affinity,
-    /// What copies the program, if a reload may want that.
+    /// Process that copies the program, if a reload may need that.
     copier: Option<Copier>,
     loops: Loops,
     purging: Purging,
@@ -149,7 +149,7 @@ impl Server {
         Ok(())
     }
 
-    /// What it serves by.
+    /// Generation that it serves.
     pub(crate) fn generation(&self) -> &GenerationRef {
         &self.generation
     }
@@ -182,7 +182,7 @@ impl Server {
         self.loops.connections()
     }
 
-    /// Whether every loop turns, or has nothing to do.
+    /// Returns `true` if every loop turns, or is idle.
     pub(crate) fn is_turning(&self, now: Instant) -> bool {
         self.loops.are_turning(now)
     }
@@ -198,7 +198,7 @@ impl Server {
         self.sockets = Arc::default();
     }
 
-    /// Whether all loops have ended.
+    /// Returns `true` if all loops have ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.loops.is_empty()
     }
@@ -211,7 +211,7 @@ impl Server {
         self.loops.expire(Instant::now());
     }
 
-    /// When [`reap`](Self::reap) has something to do next, if no loop ends.
+    /// Time of the next [`reap`](Self::reap), if no loop ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.loops.deadline()
     }

@@ -1,13 +1,13 @@
-//! The life of a worker process: it does what its master orders, and ends when the master is gone.
+//! The main loop of a worker process: it obeys its master, and ends when the master is gone.
 //!
 //! ```text
 //! exec ─ Configure ─► ready ─ Begin ─► serving ─ Configure ─► serving          a reload; refused, it serves as before
 //!                                         ├─ Quit, QUIT, master gone ─► draining ─ last connection ─► end
 //!                                         └─ Stop, TERM, INT ─────────────────────────────────────► end
 //! ```
-//! Nobody is served before the master has said `Begin`: until then it may kill this process, and nothing is lost.
-//! It is started by the same program file as the master, whatever is installed meanwhile, with memory of its own at
-//! addresses of its own: nothing of what the master knows is in it but what it was sent.
+//! No client is served before the master has sent `Begin`: until then it may kill this process, and nothing is lost. It
+//! is started from the same program file as the master, even if another one is installed meanwhile, with memory of its
+//! own at addresses of its own: it contains only data of the master that was sent to it.
 
 use std::ffi::CStr;
 use std::io;
@@ -41,9 +41,9 @@ use super::purging::Outcome;
 use super::sandbox::{Role, Rules};
 use super::{Server, memory, say_exit};
 
-/// What the process is called, and how it knows what it is.
+/// Title of the process, by which it knows its role.
 pub(crate) const TITLE: &str = "tailwater: worker process";
-/// What `pgrep`, `killall` and `top` call it.
+/// Name for `pgrep`, `killall` and `top`.
 const NAME: &CStr = c"tailwater";
 
 /// Time for the logs to take the reason of a start that failed.
@@ -52,7 +52,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Too many files are open in this process.
 const MFILE: Errno = Errno(rustix::io::Errno::MFILE.raw_os_error());
 
-/// Whether connections are accepted.
+/// State of accepting connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Serving,
@@ -68,12 +68,12 @@ struct Worker {
     sinks: Sinks,
     console: Console,
     server: Server,
-    /// When to tell that all loops turn, if there is a master to tell.
+    /// Schedule of signs of life, if there is a master.
     signs: Option<Signs>,
     /// Keys of session tickets, as the master was told.
     keys: Keys,
     state: State,
-    /// Whether nobody looks at standard error.
+    /// Set if standard error is not read.
     is_daemon: bool,
 }
 
@@ -139,7 +139,7 @@ struct Started {
     is_daemon: bool,
 }
 
-/// Everything up to the loops. Privileges end in here.
+/// Starts everything up to the loops, and drops privileges.
 fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
@@ -186,7 +186,7 @@ fn memory_files(texts: &[Text]) -> MemoryFiles {
     files
 }
 
-/// What comes with a configuration.
+/// Resources received with a configuration.
 struct Taken {
     sockets: Sockets,
     affinity: Affinity,
@@ -228,7 +228,7 @@ fn refusal(Fault { message, hint, .. }: Fault) -> Answer {
     Answer::Refused { message, hint }
 }
 
-/// Whether the master was told; it may be gone.
+/// Returns `true` if the answer was sent; the master may have ended.
 fn answer(channel: &Channel, answer: &Answer) -> bool {
     channel.send(answer, &[]).is_ok()
 }
@@ -239,8 +239,8 @@ impl Signs {
         Self { every, next: Instant::now() }
     }
 
-    /// The same at another interval. One is due when it was, or earlier: a sign for each of a storm of reloads would be more
-    /// than a master listens to.
+    /// Schedule with another interval. The next sign is due at the old time or earlier: a sign for each of many reloads
+    /// would be more than a master accepts.
     fn at(self, every: Duration, now: Instant) -> Self {
         Self { every, next: self.next.min(now + every) }
     }
@@ -415,7 +415,7 @@ impl Worker {
     }
 
     // DIFF(nginx): a worker process does not go on serving without its master.
-    /// Nobody could stop this process or let its sockets go any more, so it does that itself.
+    /// Ends this process, or its sockets, after the master has ended.
     fn orphaned(&mut self, why: &str) {
         self.master = None;
         self.signs = None;

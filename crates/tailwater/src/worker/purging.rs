@@ -1,5 +1,5 @@
-//! Purges that `tailwater purge` orders. Each has a thread of its own, because it waits for the disk: the main thread has to show
-//! that the process lives, and a loop has clients.
+//! Purges that `tailwater purge` orders. Each has a thread of its own, because it waits for the disk: the main thread
+//! has to send signs of life, and a loop has clients.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use tw_server::http::generation::GenerationRef;
 
 use crate::channel::{How, Named, Purge};
 
-/// What came of a purge.
+/// Result of a purge.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Whether what was named is not used again, or stale.
+    /// Set if the entries are not used again, or are stale.
     pub(crate) is_done: bool,
-    /// What is to be said.
+    /// Message to print.
     pub(crate) said: Option<String>,
 }
 
 impl Outcome {
-    /// It was not done.
+    /// Result of a refused purge.
     pub(crate) fn refused(why: impl Into<String>) -> Self {
         Self { is_done: false, said: Some(why.into()) }
     }
 }
 
-/// Those under way: each has one more handle.
+/// Counter of purges in progress: each has one more handle.
 #[derive(Default)]
 pub(crate) struct Purging(Arc<()>);
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken() {
+    fn waiting_thread_is_woken() {
         let (tell, told) = told_later();
         let waiting = thread::spawn(move || block_on(told));
         tell();
