@@ -3,7 +3,6 @@
 //!
 //! Counts are held with the session and released at its end, however it ends.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
 use tw_core::vars::{Template, VarDef};
-use tw_log::{Level, Text};
+use tw_log::Level;
 
-use crate::refusal::{self, LEVELS, LimitRefusal, read_status};
-use crate::zone::{self, Zone, ZoneCounters, ZoneMessages, ZoneParameter, slab_cost};
+use crate::refusal::{self, HasRefusal, LimitRefusal};
+use crate::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones, slab_cost};
 
 const OF_HTTP: Contexts = HTTP | SERVER | LOCATION;
 const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
@@ -42,7 +41,7 @@ const STATUS: &str = "limit_conn_status";
 #[derive(Default)]
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
-    limits: Setting<Vec<RawLimit>>,
+    limits: Setting<Vec<RawLimit<u32>>>,
     refusal: refusal::Raw,
 }
 
@@ -53,23 +52,13 @@ struct RawZone {
     span: Span,
 }
 
-/// `limit_conn` as written.
-struct RawLimit {
-    zone: Box<[u8]>,
-    most: u32,
-    span: Span,
-}
-
 /// Limits of one block.
 pub(crate) struct LimitConn<S> {
-    zones: Arc<Zones<S>>,
+    zones: Arc<Zones<ConnZone<S>>>,
     limits: Arc<[ConnLimit<S>]>,
     refusal: LimitRefusal,
     slot: u16,
 }
-
-/// The zones of a configuration by name.
-type Zones<S> = HashMap<Box<[u8]>, Arc<ConnZone<S>>>;
 
 /// A zone as one configuration uses it.
 pub(crate) struct ConnZone<S> {
@@ -81,6 +70,12 @@ pub(crate) struct ConnZone<S> {
 struct ConnCounters {
     zone: Zone<u32>,
     rejected: Counter,
+}
+
+impl HasRefusal for Raw {
+    fn refusal(&mut self) -> &mut refusal::Raw {
+        &mut self.refusal
+    }
 }
 
 impl ZoneCounters for ConnCounters {
@@ -124,21 +119,8 @@ where
 {
     type Raw = Raw;
 
-    const LIMITS: &'static [tw_base::Limit] = &[
-        tw_base::Limit::parameter(
-            "limit_conn_zone",
-            "zone=name:",
-            "a size that must be given",
-            "Bytes of keys and counters of one zone",
-            "the request is rejected",
-        ),
-        tw_base::Limit::bytes(
-            "KEY_MAX",
-            KEY_MAX as u64,
-            "A key that is counted",
-            "the request is not counted, and a line in the error log",
-        ),
-    ];
+    const LIMITS: &'static [tw_base::Limit] =
+        &[zone::size_limit("limit_conn_zone", "the request is rejected"), zone::key_limit(KEY_MAX)];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::exact(2))
@@ -150,25 +132,13 @@ where
         record::new("limit_conn", "zone number", ALL, Args::exact(2))
             .doc("The most requests with the same key that are served at a time.")
             .set(|raw, node, _| {
-                let limit = RawLimit::read(node, raw.limits.get())?;
+                let limit = read_limit(node, &raw.limits)?;
                 raw.limits.push(node, limit);
                 Ok(())
             }),
-        record::new("limit_conn_log_level", "info | notice | warn | error", ALL, Args::exact(1))
-            .default("error")
-            .since("0.8.18")
-            .doc("Level at which a refusal is logged.")
-            .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
-        record::new("limit_conn_status", "code", OF_HTTP, Args::exact(1))
-            .default("503")
-            .since("1.3.15")
-            .doc("Status of a refusal, 400 to 599.")
-            .set(|raw, node, _| raw.refusal.status.set_with(node, read_status)),
-        record::flag("limit_conn_dry_run", ALL)
-            .default("off")
-            .since("1.17.6")
-            .doc("Counts and logs, but limits nothing.")
-            .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
+        refusal::log_level("limit_conn_log_level", ALL, "Level at which a refusal is logged."),
+        refusal::status("limit_conn_status", OF_HTTP),
+        refusal::dry_run("limit_conn_dry_run", ALL, "1.17.6"),
     ];
 
     const VARIABLES: &'static [VarDef<P::Session>] =
@@ -196,20 +166,11 @@ where
             Some(outer) => outer.zones.clone(),
             None => Arc::new(declare(raw.zones, cx)?),
         };
-        let limits = match (raw.limits.take(), outer) {
-            (Some(limits), _) => {
-                let used = |limit: RawLimit| match zones.get(&limit.zone) {
-                    Some(zone) => Ok(ConnLimit { zone: zone.clone(), most: limit.most }),
-                    None => {
-                        zone::claim(cx, &limit.zone, "limit_conn")?;
-                        Err(zone::undeclared(&limit.zone, limit.span))
-                    }
-                };
-                limits.into_iter().map(used).collect::<Result<_, _>>()?
-            }
-            (None, Some(outer)) => outer.limits.clone(),
-            (None, None) => [].into(),
-        };
+        let outer_limits = outer.map(|o| &o.limits);
+        let limits =
+            zone::resolve_limits(raw.limits, outer_limits, (&zones, "limit_conn"), cx, |zone, most| {
+                ConnLimit { zone, most }
+            })?;
         Ok(Self {
             zones,
             limits,
@@ -230,8 +191,11 @@ where
 }
 
 /// Takes the zones of a configuration into use.
-fn declare<P: Protocol>(raw: Vec<RawZone>, cx: &mut Resolve<'_, P>) -> Result<Zones<P::Session>, ConfError> {
-    let mut zones = Zones::new();
+fn declare<P: Protocol>(
+    raw: Vec<RawZone>,
+    cx: &mut Resolve<'_, P>,
+) -> Result<Zones<ConnZone<P::Session>>, ConfError> {
+    let mut zones: Zones<ConnZone<_>> = Zones::new();
     for RawZone { key, zone: written, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.numbers);
         let make = |zone| ConnCounters { zone, rejected: Counter::default() };
@@ -250,21 +214,16 @@ impl RawZone {
     }
 }
 
-impl RawLimit {
-    fn read(node: &Node, others: Option<&Vec<Self>>) -> Result<Self, ConfError> {
-        let [zone, most] = node.words()?;
-        if others.is_some_and(|limits| limits.iter().any(|known| known.zone == zone.bytes)) {
-            return Err(node.error("is duplicate"));
+/// Reads `limit_conn`.
+fn read_limit(node: &Node, others: &Setting<Vec<RawLimit<u32>>>) -> Result<RawLimit<u32>, ConfError> {
+    let [zone, most] = node.words()?;
+    RawLimit::refuse_duplicate(others, &zone.bytes, node)?;
+    match most.number() {
+        None | Some(0) => Err(node.fail(format!("invalid number of connections \"{most}\"")).at(most.span)),
+        Some(number @ 1..=LIMIT_MAX) => {
+            Ok(RawLimit { zone: zone.bytes.clone(), values: number as u32, span: node.span })
         }
-        match most.number() {
-            None | Some(0) => {
-                Err(node.fail(format!("invalid number of connections \"{most}\"")).at(most.span))
-            }
-            Some(number @ 1..=LIMIT_MAX) => {
-                Ok(Self { zone: zone.bytes.clone(), most: number as u32, span: node.span })
-            }
-            Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
-        }
+        Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
     }
 }
 
@@ -299,15 +258,7 @@ pub(crate) fn hold<S: Session>(
     let mut held = HeldCounts(Vec::with_capacity(limits.len()));
     for ConnLimit { zone, most } in limits {
         let numbers = &zone.numbers;
-        key.clear();
-        zone.key.eval(s, key);
-        if key.is_empty() {
-            continue;
-        }
-        if key.len() > KEY_MAX {
-            let (name, key) = (&numbers.zone.key, Text(key));
-            let message = format_args!("the value of the \"{name}\" key is more than 255 bytes: \"{key}\"");
-            s.log(Level::Error, message);
+        if !zone::eval_key(s, &zone.key, &numbers.zone, KEY_MAX, key) {
             continue;
         }
         match ZoneCount::take(numbers, key, *most) {

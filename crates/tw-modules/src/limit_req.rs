@@ -5,7 +5,6 @@
 
 mod bucket;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
-use tw_log::{Level, Text};
+use tw_log::Level;
 use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -25,8 +24,8 @@ use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
 use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
-use crate::refusal::{self, LEVELS, LimitRefusal, read_status};
-use crate::zone::{self, Zone, ZoneCounters, ZoneMessages, ZoneParameter};
+use crate::refusal::{self, HasRefusal, LimitRefusal};
+use crate::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -42,7 +41,8 @@ const WORDS: ZoneMessages =
 #[derive(Default)]
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
-    limits: Setting<Vec<RawLimit>>,
+    /// `burst` and `delay` of each, in thousandths of a request.
+    limits: Setting<Vec<RawLimit<(i64, i64)>>>,
     refusal: refusal::Raw,
 }
 
@@ -54,24 +54,13 @@ struct RawZone {
     span: Span,
 }
 
-/// `limit_req` as written; numbers in thousandths of a request.
-struct RawLimit {
-    zone: Box<[u8]>,
-    burst: i64,
-    delay: i64,
-    span: Span,
-}
-
 /// Limits of one block.
 pub(crate) struct LimitReq {
-    zones: Arc<Zones>,
+    zones: Arc<Zones<ReqZone<Request>>>,
     limits: Arc<[ReqLimit<Request>]>,
     refusal: LimitRefusal,
     slot: u16,
 }
-
-/// The zones of a configuration by name.
-type Zones = HashMap<Box<[u8]>, Arc<ReqZone<Request>>>;
 
 /// A zone as one configuration uses it.
 struct ReqZone<S> {
@@ -85,6 +74,12 @@ struct Buckets {
     zone: Zone<Bucket>,
     delayed: Counter,
     rejected: Counter,
+}
+
+impl HasRefusal for Raw {
+    fn refusal(&mut self) -> &mut refusal::Raw {
+        &mut self.refusal
+    }
 }
 
 impl ZoneCounters for Buckets {
@@ -123,19 +118,11 @@ impl Settings<Http> for LimitReq {
     type Raw = Raw;
 
     const LIMITS: &'static [tw_base::Limit] = &[
-        tw_base::Limit::parameter(
+        zone::size_limit(
             "limit_req_zone",
-            "zone=name:",
-            "a size that must be given",
-            "Bytes of keys and counters of one zone",
             "the one counted longest ago is forgotten; if that is too little, the request is rejected",
         ),
-        tw_base::Limit::bytes(
-            "KEY_MAX",
-            KEY_MAX as u64,
-            "A key that is counted",
-            "the request is not counted, and a line in the error log",
-        ),
+        zone::key_limit(KEY_MAX),
     ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
@@ -148,28 +135,18 @@ impl Settings<Http> for LimitReq {
         record::new("limit_req", "zone=name [burst=number] [nodelay | delay=number]", ALL, Args::range(1, 3))
             .doc("Limits requests: up to burst more than the rate allows are delayed, the others refused.")
             .set(|raw, node, _| {
-                let limit = RawLimit::read(node)?;
-                if raw.limits.get().is_some_and(|limits| limits.iter().any(|known| known.zone == limit.zone)) {
-                    return Err(node.error("is duplicate"));
-                }
+                let limit = read_limit(node)?;
+                RawLimit::refuse_duplicate(&raw.limits, &limit.zone, node)?;
                 raw.limits.push(node, limit);
                 Ok(())
             }),
-        record::new("limit_req_log_level", "info | notice | warn | error", ALL, Args::exact(1))
-            .default("error")
-            .since("0.8.18")
-            .doc("Level at which a refusal is logged; a delay is logged one level lower.")
-            .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
-        record::new("limit_req_status", "code", ALL, Args::exact(1))
-            .default("503")
-            .since("1.3.15")
-            .doc("Status of a refusal, 400 to 599.")
-            .set(|raw, node, _| raw.refusal.status.set_with(node, read_status)),
-        record::flag("limit_req_dry_run", ALL)
-            .default("off")
-            .since("1.17.1")
-            .doc("Counts and logs, but limits nothing.")
-            .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
+        refusal::log_level(
+            "limit_req_log_level",
+            ALL,
+            "Level at which a refusal is logged; a delay is logged one level lower.",
+        ),
+        refusal::status("limit_req_status", ALL),
+        refusal::dry_run("limit_req_dry_run", ALL, "1.17.1"),
     ];
 
     const VARIABLES: &'static [VarDef] = &[VarDef::stored(
@@ -206,20 +183,14 @@ impl Settings<Http> for LimitReq {
             Some(outer) => outer.zones.clone(),
             None => Arc::new(declare(raw.zones, cx)?),
         };
-        let limits = match (raw.limits.take(), outer) {
-            (Some(limits), _) => {
-                let used = |limit: RawLimit| match zones.get(&limit.zone) {
-                    Some(zone) => Ok(ReqLimit { zone: zone.clone(), burst: limit.burst, delay: limit.delay }),
-                    None => {
-                        zone::claim(cx, &limit.zone, "limit_req")?;
-                        Err(zone::undeclared(&limit.zone, limit.span))
-                    }
-                };
-                limits.into_iter().map(used).collect::<Result<_, _>>()?
-            }
-            (None, Some(outer)) => outer.limits.clone(),
-            (None, None) => [].into(),
-        };
+        let outer_limits = outer.map(|o| &o.limits);
+        let limits = zone::resolve_limits(
+            raw.limits,
+            outer_limits,
+            (&zones, "limit_req"),
+            cx,
+            |zone, (burst, delay)| ReqLimit { zone, burst, delay },
+        )?;
         Ok(Self {
             zones,
             limits,
@@ -240,8 +211,8 @@ impl Settings<Http> for LimitReq {
 }
 
 /// Takes the zones of a configuration into use.
-fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
-    let mut zones = Zones::new();
+fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<ReqZone<Request>>, ConfError> {
+    let mut zones: Zones<ReqZone<_>> = Zones::new();
     for RawZone { key, zone: written, rate, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.buckets);
         let make = |zone| Buckets { zone, delayed: Counter::default(), rejected: Counter::default() };
@@ -269,25 +240,25 @@ impl RawZone {
     }
 }
 
-impl RawLimit {
-    fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut burst, mut delay) = (None, 0, 0);
-        for word in &node.args {
-            let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
-            if let Some(name) = word.param("zone") {
-                zone = Some(name.into());
-            } else if let Some(value) = word.param("burst") {
-                burst = thousandths(value).ok_or_else(|| invalid("burst"))?;
-            } else if let Some(value) = word.param("delay") {
-                delay = thousandths(value).ok_or_else(|| invalid("delay"))?;
-            } else if word.is("nodelay") {
-                delay = i64::MAX;
-            } else {
-                return Err(node.invalid_parameter(word));
-            }
+/// Reads `limit_req`.
+fn read_limit(node: &Node) -> Result<RawLimit<(i64, i64)>, ConfError> {
+    let (mut zone, mut burst, mut delay) = (None, 0, 0);
+    for word in &node.args {
+        let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
+        if let Some(name) = word.param("zone") {
+            zone = Some(name.into());
+        } else if let Some(value) = word.param("burst") {
+            burst = thousandths(value).ok_or_else(|| invalid("burst"))?;
+        } else if let Some(value) = word.param("delay") {
+            delay = thousandths(value).ok_or_else(|| invalid("delay"))?;
+        } else if word.is("nodelay") {
+            delay = i64::MAX;
+        } else {
+            return Err(node.invalid_parameter(word));
         }
-        Ok(Self { zone: zone.ok_or_else(|| zone::missing(node))?, burst, delay, span: node.span })
     }
+    let zone = zone.ok_or_else(|| zone::missing(node))?;
+    Ok(RawLimit { zone, values: (burst, delay), span: node.span })
 }
 
 /// A number of requests above 0, in thousandths.
@@ -361,15 +332,7 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -
     let mut counted = false;
     for (at, limit) in limits.iter().enumerate() {
         let ReqZone { key: template, rate, buckets } = &*limit.zone;
-        key.clear();
-        template.eval(s, key);
-        if key.is_empty() {
-            continue;
-        }
-        if key.len() > KEY_MAX {
-            let (name, key) = (&buckets.zone.key, Text(key));
-            let message = format_args!("the value of the \"{name}\" key is more than 65535 bytes: \"{key}\"");
-            s.log(Level::Error, message);
+        if !zone::eval_key(s, template, &buckets.zone, KEY_MAX, key) {
             continue;
         }
         counted = true;

@@ -1,21 +1,61 @@
 //! Settings shared by `limit_req` and `limit_conn`: status, log level and dry run of refused requests.
 
-use tw_conf::{ConfError, Node, Setting};
+use tw_conf::{Args, ConfError, Contexts, Directive, Node, Setting, record};
 use tw_core::access_check::AccessDecision;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_log::Level;
 
 /// `limit_req_log_level`, `limit_conn_log_level`
-pub(crate) const LEVELS: &[(&str, Level)] =
+const LEVELS: &[(&str, Level)] =
     &[("info", Level::Info), ("notice", Level::Notice), ("warn", Level::Warn), ("error", Level::Error)];
 
 /// Refusals as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    pub(crate) level: Setting<Level>,
-    pub(crate) status: Setting<u16>,
-    pub(crate) dry_run: Setting<bool>,
+    level: Setting<Level>,
+    status: Setting<u16>,
+    dry_run: Setting<bool>,
+}
+
+/// Settings as written that have those of refusals.
+pub(crate) trait HasRefusal {
+    fn refusal(&mut self) -> &mut Raw;
+}
+
+/// Record of the directive that sets the log level of refusals.
+pub(crate) const fn log_level<R: HasRefusal>(
+    name: &'static str,
+    contexts: Contexts,
+    doc: &'static str,
+) -> Directive<R> {
+    record::new(name, "info | notice | warn | error", contexts, Args::exact(1))
+        .default("error")
+        .since("0.8.18")
+        .doc(doc)
+        .set(|raw, node, _| raw.refusal().level.set_one_of(node, LEVELS))
+}
+
+/// Record of the directive that sets the status of refusals.
+pub(crate) const fn status<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
+    record::new(name, "code", contexts, Args::exact(1))
+        .default("503")
+        .since("1.3.15")
+        .doc("Status of a refusal, 400 to 599.")
+        .set(|raw, node, _| raw.refusal().status.set_with(node, read_status))
+}
+
+/// Record of the directive that only logs refusals.
+pub(crate) const fn dry_run<R: HasRefusal>(
+    name: &'static str,
+    contexts: Contexts,
+    since: &'static str,
+) -> Directive<R> {
+    record::flag(name, contexts)
+        .default("off")
+        .since(since)
+        .doc("Counts and logs, but limits nothing.")
+        .set(|raw, node, _| raw.refusal().dry_run.set_flag(node))
 }
 
 /// Response and log level of refused requests.
@@ -47,7 +87,7 @@ impl LimitRefusal {
 }
 
 /// Reads a status of 400 to 599.
-pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
+fn read_status(node: &Node) -> Result<u16, ConfError> {
     match node.number()? {
         code @ 400..=599 => Ok(code as u16),
         _ => Err(node.fail("value must be between 400 and 599")),

@@ -4,15 +4,18 @@
 
 mod table;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tw_base::{Counter, FatalMutex, FatalMutexGuard};
-use tw_conf::{ConfError, Node, Span, Word, units};
+use tw_base::{Counter, FatalMutex, FatalMutexGuard, Limit};
+use tw_conf::{ConfError, Node, Setting, Span, Word, units};
 use tw_core::load::Resolve;
 use tw_core::metrics::{Samples, Scrape};
 use tw_core::module::Protocol;
+use tw_core::session::Session;
 use tw_core::vars::Template;
+use tw_log::{Level, Text};
 
 pub(crate) use self::table::{Id, ZoneTable};
 
@@ -67,7 +70,7 @@ pub(crate) fn claim<P: Protocol>(
     if *cx.keep(name, |known: &Owner| *known == owner(), owner) == owner() {
         return Ok(());
     }
-    let name = tw_log::Text(name);
+    let name = Text(name);
     Err(ConfError::new(format!("the shared memory zone \"{name}\" is already declared for a different use")))
 }
 
@@ -121,7 +124,7 @@ pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
     let counted = cx.keep(name, fits, || make(Zone::new(name, *size, &key.lossy())));
     let before = &counted.zone().key;
     if **before != *key.lossy() {
-        let (name, keyed) = (tw_log::Text(name), words.keyed);
+        let (name, keyed) = (Text(name), words.keyed);
         return Err(ConfError::new(format!(
             "{keyed} \"{name}\" uses the \"{key}\" key while previously it used the \"{before}\" key"
         )));
@@ -136,7 +139,7 @@ pub(crate) fn missing(node: &Node) -> ConfError {
 
 /// Error of the second of two declarations of a zone in one configuration.
 fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
-    let (name, [first, second]) = (tw_log::Text(name), sizes);
+    let (name, [first, second]) = (Text(name), sizes);
     if first == second {
         format!("{directive} \"{name}\" is already bound to key \"{key}\"")
     } else {
@@ -147,10 +150,89 @@ fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> S
 }
 
 /// The error of a name that no directive declares.
-pub(crate) fn undeclared(name: &[u8], at: Span) -> ConfError {
-    ConfError::new(format!("zero size shared memory zone \"{}\"", tw_log::Text(name)))
+fn undeclared(name: &[u8], at: Span) -> ConfError {
+    ConfError::new(format!("zero size shared memory zone \"{}\"", Text(name)))
         .at(at)
         .hint("a zone of this name is used, and nothing in \"http\" defines one")
+}
+
+/// Zones of a configuration by name.
+pub(crate) type Zones<Z> = HashMap<Box<[u8]>, Arc<Z>>;
+
+/// Directive that limits requests by the counters of a zone, as written.
+pub(crate) struct RawLimit<V> {
+    /// Name of the zone.
+    pub(crate) zone: Box<[u8]>,
+    pub(crate) values: V,
+    pub(crate) span: Span,
+}
+
+impl<V> RawLimit<V> {
+    /// Refuses a second limit by a zone in one block.
+    pub(crate) fn refuse_duplicate(
+        limits: &Setting<Vec<Self>>,
+        zone: &[u8],
+        node: &Node,
+    ) -> Result<(), ConfError> {
+        match limits.get().is_some_and(|limits| limits.iter().any(|known| *known.zone == *zone)) {
+            true => Err(node.error("is duplicate")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Limits of one block: its own, made by `make` for the zone of each, or those of the enclosing block.
+///
+/// # Errors
+/// No directive declares the zone.
+pub(crate) fn resolve_limits<P: Protocol, Z, V, L>(
+    raw: Setting<Vec<RawLimit<V>>>,
+    outer: Option<&Arc<[L]>>,
+    (zones, owner): (&Zones<Z>, &'static str),
+    cx: &mut Resolve<'_, P>,
+    make: impl Fn(Arc<Z>, V) -> L,
+) -> Result<Arc<[L]>, ConfError> {
+    let Some(limits) = raw.take() else { return Ok(outer.cloned().unwrap_or_else(|| [].into())) };
+    let used = |limit: RawLimit<V>| match zones.get(&limit.zone) {
+        Some(zone) => Ok(make(zone.clone(), limit.values)),
+        None => {
+            claim(cx, &limit.zone, owner)?;
+            Err(undeclared(&limit.zone, limit.span))
+        }
+    };
+    limits.into_iter().map(used).collect()
+}
+
+/// Evaluates the key of a zone into `key`. Returns `false` if the session is not counted there: its key is empty, or longer
+/// than `max`, which is logged.
+pub(crate) fn eval_key<S: Session, V>(
+    s: &S,
+    template: &Template<S>,
+    zone: &Zone<V>,
+    max: usize,
+    key: &mut Vec<u8>,
+) -> bool {
+    key.clear();
+    template.eval(s, key);
+    if key.len() > max {
+        let (name, key) = (&zone.key, Text(key));
+        let message = format_args!("the value of the \"{name}\" key is more than {max} bytes: \"{key}\"");
+        s.log(Level::Error, message);
+        return false;
+    }
+    !key.is_empty()
+}
+
+/// Limit of the bytes of one zone; `when_full` is what a full one does.
+pub(crate) const fn size_limit(directive: &'static str, when_full: &'static str) -> Limit {
+    let value = "a size that must be given";
+    Limit::parameter(directive, "zone=name:", value, "Bytes of keys and counters of one zone", when_full)
+}
+
+/// Limit of the length of a key.
+pub(crate) const fn key_limit(max: usize) -> Limit {
+    let excess = "the request is not counted, and a line in the error log";
+    Limit::bytes("KEY_MAX", max as u64, "A key that is counted", excess)
 }
 
 /// Bytes that nginx's slabs take for `bytes`: a power of two up to half a page, then whole pages.
