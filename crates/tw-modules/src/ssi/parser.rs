@@ -77,6 +77,20 @@ pub(super) struct Parser {
     pub(super) error: Option<String>,
 }
 
+/// Error of a command, and the state after it.
+type Failure = (String, State);
+
+impl State {
+    /// State after an error at `byte`, which may begin the end of the command.
+    fn at_error(byte: u8) -> Self {
+        if byte == b'-' { Self::ErrorEnd1 } else { Self::Error }
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\r' | b'\n' | b'\t')
+}
+
 /// Text for a line of the log.
 fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
@@ -137,69 +151,104 @@ impl Parser {
         (piece.len(), (saved > 0 || end > 0).then_some(SsiToken::Text { saved, len: end }))
     }
 
-    fn fail(&mut self, error: String, next: State) -> Option<SsiToken> {
-        self.error = Some(error);
-        self.state = next;
+    /// Takes one byte of a command.
+    fn inside(&mut self, byte: u8) -> Option<SsiToken> {
+        let next = match self.state {
+            // Text is not read byte by byte.
+            State::Text(_) => return None,
+            State::BeforeCommand | State::Command => self.in_name(byte),
+            State::BeforeParameter | State::Parameter | State::BeforeEqual => self.in_parameter(byte),
+            State::BeforeValue | State::Value(_) | State::Escaped(_) | State::AfterValue => {
+                self.in_value(byte)
+            }
+            State::End2 if byte == b'>' => return Some(SsiToken::Command),
+            State::End1 if byte == b'-' => Ok(State::End2),
+            State::End1 | State::End2 => {
+                let command = shown(&self.command.name);
+                let char = char::from(byte);
+                Err((format!("unexpected \"{char}\" symbol in \"{command}\" SSI command"), State::Error))
+            }
+            State::ErrorEnd2 if byte == b'>' => return Some(SsiToken::Broken),
+            State::ErrorEnd1 if byte == b'-' => Ok(State::ErrorEnd2),
+            State::Error if byte == b'-' => Ok(State::ErrorEnd1),
+            State::Error | State::ErrorEnd1 | State::ErrorEnd2 => Ok(State::Error),
+        };
+        self.state = next.unwrap_or_else(|(error, state)| {
+            self.error = Some(error);
+            state
+        });
         None
     }
 
-    fn inside(&mut self, byte: u8) -> Option<SsiToken> {
-        let is_space = matches!(byte, b' ' | b'\r' | b'\n' | b'\t');
-        let after_error = if byte == b'-' { State::ErrorEnd1 } else { State::Error };
-        let char = char::from(byte);
+    /// Takes a byte of the name of the command, or of the space in front of it.
+    fn in_name(&mut self, byte: u8) -> Result<State, Failure> {
         match self.state {
-            State::BeforeCommand if is_space => {}
-            State::BeforeCommand => {
-                self.command.name.push(byte);
-                self.state = State::Command;
+            State::BeforeCommand if is_space(byte) => return Ok(State::BeforeCommand),
+            State::BeforeCommand => {}
+            _ if is_space(byte) => return Ok(State::BeforeParameter),
+            _ if byte == b'-' => return Ok(State::End1),
+            _ if self.command.name.len() == COMMAND_LEN_MAX => {
+                let (name, char) = (shown(&self.command.name), char::from(byte));
+                return Err((format!("the \"{name}{char}...\" SSI command is too long"), State::Error));
             }
-            State::Command if is_space => self.state = State::BeforeParameter,
-            State::Command if byte == b'-' => self.state = State::End1,
-            State::Command if self.command.name.len() == COMMAND_LEN_MAX => {
-                let name = shown(&self.command.name);
-                return self.fail(format!("the \"{name}{char}...\" SSI command is too long"), State::Error);
-            }
-            State::Command => self.command.name.push(byte),
-            State::BeforeParameter if is_space => {}
-            State::BeforeParameter if byte == b'-' => self.state = State::End1,
+            _ => {}
+        }
+        self.command.name.push(byte);
+        Ok(State::Command)
+    }
+
+    /// Takes a byte of the name of a parameter, or of what is between it and the command or its `=`.
+    fn in_parameter(&mut self, byte: u8) -> Result<State, Failure> {
+        let is_space = is_space(byte);
+        match self.state {
+            State::BeforeParameter if is_space => Ok(State::BeforeParameter),
+            State::BeforeParameter if byte == b'-' => Ok(State::End1),
             State::BeforeParameter => {
                 // Those that are too many take the place of each other.
                 self.command.parameters.truncate(PARAMETERS_MAX);
                 self.command.parameters.push((vec![byte], Vec::new()));
-                self.state = State::Parameter;
+                Ok(State::Parameter)
             }
-            State::Parameter if is_space => self.state = State::BeforeEqual,
-            State::Parameter | State::BeforeEqual if byte == b'=' => self.state = State::BeforeValue,
+            _ if byte == b'=' => Ok(State::BeforeValue),
+            _ if is_space => Ok(State::BeforeEqual),
             State::Parameter if byte != b'-' => {
                 let name = self.parameter().0.clone();
                 if name.len() == PARAMETER_LEN_MAX {
-                    let (name, command) = (shown(&name), shown(&self.command.name));
+                    let (name, command, char) = (shown(&name), shown(&self.command.name), char::from(byte));
                     let error =
                         format!("too long \"{name}{char}...\" parameter in \"{command}\" SSI command");
-                    return self.fail(error, State::Error);
+                    return Err((error, State::Error));
                 }
                 self.parameter().0.push(byte);
+                Ok(State::Parameter)
             }
-            State::BeforeEqual | State::BeforeValue if is_space => {}
-            State::Parameter | State::BeforeEqual => {
+            _ => {
                 let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
+                let char = char::from(byte);
                 let error = format!(
                     "unexpected \"{char}\" symbol after \"{name}\" parameter in \"{command}\" SSI command"
                 );
-                return self.fail(error, after_error);
+                Err((error, State::at_error(byte)))
             }
-            State::BeforeValue if matches!(byte, b'"' | b'\'') => self.state = State::Value(byte),
+        }
+    }
+
+    /// Takes a byte of a value, of the space in front of it, or the byte behind it.
+    fn in_value(&mut self, byte: u8) -> Result<State, Failure> {
+        let char = char::from(byte);
+        match self.state {
+            State::BeforeValue if is_space(byte) => Ok(State::BeforeValue),
+            State::BeforeValue if matches!(byte, b'"' | b'\'') => Ok(State::Value(byte)),
             State::BeforeValue => {
                 let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
                 let error = format!(
                     "unexpected \"{char}\" symbol before value of \"{name}\" parameter in \"{command}\" SSI command"
                 );
-                return self.fail(error, after_error);
+                Err((error, State::at_error(byte)))
             }
-            State::Value(quote) if byte == quote => self.state = State::AfterValue,
+            State::Value(quote) if byte == quote => Ok(State::AfterValue),
             State::Value(quote) | State::Escaped(quote) => {
                 let is_escape = byte == b'\\' && self.state == State::Value(quote);
-                self.state = if is_escape { State::Escaped(quote) } else { State::Value(quote) };
                 let max = self.value_len_max;
                 let (name, value) = self.parameter();
                 if value.len() == max {
@@ -208,13 +257,14 @@ impl Parser {
                     let error = format!(
                         "too long \"{value}{char}...\" value of \"{name}\" parameter in \"{command}\" SSI command"
                     );
-                    return self.fail(error, State::Error);
+                    return Err((error, State::Error));
                 }
                 value.push(byte);
+                Ok(if is_escape { State::Escaped(quote) } else { State::Value(quote) })
             }
-            State::AfterValue if is_space => self.state = State::BeforeParameter,
-            State::AfterValue if byte == b'-' => self.state = State::End1,
-            State::AfterValue => {
+            _ if is_space(byte) => Ok(State::BeforeParameter),
+            _ if byte == b'-' => Ok(State::End1),
+            _ => {
                 let (name, value) = self.parameter();
                 let (name, value) = (shown(name), shown(value));
                 let command = shown(&self.command.name);
@@ -222,23 +272,9 @@ impl Parser {
                     "unexpected \"{char}\" symbol after \"{value}\" value of \"{name}\" parameter in \"{command}\" \
                      SSI command"
                 );
-                return self.fail(error, State::Error);
+                Err((error, State::Error))
             }
-            State::End1 if byte == b'-' => self.state = State::End2,
-            State::End2 if byte == b'>' => return Some(SsiToken::Command),
-            State::End1 | State::End2 => {
-                let command = shown(&self.command.name);
-                let error = format!("unexpected \"{char}\" symbol in \"{command}\" SSI command");
-                return self.fail(error, State::Error);
-            }
-            State::Error if byte == b'-' => self.state = State::ErrorEnd1,
-            State::ErrorEnd1 if byte == b'-' => self.state = State::ErrorEnd2,
-            State::ErrorEnd2 if byte == b'>' => return Some(SsiToken::Broken),
-            State::Error | State::ErrorEnd1 | State::ErrorEnd2 => self.state = State::Error,
-            // Text is not read byte by byte.
-            State::Text(_) => {}
         }
-        None
     }
 
     /// The parameter that is being read.
