@@ -296,21 +296,20 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// The configuration for these servers.
-fn configuration(
-    origins: &[Origin],
-    cache: Option<&Cache>,
-    listening: &Listening,
-    trusted: Option<&MemoryFile>,
-    options: &ProxyOptions,
-) -> Result<Vec<u8>, Fault> {
+/// Value of `--timeout`.
+fn timeout(options: &ProxyOptions) -> Result<String, Fault> {
     let timeout = String::from_utf8_lossy(options.timeout.as_deref().unwrap_or(TIMEOUT.as_bytes()));
     let is_time = tw_conf::units::msec(timeout.as_bytes()).is_some_and(|time| !time.is_zero());
     if !is_time || !timeout.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(Fault::emerg(format!("invalid time in \"--timeout {timeout}\""))
             .hint("for example: --timeout 5s, --timeout 500ms, --timeout 10m"));
     }
-    let mut servers = String::new();
+    Ok(timeout.into_owned())
+}
+
+/// Lines of the upstream group.
+fn server_lines(origins: &[Origin]) -> String {
+    let mut lines = String::new();
     for address in origins.iter().flat_map(|origin| &origin.addresses) {
         let place = match address {
             Addr::Inet(address) => address.to_string(),
@@ -319,35 +318,61 @@ fn configuration(
                 String::from_utf8(word.unwrap_or_default()).unwrap_or_default()
             }
         };
-        servers += &format!("        server {place} fail_timeout=1s;\n");
+        lines += &format!("        server {place} fail_timeout=1s;\n");
     }
-    let first = origins.first().map_or("localhost", |origin| &*origin.host);
-    let scheme = scheme(origins)?;
+    lines
+}
+
+/// `Host` of requests, and the directive that changes redirects to it.
+fn host_and_redirects<'a>(
+    origins: &[Origin],
+    first: &'a str,
+    scheme: Scheme,
+    sent: SentHost,
+) -> Result<(&'a str, String), Fault> {
     // A certificate is for one name, so that is what is asked for.
-    let (host, redirects) = match if scheme == Scheme::Https { SentHost::Origin } else { options.host } {
-        SentHost::Client => ("$asked_host", String::new()),
+    match if scheme == Scheme::Https { SentHost::Origin } else { sent } {
+        SentHost::Client => Ok(("$asked_host", String::new())),
         SentHost::Origin => {
             if let Some(other) = origins.iter().find(|origin| origin.host != first) {
                 let why = if scheme == Scheme::Https { "https" } else { "\"--change-host\"" };
                 let message = format!("{why}: {} and {first} are two hosts", other.host);
                 return Err(Fault::emerg(message).hint("all servers get one Host: start one proxy for each"));
             }
-            (first, format!("proxy_redirect {}://{first}/ /;", scheme.word()))
+            Ok((first, format!("proxy_redirect {}://{first}/ /;", scheme.word())))
         }
-    };
+    }
+}
+
+/// Directives of connections over TLS; without `trusted`, certificates are not checked.
+fn tls_directives(origins: &[Origin], trusted: Option<&MemoryFile>) -> String {
+    let name = origins.first().map_or("localhost", |origin| &*origin.name);
+    let verify = trusted.map(|file| {
+        format!(
+            "proxy_ssl_verify on; proxy_ssl_verify_depth {VERIFY_DEPTH}; proxy_ssl_trusted_certificate {};",
+            file.path()
+        )
+    });
+    let verify = verify.unwrap_or_default();
+    format!("proxy_ssl_server_name on; proxy_ssl_name {name}; {verify}")
+}
+
+/// The configuration for these servers.
+fn configuration(
+    origins: &[Origin],
+    cache: Option<&Cache>,
+    listening: &Listening,
+    trusted: Option<&MemoryFile>,
+    options: &ProxyOptions,
+) -> Result<Vec<u8>, Fault> {
+    let timeout = timeout(options)?;
+    let servers = server_lines(origins);
+    let first = origins.first().map_or("localhost", |origin| &*origin.host);
+    let scheme = scheme(origins)?;
+    let (host, redirects) = host_and_redirects(origins, first, scheme, options.host)?;
     let secured = match scheme {
         Scheme::Http => String::new(),
-        Scheme::Https => {
-            let name = origins.first().map_or("localhost", |origin| &*origin.name);
-            let verify = trusted.map(|file| {
-                format!(
-                    "proxy_ssl_verify on; proxy_ssl_verify_depth {VERIFY_DEPTH}; proxy_ssl_trusted_certificate {};",
-                    file.path()
-                )
-            });
-            let verify = verify.unwrap_or_default();
-            format!("proxy_ssl_server_name on; proxy_ssl_name {name}; {verify}")
-        }
+        Scheme::Https => tls_directives(origins, trusted),
     };
     let pass = format!("proxy_pass {}://origins;", scheme.word());
     // The same directory may have responses of other servers.
