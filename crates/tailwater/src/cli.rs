@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::authority::Change;
-use crate::channel::{How, Named, Purge};
+use crate::channel::{Purge, PurgeMode, PurgeScope};
 
 /// The words of `-s`.
 const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     /// `-g`
     pub(crate) globals: Option<Vec<u8>>,
     /// `-s`
-    pub(crate) order: Option<Order>,
+    pub(crate) order: Option<SignalCommand>,
 }
 
 /// Information about the program; each variant includes the ones before it.
@@ -75,7 +75,7 @@ pub(crate) enum Output {
     /// `-v` and `-V`, as by nginx: programs that ask for it read standard error.
     #[default]
     Error,
-    /// Standard command: start, test or signal a server.
+    /// Everything else that was asked for, such as `-h`.
     Standard,
 }
 
@@ -100,7 +100,7 @@ pub(crate) enum Messages {
 
 /// `-s`: what a running server is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum SignalCommand {
     /// End now.
     Stop,
     /// End when every request is done.
@@ -349,7 +349,7 @@ impl Options {
                         b'g' => self.globals = Some(value("parameter")?),
                         b's' => {
                             let word = value("parameter").map_err(of_order)?;
-                            self.order = Some(Order::parse(&word).map_err(of_order)?);
+                            self.order = Some(SignalCommand::parse(&word).map_err(of_order)?);
                         }
                         other => return Err(invalid(&[b'-', *other])),
                     }
@@ -379,13 +379,13 @@ fn of_order(error: UsageError) -> UsageError {
     UsageError { hint: format!("-s takes one of: {}", ORDERS.join(", ")), ..error }
 }
 
-impl Order {
+impl SignalCommand {
     fn parse(word: &[u8]) -> Result<Self, UsageError> {
         match word {
-            b"stop" => Ok(Order::Stop),
-            b"quit" => Ok(Order::Quit),
-            b"reopen" => Ok(Order::Reopen),
-            b"reload" => Ok(Order::Reload),
+            b"stop" => Ok(SignalCommand::Stop),
+            b"quit" => Ok(SignalCommand::Quit),
+            b"reopen" => Ok(SignalCommand::Reopen),
+            b"reload" => Ok(SignalCommand::Reload),
             _ => Err(invalid(&[b"-s ", word].concat())),
         }
     }
@@ -445,7 +445,7 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
 }
 
 fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut main, mut how) = (Options::default(), How::Hard);
+    let (mut main, mut how) = (Options::default(), PurgeMode::Hard);
     let (mut cache, mut key, mut tag) = (None, None, None);
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
@@ -458,7 +458,7 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"-g" => main.globals = Some(value("parameter")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::PurgeHelp),
-            b"--soft" => how = How::Soft,
+            b"--soft" => how = PurgeMode::Soft,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if key.is_some() => return Err(invalid(&word)),
             _ => key = Some(word),
@@ -466,8 +466,8 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     }
     let cache = cache.ok_or_else(|| UsageError::new("no --cache: where is something to be purged?"))?;
     let named = match (key, tag) {
-        (Some(key), None) => Named::Key(key),
-        (None, Some(tag)) if is_tag(&tag) => Named::Tag(tag),
+        (Some(key), None) => PurgeScope::Key(key),
+        (None, Some(tag)) if is_tag(&tag) => PurgeScope::Tag(tag),
         (None, Some(tag)) => {
             let tag = String::from_utf8_lossy(&tag);
             return Err(UsageError::new(format!("\"{tag}\" is no tag: tags have neither spaces nor commas")));

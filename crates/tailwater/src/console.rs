@@ -45,7 +45,7 @@ impl fmt::Display for Fault {
 
 /// Format of standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum OutputStyle {
     /// A file, a pipe, a journal: nginx's line as it is; below it the source line and the hint.
     Plain,
     /// A terminal: the same without control characters, perhaps in colour.
@@ -63,7 +63,7 @@ enum Notes {
 /// Destination of messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Console {
-    stderr: Option<Look>,
+    stderr: Option<OutputStyle>,
     log: ErrorLog,
     notes: Notes,
     /// Messages since the recording began.
@@ -76,7 +76,8 @@ impl Console {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = !set("NO_COLOR") && !dumb;
-        let look = if io::stderr().is_terminal() { Look::Terminal { colour } } else { Look::Plain };
+        let look =
+            if io::stderr().is_terminal() { OutputStyle::Terminal { colour } } else { OutputStyle::Plain };
         Self { stderr: Some(look), log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
     }
 
@@ -136,8 +137,8 @@ impl Console {
         }
         let diagnostic = Diagnostic { error, sources };
         match self.stderr {
-            Some(Look::Plain) => print(&format!("{}\n", diagnostic.plain())),
-            Some(Look::Terminal { colour }) => print(&format!("{}\n", diagnostic.terminal(colour))),
+            Some(OutputStyle::Plain) => print(&format!("{}\n", diagnostic.plain())),
+            Some(OutputStyle::Terminal { colour }) => print(&format!("{}\n", diagnostic.terminal(colour))),
             None => {}
         }
         let level = match error.level {
@@ -182,11 +183,11 @@ impl Console {
             return;
         }
         match self.stderr {
-            Some(Look::Plain) => {
+            Some(OutputStyle::Plain) => {
                 let hint = hint.map(|hint| format!("    = {hint}\n")).unwrap_or_default();
                 print(&format!("tailwater: [{level}] {message}\n{hint}"));
             }
-            Some(Look::Terminal { colour }) => {
+            Some(OutputStyle::Terminal { colour }) => {
                 let paint = |code: &'static str| if colour { code } else { "" };
                 let mark = paint(if level == Level::Warn { "\x1b[1;33m" } else { "\x1b[1;31m" });
                 let (bold, dim, off) = (paint("\x1b[1m"), paint("\x1b[1;34m"), paint("\x1b[0m"));

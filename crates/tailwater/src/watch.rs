@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(crate) type Used = Vec<(CertificateFiles, CertificateVersion)>;
 
 /// A certificate whose files have changed.
-pub(crate) struct Found {
+pub(crate) struct CertificateChange {
     /// Name in logs.
     pub(crate) name: String,
     /// Matching files; or the reason why they cannot be used, for the log.
@@ -51,7 +51,7 @@ pub(crate) struct Watch {
 /// The thread, which ends with this.
 struct Handle {
     orders: Sender<(u64, Used)>,
-    found: Receiver<Found>,
+    found: Receiver<CertificateChange>,
     wake: Arc<OwnedFd>,
 }
 
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Next change, if there is one.
-    pub(crate) fn next(&self) -> Option<Found> {
+    pub(crate) fn next(&self) -> Option<CertificateChange> {
         let Handle { found, wake, .. } = self.thread.as_ref()?;
         // Nothing to read is as good.
         let _ = rustix::io::read(wake, &mut [0; 8]);
@@ -108,7 +108,7 @@ impl Handle {
     }
 }
 
-fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(Found)) {
+fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(CertificateChange)) {
     let (mut round, mut all) = (0, Vec::new());
     loop {
         match orders.recv_timeout(LOOK) {
@@ -119,7 +119,7 @@ fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(Found)) {
             Err(RecvTimeoutError::Timeout) => {
                 for followed in &mut all {
                     if let Some(outcome) = followed.look() {
-                        tell(Found { name: followed.pair.name(), outcome, round });
+                        tell(CertificateChange { name: followed.pair.name(), outcome, round });
                     }
                 }
             }

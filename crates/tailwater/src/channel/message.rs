@@ -12,7 +12,7 @@ use crate::user::Identity;
 
 /// From the master.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub(crate) enum WorkerCommand {
     /// Serve by this configuration from now on. Comes with the descriptors of the sockets and of the logs. Is answered.
     Configure(Box<Configure>),
     /// Accept connections. Until this comes to a process that was started, it has served nobody, and may be killed.
@@ -21,7 +21,7 @@ pub(crate) enum Order {
     Reopen(Vec<Vec<u8>>),
     /// Use these files in the place of those of the same names: a certificate, its key, and what opens it.
     Renew(Vec<Text>),
-    /// Purge. Is answered with the number ([`Answer::Purged`]).
+    /// Purge. Is answered with the number ([`WorkerReply::Purged`]).
     Purge(u64, Purge),
     /// Accept nothing more, finish what is going on, end.
     Quit,
@@ -46,7 +46,7 @@ pub(crate) struct Configure {
     pub(crate) identity: Option<Identity>,
     /// Set if standard error is not read.
     pub(crate) is_daemon: bool,
-    /// Interval of the message that all loops turn ([`Answer::Turning`]).
+    /// Interval of the message that all loops turn ([`WorkerReply::Turning`]).
     pub(crate) sign_interval: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Drop for Text {
 
 /// From the worker process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum WorkerReply {
     /// The configuration is served; by a process that was just started, as soon as it is told to begin.
     Serving,
     /// The order was refused; everything is as before.
@@ -119,13 +119,13 @@ pub(crate) struct Purge {
     /// The name of the cache.
     #[serde(with = "serde_bytes")]
     pub(crate) cache: Vec<u8>,
-    pub(crate) named: Named,
-    pub(crate) how: How,
+    pub(crate) named: PurgeScope,
+    pub(crate) how: PurgeMode,
 }
 
 /// Entries to purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Named {
+pub(crate) enum PurgeScope {
     /// A key, or the beginning of keys and a `*`.
     Key(#[serde(with = "serde_bytes")] Vec<u8>),
     Tag(#[serde(with = "serde_bytes")] Vec<u8>),
@@ -133,7 +133,7 @@ pub(crate) enum Named {
 
 /// Effect on the entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum How {
+pub(crate) enum PurgeMode {
     /// Removed.
     #[default]
     Hard,

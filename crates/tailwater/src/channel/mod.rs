@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-pub(crate) use message::{Answer, Configure, How, Keys, Named, Order, Purge, Text};
+pub(crate) use message::{Configure, Keys, Purge, PurgeMode, PurgeScope, Text, WorkerCommand, WorkerReply};
 
 /// The longest body inside a packet, bytes.
 const INLINE_MAX: usize = 8 * 1024;
@@ -54,7 +54,7 @@ struct Packet {
 
 /// Result of reading.
 #[derive(Debug)]
-pub(crate) enum Arrived<M> {
+pub(crate) enum ReadResult<M> {
     /// A message.
     Message(M),
     /// Nothing yet.
@@ -179,19 +179,19 @@ impl Channel {
     }
 
     /// The next message, if there is one. For the master, which does not believe its workers.
-    pub(crate) fn answer<M: DeserializeOwned>(&self) -> Arrived<M> {
+    pub(crate) fn answer<M: DeserializeOwned>(&self) -> ReadResult<M> {
         let mut packet = vec![MaybeUninit::uninit(); HEAD_SIZE + INLINE_MAX];
         let packet = match recv(&self.0, &mut packet[..], RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC) {
             Ok(((packet, _), size)) if size > 0 => packet,
-            Err(Errno::AGAIN | Errno::INTR) => return Arrived::Nothing,
-            Ok(_) | Err(_) => return Arrived::Gone,
+            Err(Errno::AGAIN | Errno::INTR) => return ReadResult::Nothing,
+            Ok(_) | Err(_) => return ReadResult::Gone,
         };
-        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return Arrived::Nonsense };
+        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return ReadResult::Nonsense };
         let (size, is_inline, fds) = read_head(head);
         if !is_inline || fds != 0 || size != body.len() as u64 {
-            return Arrived::Nonsense;
+            return ReadResult::Nonsense;
         }
-        postcard::from_bytes(body).map_or(Arrived::Nonsense, Arrived::Message)
+        postcard::from_bytes(body).map_or(ReadResult::Nonsense, ReadResult::Message)
     }
 
     fn send_packet(&self, until: Instant, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -311,13 +311,13 @@ mod tests {
     #[test]
     fn a_master_does_not_wait_and_takes_no_descriptors_from_a_worker() {
         let (master, worker) = ends();
-        assert!(matches!(master.answer::<u32>(), Arrived::Nothing));
+        assert!(matches!(master.answer::<u32>(), ReadResult::Nothing));
         worker.send(&5_u32, &[]).unwrap();
-        assert!(matches!(master.answer::<u32>(), Arrived::Message(5)));
+        assert!(matches!(master.answer::<u32>(), ReadResult::Message(5)));
         let file = File::open("/dev/null").unwrap();
         // Newer kernels do not let it send them.
         let expected = match worker.send_packet(Instant::now(), b"x", &[file.as_fd()]) {
-            Ok(()) => matches!(master.answer::<u32>(), Arrived::Nonsense),
+            Ok(()) => matches!(master.answer::<u32>(), ReadResult::Nonsense),
             Err(error) => error.raw_os_error() == Some(Errno::PERM.raw_os_error()),
         };
         assert!(expected);
@@ -325,9 +325,9 @@ mod tests {
         for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9], &long] {
             let (master, worker) = ends();
             worker.send_packet(Instant::now(), nonsense, &[]).unwrap();
-            assert!(matches!(master.answer::<u32>(), Arrived::Nonsense));
+            assert!(matches!(master.answer::<u32>(), ReadResult::Nonsense));
             drop(worker);
-            assert!(matches!(master.answer::<u32>(), Arrived::Gone));
+            assert!(matches!(master.answer::<u32>(), ReadResult::Gone));
         }
     }
 

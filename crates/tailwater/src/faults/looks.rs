@@ -17,7 +17,7 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(10);
 
 /// The loops, as they were at the last look.
-pub(super) struct Looks {
+pub(super) struct LoopChecks {
     loops: Vec<Seen>,
     settings: Option<LoopWatchdog>,
     looked: Instant,
@@ -46,7 +46,7 @@ pub(super) struct Hanging {
     pub(super) operation: Option<&'static str>,
 }
 
-impl Looks {
+impl LoopChecks {
     /// No loops yet.
     pub(super) fn new(now: Instant) -> Self {
         Self { loops: Vec::new(), settings: None, looked: now }
@@ -147,7 +147,7 @@ mod tests {
     fn a_loop_that_hangs_is_found_once_and_one_that_rests_never() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
-        let mut looks = Looks::new(now);
+        let mut looks = LoopChecks::new(now);
         looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: HangAction::Report }));
         looks.add(3, worker.stats().clone());
         let mut found = Vec::new();
@@ -179,7 +179,7 @@ mod tests {
     fn time_in_which_nobody_could_turn_does_not_count() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
-        let mut looks = Looks::new(now);
+        let mut looks = LoopChecks::new(now);
         looks.set(Some(LoopWatchdog::DEFAULT));
         looks.add(0, worker.stats().clone());
         for _ in 0..3 {

@@ -28,7 +28,7 @@ use tw_log::{ErrorLog, Sinks};
 use tw_rt::LoopStats;
 use tw_sys::stack;
 
-use self::looks::{Hanging, Looks};
+use self::looks::{Hanging, LoopChecks};
 use self::panic::Panic;
 use self::symbols::Symbols;
 
@@ -56,7 +56,7 @@ struct Common {
     /// Log of faults.
     log: Mutex<ErrorLog>,
     /// Locked by the main thread and by ours, never by a loop.
-    looks: Mutex<Looks>,
+    looks: Mutex<LoopChecks>,
     counts: Arc<Counts>,
     /// State that a panic has left half changed.
     broken: OnceLock<&'static str>,
@@ -77,7 +77,7 @@ impl Faults {
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
         let common = Arc::new(Common {
             log: Mutex::new(ErrorLog::none()),
-            looks: Mutex::new(Looks::new(Instant::now())),
+            looks: Mutex::new(LoopChecks::new(Instant::now())),
             counts,
             broken: OnceLock::new(),
             events,

@@ -25,7 +25,7 @@ use tw_server::http::cache::PURGES_MAX;
 use super::control::Client;
 use super::inbox::Inbox;
 use super::silence::Silence;
-use crate::channel::{Answer, Arrived, Channel, Keys, Order, Purge};
+use crate::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
 
@@ -66,7 +66,7 @@ pub(super) struct Child {
     /// Time of the next look whether it is stuck, and how often that was found.
     stuck: (Instant, u32),
     is_killed: bool,
-    talk: Talk,
+    talk: MessageRate,
     /// Keys of session tickets as it sent them last, or those of an earlier process.
     keys: Rc<RefCell<Keys>>,
     /// Clients that wait for the end of a purge, by its number. Without an answer their connections are closed.
@@ -140,7 +140,7 @@ impl Child {
             silence: Silence::begin(since),
             stuck: (since, 0),
             is_killed: false,
-            talk: Talk { since, count: 0 },
+            talk: MessageRate { since, count: 0 },
             keys,
             purges: HashMap::new(),
             last_purge: 0,
@@ -153,7 +153,7 @@ impl Child {
     }
 
     /// Gives an order. An error means that it can be told nothing any more.
-    pub(super) fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(super) fn order(&self, order: &WorkerCommand, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.channel.send(order, fds)
     }
 
@@ -163,7 +163,7 @@ impl Child {
             return client.answer(false, &[Fault::emerg("too many purges wait for a disk")]);
         }
         self.last_purge += 1;
-        match self.order(&Order::Purge(self.last_purge, order), &[]) {
+        match self.order(&WorkerCommand::Purge(self.last_purge, order), &[]) {
             Ok(()) => drop(self.purges.insert(self.last_purge, client)),
             Err(error) => {
                 let text = format!("worker process {} cannot be told ({})", self.pid, Errno::from(&error));
@@ -176,7 +176,7 @@ impl Child {
     pub(super) fn order_until(
         &self,
         until: Instant,
-        order: &Order,
+        order: &WorkerCommand,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         self.channel.send_until(until, order, fds)
@@ -185,7 +185,7 @@ impl Child {
     /// Lets one that was started serve. From here on there may be somebody who counts on it: it is asked to end, not killed.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         let pid = self.pid;
-        self.order(&Order::Begin, &[]).map_err(|error| {
+        self.order(&WorkerCommand::Begin, &[]).map_err(|error| {
             let errno = Errno::from(&error);
             Failure::Lost(Fault::emerg(format!("worker process {pid} cannot be told to begin ({errno})")))
         })?;
@@ -197,7 +197,7 @@ impl Child {
     /// One that serves gives signs of life while it loads, and is not waited for without them.
     pub(super) fn configure(
         &mut self,
-        order: &Order,
+        order: &WorkerCommand,
         fds: &[BorrowedFd<'_>],
         deadline: Instant,
         (inbox, is_daemon): (&Inbox, bool),
@@ -213,18 +213,18 @@ impl Child {
         self.owes_answer = true;
         loop {
             match self.listen() {
-                Arrived::Message(Answer::Serving) => return Ok(()),
-                Arrived::Message(Answer::Refused { message, hint }) => {
+                ReadResult::Message(WorkerReply::Serving) => return Ok(()),
+                ReadResult::Message(WorkerReply::Refused { message, hint }) => {
                     let hint = hint.as_deref().map(without_controls);
                     let fault = Fault { hint, ..Fault::emerg(without_controls(&message)) };
                     return Err(Failure::Refused(fault));
                 }
-                Arrived::Message(Answer::Full) => {
+                ReadResult::Message(WorkerReply::Full) => {
                     let text = format!("worker process {pid} has too many open files");
                     return Err(Failure::Full(Fault::emerg(text)));
                 }
-                Arrived::Message(_) => {}
-                Arrived::Nothing => {
+                ReadResult::Message(_) => {}
+                ReadResult::Nothing => {
                     if let Some(received) = inbox.interruption(is_daemon).ok().flatten() {
                         return Err(Failure::Interrupted(received));
                     }
@@ -238,11 +238,11 @@ impl Child {
                         return Err(Failure::Silent(fault));
                     }
                 }
-                Arrived::Gone => {
+                ReadResult::Gone => {
                     let how = self.exit_reason();
                     return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
                 }
-                Arrived::Nonsense => {
+                ReadResult::Nonsense => {
                     return Err(Failure::Lost(Fault::emerg(format!(
                         "worker process {pid} answers nonsense"
                     ))));
@@ -263,31 +263,33 @@ impl Child {
     }
 
     /// Reads one message. Messages cannot block the master or make it grow; a process that sends too many is faulty.
-    pub(super) fn listen(&mut self) -> Arrived<Answer> {
+    pub(super) fn listen(&mut self) -> ReadResult<WorkerReply> {
         let (arrived, now) = (self.channel.answer(), Instant::now());
-        if let Arrived::Message(_) = arrived {
+        if let ReadResult::Message(_) = arrived {
             self.silence = Silence::begin(now);
         }
-        if let Arrived::Message(Answer::Purged { number, is_done, said }) = &arrived
+        if let ReadResult::Message(WorkerReply::Purged { number, is_done, said }) = &arrived
             && let Some(client) = self.purges.remove(number)
         {
             let level = if *is_done { Level::Notice } else { Level::Error };
             let said = said.iter().map(|said| Fault { level, ..Fault::emerg(without_controls(said)) });
             client.answer(*is_done, &said.collect::<Vec<_>>());
-            return Arrived::Nothing;
+            return ReadResult::Nothing;
         }
-        if let Arrived::Message(Answer::Keys(keys)) = arrived {
+        if let ReadResult::Message(WorkerReply::Keys(keys)) = arrived {
             if self.talk.is_too_much(now) {
-                return Arrived::Nonsense;
+                return ReadResult::Nonsense;
             }
             self.keys.replace(keys);
-            return Arrived::Nothing;
+            return ReadResult::Nothing;
         }
         match &arrived {
-            Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Full) if self.owes_answer => {
+            ReadResult::Message(WorkerReply::Serving | WorkerReply::Refused { .. } | WorkerReply::Full)
+                if self.owes_answer =>
+            {
                 self.owes_answer = false;
             }
-            Arrived::Message(_) if self.talk.is_too_much(now) => return Arrived::Nonsense,
+            ReadResult::Message(_) if self.talk.is_too_much(now) => return ReadResult::Nonsense,
             _ => {}
         }
         arrived
@@ -334,12 +336,12 @@ impl Child {
     }
 
     /// Exit status, if it ends within a moment. It has to be waited for all the same.
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<ProcessEnd> {
         let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
         let patience = Timespec::try_from(DEATH_PATIENCE).ok();
         poll(&mut [PollFd::new(&process, PollFlags::IN)], patience.as_ref()).ok()?;
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| End::from(&status))
+        waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| ProcessEnd::from(&status))
     }
 }
 
@@ -366,12 +368,12 @@ impl AsFd for Child {
 
 /// Number of its recent messages.
 #[derive(Debug)]
-struct Talk {
+struct MessageRate {
     since: Instant,
     count: u32,
 }
 
-impl Talk {
+impl MessageRate {
     /// Counts one more message.
     fn is_too_much(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) >= TALK_SPAN {
@@ -384,20 +386,20 @@ impl Talk {
 
 /// Exit status of a process, as nginx words it: `exited on signal 9`, `exited with code 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct ProcessEnd {
     signal: Option<i32>,
     code: Option<i32>,
     has_core: bool,
 }
 
-impl End {
+impl ProcessEnd {
     /// Returns `true` if it ended without an error.
     pub(super) fn is_clean(self) -> bool {
         self.code == Some(0)
     }
 }
 
-impl From<WaitStatus> for End {
+impl From<WaitStatus> for ProcessEnd {
     fn from(status: WaitStatus) -> Self {
         Self {
             signal: status.terminating_signal(),
@@ -407,13 +409,13 @@ impl From<WaitStatus> for End {
     }
 }
 
-impl From<&WaitIdStatus> for End {
+impl From<&WaitIdStatus> for ProcessEnd {
     fn from(status: &WaitIdStatus) -> Self {
         Self { signal: status.terminating_signal(), code: status.exit_status(), has_core: status.dumped() }
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.signal, self.code) {
             (Some(signal), _) => {
@@ -435,7 +437,7 @@ pub(super) mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::channel::{How, Named};
+    use crate::channel::{PurgeMode, PurgeScope};
     use tw_rt::signal::Signals;
     use tw_testkit::process::Group;
     use tw_testkit::wait;
@@ -464,7 +466,8 @@ pub(super) mod tests {
         let (mut child, worker, _process) = actor();
         let ask = |child: &mut Child| {
             let (ours, theirs) = UnixStream::pair().unwrap();
-            let order = Purge { cache: b"c".to_vec(), named: Named::Key(b"k".to_vec()), how: How::Hard };
+            let order =
+                Purge { cache: b"c".to_vec(), named: PurgeScope::Key(b"k".to_vec()), how: PurgeMode::Hard };
             child.purge(Client::of(ours), order);
             theirs.set_read_timeout(Some(wait::PATIENCE)).unwrap();
             theirs
@@ -474,29 +477,31 @@ pub(super) mod tests {
             stream.read_to_string(&mut text).unwrap();
             text
         };
-        let number = || match worker.receive::<Order>() {
-            Ok(Some((Order::Purge(number, _), _))) => number,
+        let number = || match worker.receive::<WorkerCommand>() {
+            Ok(Some((WorkerCommand::Purge(number, _), _))) => number,
             other => panic!("{other:?}"),
         };
         // Not the first one first; and however many they are, that is no talk.
         let say = |number, is_done, said: Option<&str>| {
-            worker.send(&Answer::Purged { number, is_done, said: said.map(str::to_owned) }, &[]).unwrap();
+            worker
+                .send(&WorkerReply::Purged { number, is_done, said: said.map(str::to_owned) }, &[])
+                .unwrap();
         };
         let streams = [ask(&mut child), ask(&mut child)];
         let numbers = [number(), number()];
         say(numbers[1], true, Some("a\nb"));
         say(numbers[0], false, Some("no"));
-        assert!(matches!((child.listen(), child.listen()), (Arrived::Nothing, Arrived::Nothing)));
+        assert!(matches!((child.listen(), child.listen()), (ReadResult::Nothing, ReadResult::Nothing)));
         assert_eq!(streams.map(told), ["refused\nerror no\n", "done\nnotice a b\n"]);
         for _ in 0..=TALK_MAX {
             let stream = ask(&mut child);
             say(number(), true, None);
-            assert!(matches!(child.listen(), Arrived::Nothing));
+            assert!(matches!(child.listen(), ReadResult::Nothing));
             assert_eq!(told(stream), "done\n");
         }
         // Nobody has asked for that, and nobody is told twice.
         say(numbers[0], true, None);
-        assert!(matches!(child.listen(), Arrived::Message(Answer::Purged { .. })));
+        assert!(matches!(child.listen(), ReadResult::Message(WorkerReply::Purged { .. })));
         // More than there may be, and those that a process leaves behind.
         let waiting: Vec<_> = (0..PURGES_MAX).map(|_| ask(&mut child)).collect();
         assert_eq!(told(ask(&mut child)), "refused\nemerg too many purges wait for a disk\n");
@@ -506,20 +511,20 @@ pub(super) mod tests {
 
     #[test]
     fn whatever_a_worker_answers_the_master_goes_on() {
-        let refused = || Answer::Refused { message: "no".into(), hint: None };
+        let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
         let flood = |worker: &Channel| {
             for _ in 0..=TALK_MAX {
-                worker.send(&Answer::Turning, &[]).unwrap();
+                worker.send(&WorkerReply::Turning, &[]).unwrap();
             }
         };
         type Act<'a> = &'a dyn Fn(&Channel);
         let table: [(&str, Act<'_>, Result<(), &str>); 7] = [
-            ("serves", &|worker| worker.send(&Answer::Serving, &[]).unwrap(), Ok(())),
+            ("serves", &|worker| worker.send(&WorkerReply::Serving, &[]).unwrap(), Ok(())),
             (
                 "serves after a sign of life",
                 &|worker| {
-                    worker.send(&Answer::Turning, &[]).unwrap();
-                    worker.send(&Answer::Serving, &[]).unwrap();
+                    worker.send(&WorkerReply::Turning, &[]).unwrap();
+                    worker.send(&WorkerReply::Serving, &[]).unwrap();
                 },
                 Ok(()),
             ),
@@ -534,7 +539,8 @@ pub(super) mod tests {
             let (mut child, worker, process) = actor();
             act(&worker);
             let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::PATIENCE };
-            let outcome = child.configure(&Order::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
+            let outcome =
+                child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
             match (outcome, expected) {
                 (Ok(()), Ok(())) => {}
                 (Err(fault), Err(text)) => assert!(fault.message.contains(text), "{what}: {fault}"),
@@ -557,7 +563,7 @@ pub(super) mod tests {
             // Each look is in time.
             while !child.silence.is_too_long(child.silence.next_look()) {}
             let deadline = if serves { Instant::now() + wait::PATIENCE } else { Instant::now() };
-            let failure = child.configure(&Order::Quit, &[], deadline, (&inbox, false)).unwrap_err();
+            let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap_err();
             assert_eq!(matches!(failure, Failure::Unresponsive(_)), serves);
             assert!(Fault::from(failure).message.ends_with(expected) && child.owes_answer, "{expected}");
         }
@@ -568,10 +574,10 @@ pub(super) mod tests {
         let (mut child, worker, _process) = actor();
         let inbox = inbox();
         for _ in 0..2 * TALK_MAX {
-            worker.send(&Answer::Serving, &[]).unwrap();
+            worker.send(&WorkerReply::Serving, &[]).unwrap();
             let deadline = Instant::now() + wait::PATIENCE;
-            child.configure(&Order::Quit, &[], deadline, (&inbox, false)).unwrap();
-            assert!(matches!(worker.receive::<Order>(), Ok(Some(_))));
+            child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap();
+            assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some(_))));
         }
     }
 
@@ -581,7 +587,7 @@ pub(super) mod tests {
         child.kill();
         drop(worker);
         let deadline = Instant::now() + wait::PATIENCE;
-        let failure = child.configure(&Order::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
+        let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
         let message = Fault::from(failure).message;
         assert!(message.ends_with("exited on signal 9 before it served the configuration"), "{message}");
         assert!(process.ended());
@@ -590,7 +596,7 @@ pub(super) mod tests {
     #[test]
     fn talk_is_counted_by_the_second() {
         let start = Instant::now();
-        let mut talk = Talk { since: start, count: 0 };
+        let mut talk = MessageRate { since: start, count: 0 };
         assert!((0..TALK_MAX).all(|_| !talk.is_too_much(start)));
         assert!(talk.is_too_much(start));
         assert!(!talk.is_too_much(start + TALK_SPAN));

@@ -52,12 +52,12 @@ pub(super) struct Client {
     stream: UnixStream,
     /// The process.
     pub(super) pid: Pid,
-    wish: Wish,
+    wish: ClientRequest,
 }
 
 /// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum ClientRequest {
     /// A reload. It waits for the answer.
     Reload,
     /// To tell why it did not order one.
@@ -82,7 +82,7 @@ impl Control {
             if let Ok(peer) = socket_peercred(&stream)
                 && (peer.uid.is_root() || peer.uid == geteuid())
             {
-                let wish = Wish::read(&stream);
+                let wish = ClientRequest::read(&stream);
                 return Some(Client { stream, pid: peer.pid, wish });
             }
         }
@@ -97,7 +97,7 @@ impl AsFd for Control {
     }
 }
 
-impl Wish {
+impl ClientRequest {
     /// Reads a request. An unknown one is a reload, as the connection alone is.
     fn read(stream: &UnixStream) -> Self {
         let mut text = Vec::new();
@@ -118,14 +118,14 @@ impl Wish {
 
 impl Client {
     /// Takes the request, once.
-    pub(super) fn take_wish(&mut self) -> Wish {
-        std::mem::replace(&mut self.wish, Wish::Nonsense)
+    pub(super) fn take_wish(&mut self) -> ClientRequest {
+        std::mem::replace(&mut self.wish, ClientRequest::Nonsense)
     }
 
     /// Somebody at the other end of `stream`.
     #[cfg(test)]
     pub(super) fn of(stream: UnixStream) -> Self {
-        Self { stream, pid: rustix::process::getpid(), wish: Wish::Reload }
+        Self { stream, pid: rustix::process::getpid(), wish: ClientRequest::Reload }
     }
 
     /// Says how it went, and what was said.
@@ -227,7 +227,7 @@ fn name_of(pid: Pid) -> io::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{How, Named};
+    use crate::channel::{PurgeMode, PurgeScope};
     use tw_testkit::wait;
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
             let answer = std::thread::scope(|scope| {
                 let asked = scope.spawn(|| order_reload(us));
                 let client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!((client.pid, &client.wish), (us, &Wish::Reload));
+                assert_eq!((client.pid, &client.wish), (us, &ClientRequest::Reload));
                 client.answer(is_done, &said);
                 asked.join().unwrap().unwrap()
             });
@@ -255,12 +255,16 @@ mod tests {
             asked.join().unwrap().unwrap()
         });
         assert!(ended.is_err());
-        let order = Purge { cache: b"c".to_vec(), named: Named::Key(b"a\nb\xff*".to_vec()), how: How::Soft };
+        let order = Purge {
+            cache: b"c".to_vec(),
+            named: PurgeScope::Key(b"a\nb\xff*".to_vec()),
+            how: PurgeMode::Soft,
+        };
         for is_done in [true, false] {
             let said = std::thread::scope(|scope| {
                 let asked = scope.spawn(|| order_purge(us, &order));
                 let mut client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!(client.take_wish(), Wish::Purge(order.clone()));
+                assert_eq!(client.take_wish(), ClientRequest::Purge(order.clone()));
                 client.answer(is_done, &[Fault::emerg("said")]);
                 asked.join().unwrap()
             });
@@ -270,10 +274,10 @@ mod tests {
         let long = Purge { cache: vec![b'c'; 70_000], ..order };
         assert!(order_purge(us, &long).unwrap_err()[0].message.contains("too long a name"));
         drop(connect(us, b"purge\nnonsense").unwrap());
-        assert_eq!(control.next().unwrap().take_wish(), Wish::Nonsense);
+        assert_eq!(control.next().unwrap().take_wish(), ClientRequest::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
         tell_refused(us, &why);
-        assert_eq!(control.next().unwrap().wish, Wish::Told(why));
+        assert_eq!(control.next().unwrap().wish, ClientRequest::Told(why));
         drop(control);
         // A child that another test starts has the socket, too, for a moment.
         assert!(wait::until(wait::PATIENCE, || order_reload(us).is_none()));

@@ -16,7 +16,7 @@ use tw_log::Level;
 
 use super::control;
 use crate::channel::Purge;
-use crate::cli::Order;
+use crate::cli::SignalCommand;
 use crate::console::{Console, Fault};
 use crate::places::Made;
 
@@ -182,9 +182,9 @@ fn open(path: &Path, more: OFlags, options: &mut OpenOptions) -> io::Result<File
 }
 
 /// Tells a running server what `-s` asks for. What it says if the order is a reload.
-pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>> {
+pub(crate) fn order(path: &Path, order: SignalCommand) -> Result<Vec<Fault>, Vec<Fault>> {
     let pid = server(path)?;
-    if order == Order::Reload
+    if order == SignalCommand::Reload
         && let Some(answer) = control::order_reload(pid)
     {
         return answer;
@@ -226,12 +226,12 @@ pub(crate) fn tell_refused(path: &Path, why: &[Fault]) {
     }
 }
 
-fn send(pid: Pid, order: Order) -> Result<(), Fault> {
+fn send(pid: Pid, order: SignalCommand) -> Result<(), Fault> {
     let signal = match order {
-        Order::Stop => Signal::TERM,
-        Order::Quit => Signal::QUIT,
-        Order::Reopen => Signal::USR1,
-        Order::Reload => Signal::HUP,
+        SignalCommand::Stop => Signal::TERM,
+        SignalCommand::Quit => Signal::QUIT,
+        SignalCommand::Reopen => Signal::USR1,
+        SignalCommand::Reload => Signal::HUP,
     };
     rustix::process::kill_process(pid, signal).map_err(|error| {
         let (pid, signal) = (pid.as_raw_nonzero(), signal.as_raw());
@@ -423,7 +423,7 @@ mod tests {
         drop(file);
         fs::write(&path, line()).unwrap();
         assert!(is_stranger(rustix::process::getpid(), &path));
-        let said = order(&path, Order::Stop).unwrap_err();
+        let said = order(&path, SignalCommand::Stop).unwrap_err();
         assert!(said.iter().any(|fault| fault.message.contains("is not the server that wrote")), "{said:?}");
     }
 }

@@ -15,7 +15,7 @@ use super::handover::{Handover, Opened};
 use super::notify::{self, Reloaded};
 use super::pid::PidFile;
 use super::serving::Serving;
-use super::workers::Way;
+use super::workers::AdoptionMode;
 use super::{Master, Mode, files, logs};
 use crate::channel::Keys;
 use crate::conf::{Loaded, path};
@@ -71,7 +71,11 @@ impl Master {
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
-        let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
+        let way = if needs_new_process(&self.main, &main) {
+            AdoptionMode::NewProcess
+        } else {
+            AdoptionMode::InPlace
+        };
         let keys = Keys::default();
         let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
         let is_daemon = self.mode == Mode::Background;

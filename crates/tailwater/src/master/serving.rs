@@ -12,7 +12,7 @@ use crate::channel::{Keys, Purge};
 use crate::console::{Console, Fault};
 use crate::watch::Used;
 use crate::worker::Server;
-use crate::worker::purging::Outcome;
+use crate::worker::purging::PurgeOutcome;
 use crate::worker::sandbox::Rules;
 
 /// Process that serves.
@@ -27,7 +27,7 @@ impl Serving {
     /// Purges for a client, who gets the answer when that is over.
     pub(super) fn purge(&mut self, client: Client, order: Purge) {
         match self {
-            Self::Here(server, _) => server.purge(order, |Outcome { is_done, said }| {
+            Self::Here(server, _) => server.purge(order, |PurgeOutcome { is_done, said }| {
                 let level = if is_done { Level::Notice } else { Level::Error };
                 let said: Vec<_> =
                     said.into_iter().map(|said| Fault { level, ..Fault::emerg(said) }).collect();

@@ -13,12 +13,12 @@ use tw_base::Errno;
 use tw_log::{Level, open_log};
 use tw_rt::signal::{ReceivedSignal, Signal};
 
-use super::control::{Client, Control, Wish};
+use super::control::{Client, ClientRequest, Control};
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
 use crate::console::Fault;
-use crate::watch::Found;
+use crate::watch::CertificateChange;
 use crate::worker::END_PATIENCE;
 
 /// Message of nginx.
@@ -180,8 +180,8 @@ impl Master {
     /// Does what somebody wants who gets an answer: `-s reload` is as HUP.
     fn obey(&mut self, mut client: Client, state: State) {
         match client.take_wish() {
-            Wish::Reload => {}
-            Wish::Told(why) => {
+            ClientRequest::Reload => {}
+            ClientRequest::Told(why) => {
                 why.iter().for_each(|fault| self.console.fault(fault));
                 let text = format_args!(
                     "process {} orders no reload for that, the configuration stays as it was",
@@ -189,12 +189,12 @@ impl Master {
                 );
                 return self.notice(text);
             }
-            Wish::Purge(order) => {
+            ClientRequest::Purge(order) => {
                 let name = tw_log::Text(&order.cache);
                 self.notice(format_args!("purge in cache \"{name}\" ordered by process {}", client.pid));
                 return self.serving.purge(client, order);
             }
-            Wish::Nonsense => {
+            ClientRequest::Nonsense => {
                 let text = "the server does not understand what it is told: is it of another version?";
                 return client.answer(false, &[Fault::emerg(text)]);
             }
@@ -212,7 +212,7 @@ impl Master {
     }
 
     /// Has another certificate used, or says why not.
-    fn renew(&mut self, Found { name, outcome, .. }: Found) {
+    fn renew(&mut self, CertificateChange { name, outcome, .. }: CertificateChange) {
         match outcome.and_then(|files| self.serving.renew(files, &self.console)) {
             Ok(()) => self.notice(format_args!("certificate \"{name}\" has changed, the new one is used")),
             Err(why) => {

@@ -25,7 +25,7 @@ use tw_base::Errno;
 use tw_log::Level;
 
 use super::Master;
-use super::child::End;
+use super::child::ProcessEnd;
 use super::notify::WATCHDOG_PID;
 use crate::channel::Keys;
 use crate::sockets::inherited::{KEYS, LOCKS, UPGRADE, VARIABLES};
@@ -144,7 +144,7 @@ impl Master {
     pub(super) fn new_binary_ended(&mut self, status: WaitStatus) {
         let Some(NewBinary { pid, .. }) = self.binaries.new.take() else { return };
         let level = if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert };
-        self.console.say(level, format_args!("new binary process {pid} {}", End::from(status)));
+        self.console.say(level, format_args!("new binary process {pid} {}", ProcessEnd::from(status)));
         self.step_back("after the end of");
     }
 

@@ -24,12 +24,12 @@ use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_log::Level;
 
-use super::child::{Child, End, Failure};
+use super::child::{Child, Failure, ProcessEnd};
 use super::control::Client;
 use super::handover::Handover;
 use super::inbox::Inbox;
 use super::silence::{SILENCE_PATIENCE, Silence};
-use crate::channel::{Answer, Arrived, Configure, Keys, Order, Purge, SEND_PATIENCE, Text};
+use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_PATIENCE, Text, WorkerCommand, WorkerReply};
 use crate::console::{Console, Fault};
 use crate::watch::Used;
 use crate::worker::END_PATIENCE;
@@ -44,7 +44,7 @@ const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(
 
 /// Way of adopting a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum AdoptionMode {
     /// By the process that runs.
     InPlace,
     /// By another process, because this one cannot change as far as that.
@@ -82,9 +82,14 @@ impl Workers {
     }
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
-    pub(super) fn change(&mut self, handover: Handover, way: Way, console: &Console) -> Result<(), Fault> {
+    pub(super) fn change(
+        &mut self,
+        handover: Handover,
+        way: AdoptionMode,
+        console: &Console,
+    ) -> Result<(), Fault> {
         let handover = Handover { keys: self.handover.keys.clone(), ..handover };
-        let can_follow = way == Way::InPlace && self.can_follow(&handover);
+        let can_follow = way == AdoptionMode::InPlace && self.can_follow(&handover);
         let followed = match self.current.as_mut().filter(|_| can_follow) {
             Some(child) => configure(child, &handover, &self.inbox).map(|()| true),
             None => Ok(false),
@@ -98,7 +103,7 @@ impl Workers {
             Err(Failure::Unresponsive(_)) => self.replace_silent(Some(&handover), console)?,
             Err(failure) => {
                 if let Failure::Lost(_) = failure {
-                    self.lose(|child| child.kill(), console);
+                    self.remove_current(|child| child.kill(), console);
                 }
                 return Err(failure.into());
             }
@@ -201,10 +206,10 @@ impl Workers {
     pub(super) fn renew(&mut self, files: &MemoryFiles, console: &Console) {
         self.handover.renew(files);
         let Some(child) = &self.current else { return };
-        if let Err(error) = child.order(&Order::Renew(texts(files)), &[]) {
+        if let Err(error) = child.order(&WorkerCommand::Renew(texts(files)), &[]) {
             let (pid, errno) = (child.pid(), Errno::from(&error));
             console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
-            self.lose(|child| child.hang_up(), console);
+            self.remove_current(|child| child.hang_up(), console);
         }
     }
 
@@ -222,7 +227,7 @@ impl Workers {
     pub(super) fn reopen(&mut self, logs: Vec<(PathBuf, OwnedFd)>, console: &Console) {
         self.handover.logs = logs;
         let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
-        let order = Order::Reopen(names.collect());
+        let order = WorkerCommand::Reopen(names.collect());
         let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
         let (mut is_lost, until) = (false, Instant::now() + SEND_PATIENCE);
         for child in self.leaving.iter().chain(&self.current) {
@@ -233,7 +238,7 @@ impl Workers {
             }
         }
         if is_lost {
-            self.lose(|child| child.hang_up(), console);
+            self.remove_current(|child| child.hang_up(), console);
         }
     }
 
@@ -244,7 +249,7 @@ impl Workers {
         let patience = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_PATIENCE));
         let until = patience.and_then(|patience| Instant::now().checked_add(patience));
         if let Some(mut child) = self.current.take() {
-            if child.order(&Order::Quit, &[]).is_err() {
+            if child.order(&WorkerCommand::Quit, &[]).is_err() {
                 child.hang_up();
             }
             child.stop_listening();
@@ -259,7 +264,7 @@ impl Workers {
         self.leaving.extend(self.current.take());
         let now = Instant::now();
         for child in &mut self.leaving {
-            if child.order_until(now + SEND_PATIENCE, &Order::Stop, &[]).is_err() {
+            if child.order_until(now + SEND_PATIENCE, &WorkerCommand::Stop, &[]).is_err() {
                 child.kill();
             }
             child.until = Some(now + STOP_PATIENCE);
@@ -278,7 +283,7 @@ impl Workers {
 
     /// Takes note of the end of a process; `false` if it was none of ours.
     pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
-        let end = End::from(status);
+        let end = ProcessEnd::from(status);
         let say = |is_discarded: bool| {
             let level = if end.is_clean() || is_discarded { Level::Notice } else { Level::Alert };
             console.say(level, format_args!("worker process {pid} {end}"));
@@ -294,7 +299,7 @@ impl Workers {
     }
 
     /// Removes a process that does not serve any more without an order to leave.
-    fn lose(&mut self, end: impl FnOnce(&mut Child), console: &Console) {
+    fn remove_current(&mut self, end: impl FnOnce(&mut Child), console: &Console) {
         if let Some(mut child) = self.current.take() {
             let since = child.since;
             end(&mut child);
@@ -367,24 +372,29 @@ impl Workers {
         let (pid, owed_answer) = (child.pid(), child.owes_answer);
         let alert = |what: &str| console.say(Level::Alert, format_args!("worker process {pid} {what}"));
         match child.listen() {
-            Arrived::Message(Answer::Turning) => return true,
-            Arrived::Nothing => {}
-            Arrived::Message(Answer::Refused { .. }) if owed_answer => {}
-            Arrived::Message(Answer::Serving) if owed_answer => {
+            ReadResult::Message(WorkerReply::Turning) => return true,
+            ReadResult::Nothing => {}
+            ReadResult::Message(WorkerReply::Refused { .. }) if owed_answer => {}
+            ReadResult::Message(WorkerReply::Serving) if owed_answer => {
                 alert("took a configuration too late, another one takes its place");
-                self.lose(|child| child.hang_up(), console);
+                self.remove_current(|child| child.hang_up(), console);
             }
             // It has got no log files, and would go on in those that were moved away.
-            Arrived::Message(Answer::Full) => self.replace(console),
-            Arrived::Message(Answer::Leaving) => self.lose(|_| {}, console),
+            ReadResult::Message(WorkerReply::Full) => self.replace(console),
+            ReadResult::Message(WorkerReply::Leaving) => self.remove_current(|_| {}, console),
             // It is about to end, and a signal will tell how. One that only says nothing more is ended.
-            Arrived::Gone => self.lose(|child| child.until = Some(Instant::now() + SHORT_LIFE), console),
-            Arrived::Message(
-                Answer::Serving | Answer::Refused { .. } | Answer::Purged { .. } | Answer::Keys(_),
+            ReadResult::Gone => {
+                self.remove_current(|child| child.until = Some(Instant::now() + SHORT_LIFE), console)
+            }
+            ReadResult::Message(
+                WorkerReply::Serving
+                | WorkerReply::Refused { .. }
+                | WorkerReply::Purged { .. }
+                | WorkerReply::Keys(_),
             )
-            | Arrived::Nonsense => {
+            | ReadResult::Nonsense => {
                 alert("says what no worker process says, killing it");
-                self.lose(|child| child.kill(), console);
+                self.remove_current(|child| child.kill(), console);
             }
         }
         false
@@ -425,7 +435,7 @@ fn begin(
 fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<(), Failure> {
     let (mut fds, sockets) = handover.sockets.fds();
     fds.extend(handover.logs.iter().map(|(_, file)| file.as_fd()));
-    let order = Order::Configure(Box::new(Configure {
+    let order = WorkerCommand::Configure(Box::new(Configure {
         source: handover.source.clone(),
         files: texts(&handover.files),
         sockets,
@@ -499,13 +509,13 @@ mod tests {
 
     #[test]
     fn a_worker_that_says_what_it_must_not_is_ended_and_no_other() {
-        let refused = || Answer::Refused { message: "no".into(), hint: None };
-        let say = |answer: Answer| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
+        let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
+        let say = |answer: WorkerReply| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
         type Act = Box<dyn Fn(&Channel)>;
         let table: [(&str, bool, Act, Fate); 8] = [
-            ("turns", false, Box::new(say(Answer::Turning)), Fate::Serves),
-            ("leaves", false, Box::new(say(Answer::Leaving)), Fate::Leaves),
-            ("serves unasked", false, Box::new(say(Answer::Serving)), Fate::Killed),
+            ("turns", false, Box::new(say(WorkerReply::Turning)), Fate::Serves),
+            ("leaves", false, Box::new(say(WorkerReply::Leaving)), Fate::Leaves),
+            ("serves unasked", false, Box::new(say(WorkerReply::Serving)), Fate::Killed),
             ("refuses unasked", false, Box::new(say(refused())), Fate::Killed),
             (
                 "nonsense",
@@ -514,7 +524,7 @@ mod tests {
                 Fate::Killed,
             ),
             ("closed", false, Box::new(Channel::stop_talking), Fate::Leaves),
-            ("serves too late", true, Box::new(say(Answer::Serving)), Fate::Leaves),
+            ("serves too late", true, Box::new(say(WorkerReply::Serving)), Fate::Leaves),
             ("refuses too late", true, Box::new(say(refused())), Fate::Serves),
         ];
         let console = Console::quiet();
@@ -547,7 +557,7 @@ mod tests {
                 assert!(killed(&process));
             }
             if what == "serves too late" {
-                assert!(worker.receive::<Order>().unwrap().is_none(), "it is told to finish");
+                assert!(worker.receive::<WorkerCommand>().unwrap().is_none(), "it is told to finish");
             }
         }
     }
@@ -558,11 +568,11 @@ mod tests {
         let mut workers = workers(current, leaving);
         workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
         workers.release();
-        assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Quit, _)))));
+        assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Quit, _)))));
         let until = |workers: &Workers| workers.leaving.iter().filter_map(|child| child.until).min();
         assert!(until(&workers).is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
         workers.stop();
-        assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Stop, _)))));
+        assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Stop, _)))));
         assert!(until(&workers).is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
         assert!(!workers.is_empty());
     }
@@ -609,7 +619,7 @@ mod tests {
             (0..looks).fold(false, |_, _| silence.is_too_long(silence.next_look()))
         };
         assert!(!is_too_long(&mut workers, 3));
-        worker.send(&Answer::Turning, &[]).unwrap();
+        worker.send(&WorkerReply::Turning, &[]).unwrap();
         assert!(workers.listen(&console));
         assert!(!is_too_long(&mut workers, 3));
         assert!(is_too_long(&mut workers, 4));
@@ -618,7 +628,7 @@ mod tests {
     /// Worker process that does not read.
     fn deaf() -> (Child, Channel, Group) {
         let actor = actor();
-        while actor.0.order_until(Instant::now(), &Order::Quit, &[]).is_ok() {}
+        while actor.0.order_until(Instant::now(), &WorkerCommand::Quit, &[]).is_ok() {}
         actor
     }
 
@@ -637,7 +647,8 @@ mod tests {
             tell.send(true).unwrap();
             workers.reopen(Vec::new(), &Console::quiet());
             // The last one of all, who reads.
-            tell.send(matches!(worker.receive::<Order>(), Ok(Some((Order::Reopen(_), _))))).unwrap();
+            tell.send(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))))
+                .unwrap();
         });
         // To start so many processes has its time, too, but is not what is measured.
         assert_eq!(told.recv(), Ok(true));
@@ -657,6 +668,6 @@ mod tests {
             workers.current.is_none()
         });
         assert!(is_lost && workers.again_at.is_some() && !process.ended());
-        assert!(matches!(other.receive::<Order>(), Ok(Some((Order::Reopen(_), _)))));
+        assert!(matches!(other.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))));
     }
 }

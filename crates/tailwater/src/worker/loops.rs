@@ -46,7 +46,7 @@ pub(crate) struct Loops {
 }
 
 /// Configuration that the loops should serve.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedLoops<'a> {
     pub(crate) generation: &'a GenerationRef,
     pub(crate) sockets: &'a Sockets,
     pub(crate) affinity: &'a Affinity,
@@ -120,7 +120,7 @@ impl Loops {
 
     /// Makes the loops serve `wanted`, once they have [begun](Self::begin): those that run take it over, missing ones are started, surplus ones leave, and
     /// so do all if a loop's own settings have changed. On an error those that run go on as before.
-    pub(crate) fn serve(&mut self, wanted: &Wanted<'_>, console: &Console) -> Result<(), Fault> {
+    pub(crate) fn serve(&mut self, wanted: &WantedLoops<'_>, console: &Console) -> Result<(), Fault> {
         let main = &wanted.generation.main;
         let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
         let count = main.worker_count();
@@ -174,7 +174,7 @@ impl Loops {
     }
 
     /// Looks after loops that have ended. One that should not have is started again.
-    pub(crate) fn reap(&mut self, wanted: &Wanted<'_>, console: &Console) {
+    pub(crate) fn reap(&mut self, wanted: &WantedLoops<'_>, console: &Console) {
         self.farewells.clear();
         while let Some(id) = self.farewells.next() {
             if let Some(at) = self.leaving.iter().position(|leaving| leaving.id == id) {
@@ -224,7 +224,7 @@ impl Loops {
         self.counts.total(|tally| &tally.open)
     }
 
-    fn restart(&mut self, index: usize, at: usize, wanted: &Wanted<'_>) -> Result<(), Fault> {
+    fn restart(&mut self, index: usize, at: usize, wanted: &WantedLoops<'_>) -> Result<(), Fault> {
         let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
         let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
         let running = self.start(index, &settings, wanted.generation, sockets)?;

@@ -34,8 +34,8 @@ use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use acme::Acme;
-use loops::{Loops, Wanted};
-use purging::{Outcome, Purging};
+use loops::{Loops, WantedLoops};
+use purging::{PurgeOutcome, PurgesInProgress};
 
 /// Longest wait of a fast stop for loops. They need a few milliseconds, unless one hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(crate) struct Server {
     /// Process that copies the program, if a reload may need that.
     copier: Option<Copier>,
     loops: Loops,
-    purging: Purging,
+    purging: PurgesInProgress,
     acme: Acme,
 }
 
@@ -87,9 +87,9 @@ impl Server {
         memory::allow_files(&generation, generation.main.worker_count(), console);
         let mut acme = Acme::default();
         acme.follow(&generation, console);
-        let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
+        let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
-        let purging = Purging::default();
+        let purging = PurgesInProgress::default();
         Ok(Self { config_thread, generation, sockets, pools, affinity, copier, loops, purging, acme })
     }
 
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Begins a purge, which waits for no loop. `answer` gets what came of it.
-    pub(crate) fn purge(&self, order: Purge, answer: impl FnOnce(Outcome) + Send + 'static) {
+    pub(crate) fn purge(&self, order: Purge, answer: impl FnOnce(PurgeOutcome) + Send + 'static) {
         self.purging.begin(&self.generation, order, answer);
     }
 
@@ -129,7 +129,7 @@ impl Server {
             // What loops have locked is theirs, and they are started anew.
             memory::lock(&generation, self.copier.as_ref(), console);
         }
-        let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
+        let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
         let kept_count = if relock { 0 } else { self.generation.main.worker_count() };
         let loops_to_start = generation.main.worker_count().saturating_sub(kept_count);
         memory::allow_files(&generation, loops_to_start, console);
@@ -206,7 +206,7 @@ impl Server {
     /// Looks after loops that have ended or whose time is over.
     pub(crate) fn reap(&mut self, console: &Console) {
         let wanted =
-            Wanted { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
+            WantedLoops { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
         self.loops.reap(&wanted, console);
         self.loops.expire(Instant::now());
     }

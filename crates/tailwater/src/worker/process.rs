@@ -31,13 +31,13 @@ use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
 
-use crate::channel::{Answer, Channel, Configure, Keys, Order, Text};
+use crate::channel::{Channel, Configure, Keys, Text, WorkerCommand, WorkerReply};
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::process;
 use crate::sockets::Sockets;
 
-use super::purging::Outcome;
+use super::purging::PurgeOutcome;
 use super::sandbox::{Role, Rules};
 use super::{Server, memory, say_exit};
 
@@ -104,8 +104,8 @@ pub(crate) fn run() -> ExitCode {
         Ok(Some(Started { server, console, signs, is_daemon })) => {
             // First, so that the master never knows less than clients do.
             let keys = Keys(ssl::export_keys());
-            answer(&channel, &Answer::Keys(keys.clone()));
-            if answer(&channel, &Answer::Serving) {
+            answer(&channel, &WorkerReply::Keys(keys.clone()));
+            if answer(&channel, &WorkerReply::Serving) {
                 let (master, state) = (Some(Arc::new(channel)), State::Serving);
                 Worker { master, signals, sinks, console, server, signs, keys, state, is_daemon }.serve();
             }
@@ -142,7 +142,9 @@ struct Started {
 /// Starts everything up to the loops, and drops privileges.
 fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
-    let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
+    let Some((WorkerCommand::Configure(order), fds)) = channel.receive().map_err(failed)? else {
+        return Ok(None);
+    };
     ssl::inherit_keys(&order.keys.0);
     let loaded = config_thread::run_on_own_thread(purge, || load(&order, &SharedObjects::default()));
     let config = loaded
@@ -224,12 +226,12 @@ fn leave_stderr(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
     .map_err(|error| Fault::emerg(format!("dup() of the error log failed ({})", Errno::from(&error))))
 }
 
-fn refusal(Fault { message, hint, .. }: Fault) -> Answer {
-    Answer::Refused { message, hint }
+fn refusal(Fault { message, hint, .. }: Fault) -> WorkerReply {
+    WorkerReply::Refused { message, hint }
 }
 
 /// Returns `true` if the answer was sent; the master may have ended.
-fn answer(channel: &Channel, answer: &Answer) -> bool {
+fn answer(channel: &Channel, answer: &WorkerReply) -> bool {
     channel.send(answer, &[]).is_ok()
 }
 
@@ -255,7 +257,7 @@ impl Signs {
         self.next = now + self.every;
         // A master that does not read, because it is stopped, is not waited for.
         if server.is_turning(now) {
-            let _ = master.send_until(now, &Answer::Turning, &[]);
+            let _ = master.send_until(now, &WorkerReply::Turning, &[]);
         }
         true
     }
@@ -305,40 +307,43 @@ impl Worker {
     fn obey(&mut self) {
         let Some(master) = &self.master else { return };
         match master.receive() {
-            Ok(Some((Order::Configure(_), _))) if self.state != State::Serving => {
+            Ok(Some((WorkerCommand::Configure(_), _))) if self.state != State::Serving => {
                 answer(master, &refusal(Fault::emerg("the worker process is shutting down")));
             }
-            Ok(Some((Order::Configure(order), fds))) => {
+            Ok(Some((WorkerCommand::Configure(order), fds))) => {
                 let say = self
                     .change(order, fds)
-                    .map_or_else(|fault| self.say_why_not(fault), |()| Answer::Serving);
+                    .map_or_else(|fault| self.say_why_not(fault), |()| WorkerReply::Serving);
                 self.tell_keys(Instant::now());
                 if let Some(master) = &self.master {
                     answer(master, &say);
                 }
             }
-            Ok(Some((Order::Reopen(names), fds))) => {
+            Ok(Some((WorkerCommand::Reopen(names), fds))) => {
                 self.sinks.hand_over(named(&names, fds.into_iter()));
                 self.sinks.reopen();
                 self.server.close_files();
             }
-            Ok(Some((Order::Renew(texts), _))) => self.renew(&texts),
-            Ok(Some((Order::Begin, _))) => self.server.begin(),
-            Ok(Some((Order::Purge(number, order), _))) => {
+            Ok(Some((WorkerCommand::Renew(texts), _))) => self.renew(&texts),
+            Ok(Some((WorkerCommand::Begin, _))) => self.server.begin(),
+            Ok(Some((WorkerCommand::Purge(number, order), _))) => {
                 // What this says is one packet, whichever thread sends it.
                 let master = master.clone();
-                self.server.purge(order, move |Outcome { is_done, said }| {
-                    answer(&master, &Answer::Purged { number, is_done, said });
+                self.server.purge(order, move |PurgeOutcome { is_done, said }| {
+                    answer(&master, &WorkerReply::Purged { number, is_done, said });
                 });
             }
-            Ok(Some((Order::Quit, _))) => self.drain(),
-            Ok(Some((Order::Stop, _))) => self.state = State::Ended,
-            Ok(None) => self.orphaned("the master process is gone"),
+            Ok(Some((WorkerCommand::Quit, _))) => self.drain(),
+            Ok(Some((WorkerCommand::Stop, _))) => self.state = State::Ended,
+            Ok(None) => self.shut_down_without_master("the master process is gone"),
             Err(error) if Errno::from(&error) == MFILE => {
                 answer(master, &self.say_full(&format!("recvmsg() failed ({MFILE})")));
             }
             Err(error) => {
-                self.orphaned(&format!("no order can be read from the master ({})", Errno::from(&error)));
+                self.shut_down_without_master(&format!(
+                    "no order can be read from the master ({})",
+                    Errno::from(&error)
+                ));
             }
         }
     }
@@ -382,7 +387,7 @@ impl Worker {
     }
 
     /// The answer to a configuration that is not served.
-    fn say_why_not(&self, fault: Fault) -> Answer {
+    fn say_why_not(&self, fault: Fault) -> WorkerReply {
         // All messages name the error as nginx does.
         match fault.message.contains(&format!("({MFILE})")) {
             true => self.say_full(&fault.message),
@@ -391,10 +396,10 @@ impl Worker {
     }
 
     /// Connections may take all descriptors there are. Another process has some left.
-    fn say_full(&self, message: &str) -> Answer {
+    fn say_full(&self, message: &str) -> WorkerReply {
         let text = format_args!("{message}, another worker process has to do what the master ordered");
         self.console.say(Level::Alert, text);
-        Answer::Full
+        WorkerReply::Full
     }
 
     /// Tells the master that all loops turn, if they do and it is time to.
@@ -409,14 +414,14 @@ impl Worker {
     fn tell_keys(&mut self, until: Instant) {
         let Some(master) = &self.master else { return };
         let keys = Keys(ssl::export_keys());
-        if keys != self.keys && master.send_until(until, &Answer::Keys(keys.clone()), &[]).is_ok() {
+        if keys != self.keys && master.send_until(until, &WorkerReply::Keys(keys.clone()), &[]).is_ok() {
             self.keys = keys;
         }
     }
 
     // DIFF(nginx): a worker process does not go on serving without its master.
-    /// Ends this process, or its sockets, after the master has ended.
-    fn orphaned(&mut self, why: &str) {
+    /// Begins a graceful shutdown without a master: no process could stop this one any more.
+    fn shut_down_without_master(&mut self, why: &str) {
         self.master = None;
         self.signs = None;
         self.console.say(Level::Alert, format_args!("{why}, shutting down"));
@@ -457,7 +462,7 @@ impl Worker {
     /// As the master orders it, but without an order: it starts another one.
     fn leave(&mut self) {
         if let Some(master) = self.master.as_ref().filter(|_| self.state == State::Serving) {
-            answer(master, &Answer::Leaving);
+            answer(master, &WorkerReply::Leaving);
         }
         self.drain();
     }
