@@ -32,6 +32,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
+use crate::gateway::{self, Gateway};
+
 use address::{AddressScheme, PassAddress, RawPassAddress};
 use health_check::CgiHealthCheck;
 use params::{Params, RawParam, RequestParams};
@@ -222,22 +224,26 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none() && !self.settings.has_handler()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         self.language.install(self.written.map(|span| (span, &*self.params)), plan);
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
-        self.settings.install(plan);
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl<L: Language> Gateway for CgiGateway<L> {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
     }
 }
 
@@ -256,12 +262,9 @@ impl<L: Language> Handler for CgiGateway<L> {
 impl<L: Language> CgiGateway<L> {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r, L::SCHEMES) {
+        let to = match target.destination(r, L::SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         if let Err(status) = proxy::read_body(r, &self.settings, !L::TAKES_ANY_LENGTH).await {
             return Outcome::Status(status);

@@ -30,6 +30,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
+use crate::gateway::{self, Gateway};
 use crate::proxy::fields::{self, RequestFields};
 
 const SCHEMES: &[AddressScheme] = &[
@@ -138,20 +139,25 @@ impl Settings<Http> for Grpc {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl Gateway for Grpc {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
     }
 }
 
@@ -168,12 +174,9 @@ impl Handler for Grpc {
 impl Grpc {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r, SCHEMES) {
+        let to = match target.destination(r, SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         let host: Cow<'_, [u8]> = match to.host.get(..5) {
             Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),

@@ -20,6 +20,7 @@ mod empty_gif;
 mod fastcgi;
 mod flv;
 mod forwarded;
+mod gateway;
 mod geo;
 mod grpc;
 mod gunzip;

@@ -28,6 +28,7 @@ use tw_server::vars::Template;
 
 use crate::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
 use crate::cgi::params;
+use crate::gateway::{self, Gateway};
 
 const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("memcached://")];
 
@@ -119,20 +120,25 @@ impl Settings<Http> for MemcachedPass {
     }
 
     fn are_shared(&self) -> bool {
-        self.passed.is_none()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.passed.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.passed.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl Gateway for MemcachedPass {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.passed.is_some()
     }
 }
 
@@ -155,12 +161,9 @@ impl Handler for MemcachedPass {
 impl MemcachedPass {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some((target, key)) = &self.passed else { return Outcome::Pass };
-        let to = match target.of(r, SCHEMES) {
+        let to = match target.destination(r, SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         let key = key.value(r);
         if key.is_empty() {

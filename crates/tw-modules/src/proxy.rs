@@ -41,6 +41,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
+use crate::gateway::{self, Gateway};
+
 use fields::RequestFields;
 use health_check::ProxyHealthCheck;
 use target::{PassUrl, RawPassUrl, UrlDestination, UrlScheme};
@@ -303,21 +305,25 @@ impl Settings<Http> for Proxy {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none() && !self.settings.has_handler()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
-        self.settings.install(plan);
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl Gateway for Proxy {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
     }
 }
 
@@ -350,12 +356,9 @@ fn usual_key(to: &UrlDestination<'_>, uri: &[u8], key: &mut Vec<u8>) {
 impl Proxy {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r) {
+        let to = match target.destination(r) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
@@ -378,21 +381,12 @@ impl Proxy {
             true => (r.body.framing(r.head.framing()), RequestBody::Client),
             false => (Framing::None, RequestBody::Nothing),
         };
-        let method: Cow<'static, [u8]> = match &self.method {
-            Some(template) => template.value(r).into(),
-            None if lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache)) => {
-                b"GET".into()
-            }
-            None => match r.method() {
-                Method::Other => r.method_name().to_vec().into(),
-                known => known.as_str().as_bytes().into(),
-            },
-        };
-        let announced = match announced {
-            // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
-            Framing::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
-            announced => announced,
-        };
+        // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
+        if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {
+            return Outcome::Status(411);
+        }
+        let wants_body = lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache));
+        let method = self.method(r, wants_body);
         let line = Line { method: &method, uri: &uri, version: self.version };
         let passed = fields::ForwardedFields {
             is_client_passed: self.settings.request.pass_headers,
@@ -437,6 +431,18 @@ impl Proxy {
             return Box::pin(proxy::pass(r, &self.settings, self, lookup, request.with_codec(codec))).await;
         }
         proxy::pass(r, &self.settings, self, lookup, request).await
+    }
+
+    /// Method of the request to the server; with `wants_body`, a cache needs the response to GET.
+    fn method(&self, r: &Request, wants_body: bool) -> Cow<'static, [u8]> {
+        match &self.method {
+            Some(template) => template.value(r).into(),
+            None if wants_body => b"GET".into(),
+            None => match r.method() {
+                Method::Other => r.method_name().to_vec().into(),
+                known => known.as_str().as_bytes().into(),
+            },
+        }
     }
 
     /// Writes a request that begins with `line`. The error is a status.

@@ -178,12 +178,9 @@ impl Handler for TunnelPass {
 impl TunnelPass {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r, SCHEMES) {
+        let to = match target.destination(r, SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         // DIFF(nginx): `CONNECT unix:80` asks for a host called unix, and for no socket in the working directory.
         if to.host.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:"))

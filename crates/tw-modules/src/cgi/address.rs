@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
+use tw_log::Level;
 use tw_server::config::location::warn_without_resolver;
 use tw_server::config::upstream::{self, Groups};
 use tw_server::http::plan::UPSTREAM;
@@ -119,6 +120,18 @@ impl PassAddress {
     ) -> Option<(&'static str, String)> {
         let to = self.of(r, schemes).ok()?;
         Some((UPSTREAM, format!("{}{}", to.scheme.text, tw_log::Text(&to.host))))
+    }
+
+    /// Destination of `r`. The error, a status, is logged.
+    pub(crate) fn destination(
+        &self,
+        r: &Request,
+        schemes: &'static [AddressScheme],
+    ) -> Result<AddressDestination<'_>, u16> {
+        self.of(r, schemes).map_err(|message| {
+            r.log(Level::Error, format_args!("{message}"));
+            500
+        })
     }
 
     /// Destination of `r`. The error is for the log.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::escape::Escape;
+use tw_log::Level;
 use tw_server::config::location::warn_without_resolver;
 use tw_server::config::upstream::{self, Groups};
 use tw_server::http::proxy::UpstreamGroup;
@@ -159,6 +160,14 @@ impl RawPassUrl {
 }
 
 impl PassUrl {
+    /// Destination of `r`. The error, a status, is logged.
+    pub(super) fn destination(&self, r: &Request) -> Result<UrlDestination<'_>, u16> {
+        self.of(r).map_err(|message| {
+            r.log(Level::Error, format_args!("{message}"));
+            500
+        })
+    }
+
     /// Destination of `r`. The error is for the log.
     pub(super) fn of(&self, r: &Request) -> Result<UrlDestination<'_>, String> {
         match self {
