@@ -4,7 +4,6 @@
 mod intervals;
 mod ranges;
 mod read;
-mod table;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use tw_core::session::Session;
 use tw_core::vars::{SlotKind, Template, Value};
 use tw_net::Addr;
 
+use self::intervals::GeoTable;
 use self::read::Reading;
-use self::table::GeoTable;
 use crate::forwarded::{ProxyChain, forwarded};
 
 /// Blocks as written.

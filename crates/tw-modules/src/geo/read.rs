@@ -7,9 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tw_conf::{ConfError, Cx, Network, Node, Word, network};
 use tw_core::session::Session;
 
-use super::intervals::Intervals;
+use super::intervals::{GeoTable, Intervals};
 use super::ranges::{Added, Deleted, Ranges};
-use super::table::GeoTable;
 use crate::forwarded::ProxyChain;
 
 /// A block as read so far.
