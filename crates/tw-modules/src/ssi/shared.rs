@@ -1,4 +1,4 @@
-//! What the pages of one request of a client share: variables, blocks, captures.
+//! State that the pages of one request of a client share: variables, blocks, captures.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
