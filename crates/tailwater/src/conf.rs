@@ -118,7 +118,7 @@ impl Source {
         self.load_from(&SystemFiles, previous, console)
     }
 
-    /// Loads it for somebody else, who gets a copy of every file that was read.
+    /// Loads it for another process, with a copy of every file that was read.
     pub(crate) fn load_and_record(&self, console: &Console) -> Option<(Loaded, MemoryFiles)> {
         let load = || {
             let files = RecordedFiles::default();

@@ -199,7 +199,7 @@ impl Console {
     }
 }
 
-/// Writes to standard error. There is nobody to tell when that fails.
+/// Writes to standard error; a failure cannot be reported.
 pub(crate) fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -96,7 +96,7 @@ pub(crate) const MAIN: &[Opt] = &[
     ),
 ];
 
-// Of everybody who gets a certificate.
+// For all commands with certificates.
 const TLS: Opt = with(
     &["--tls"],
     ("name", Kind::Text),

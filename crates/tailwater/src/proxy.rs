@@ -80,7 +80,7 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     let console = Console::new();
     let prepared = prepare(options, &console);
     match prepared {
-        // The directory of the cache is nobody else's as long as somebody holds it.
+        // The directory of the cache is locked as long as it is held.
         Ok(Prepared { origins, cache, text, listening, _trusted }) => {
             // Nothing is read from or written to there; but relative names have to begin somewhere.
             let source = Source::text(b"/".to_vec(), NAME, text);
@@ -261,7 +261,7 @@ impl Origin {
         Some(Self { scheme, url, host: host(), name: host(), addresses: vec![address] })
     }
 
-    /// Finds out whether somebody answers, and at which address: a name may have one for each version of the protocol,
+    /// Checks that the server accepts connections, and at which address: a name may have one for each version of the protocol,
     /// and the server only one.
     fn look(&mut self) -> io::Result<()> {
         let mut first = None;

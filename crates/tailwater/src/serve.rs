@@ -41,7 +41,7 @@ pub(crate) fn serve(options: &ServeOptions) -> ExitCode {
         Ok((directory, text, users, listening))
     });
     match prepared {
-        // The password file exists as long as somebody holds it.
+        // The password file exists as long as it is held.
         Ok((directory, text, _users, listening)) => {
             let source = Source::text(directory.as_os_str().as_bytes().to_vec(), NAME, text);
             session::run(source, &[STDOUT], |addresses, own| {
@@ -73,7 +73,7 @@ fn greeting(directory: &Path, addresses: &[Addr], own: &[IpAddr], options: &Serv
     )
 }
 
-/// `USER:PASSWORD`; `-` reads it from standard input, because a command line can be read by everybody on the machine.
+/// `USER:PASSWORD`; `-` reads it from standard input, because a command line can be read by all users of the machine.
 fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
     let mut line = given.to_vec();
     if given == b"-" {

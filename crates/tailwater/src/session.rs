@@ -112,7 +112,7 @@ pub(crate) fn say_draining() {
     }
 }
 
-/// Writes to standard output. Nobody reading it is no reason not to serve.
+/// Writes to standard output. A failure does not stop the server.
 pub(crate) fn say(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
@@ -172,7 +172,7 @@ fn with_port(text: String, default_port: u16) -> String {
     }
 }
 
-/// The first port from the default one on that nobody listens on.
+/// First port from the default one on without a listener.
 fn free_port(first: u16, not_these: &[SocketAddr]) -> Result<String, Fault> {
     let last = first + PORTS_TRIED - 1;
     (first..=last)

@@ -163,13 +163,13 @@ impl Sockets {
         left
     }
 
-    /// Puts `self` in the place of sockets that were handed over. All options are set: nobody knows which ones were.
+    /// Puts `self` in the place of sockets that were handed over. All options are set: it is unknown which ones were.
     pub(crate) fn adopt(&self, handed: &Self, console: &Console) {
         let mut report = reporter(console);
         for Listening { addr, sockets, .. } in &handed.0 {
             match self.at(addr) {
                 Some(new) => new.configure(&mut report),
-                // What waits in its queue is for whoever else has it.
+                // Connections in its queue are for the other process.
                 None => {
                     let count = sockets.len();
                     let message =
@@ -180,7 +180,7 @@ impl Sockets {
         }
     }
 
-    /// Removes the files of Unix sockets when nobody will listen any more; a new server would find them in its way.
+    /// Removes the files of Unix sockets that have no listener any more, which would be in the way of a new server.
     /// Those that another process has opened are not removed, but returned.
     #[must_use]
     pub(crate) fn remove_files(&self, console: &Console) -> Vec<PathBuf> {

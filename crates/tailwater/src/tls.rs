@@ -111,7 +111,7 @@ impl Listening {
             "server_name {};\n        acme_certificate tls;\n        ssl_certificate $acme_certificate;\n        ssl_certificate_key $acme_certificate_key;",
             names.join(" ")
         );
-        // Who comes without `https` is sent there, unless somebody else has that port.
+        // Plain HTTP is redirected there, unless another process has that port.
         if asked.is_none()
             && let Ok(listens) = everywhere(HTTP_PORT)
         {
@@ -191,9 +191,9 @@ fn names(words: &[Vec<u8>]) -> Result<Vec<Identifier>, Fault> {
     Ok(all)
 }
 
-/// Returns true if the local authority issues for these names; a public one does if it is not, and for a mixture nobody does.
+/// Returns true if the local authority issues for these names; a public one does for others, and none for a mixture.
 fn is_all_local(names: &[Identifier]) -> Result<bool, Fault> {
-    // Without a dot it is in no domain that anybody could ask a public authority for.
+    // Without a dot it is in no domain for which a public authority issues.
     if let Some(bare) = names
         .iter()
         .find(|name| !is_local(name) && matches!(name, Identifier::Dns(text) if !text.contains('.')))

@@ -79,7 +79,7 @@ impl Accounts {
     fn read() -> Self {
         let read =
             |path| -> io::Result<String> { Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned()) };
-        // A file that cannot be read knows nobody.
+        // A file that cannot be read has no users.
         Self {
             passwd: read("/etc/passwd").unwrap_or_default(),
             group: read("/etc/group").unwrap_or_default(),

@@ -21,7 +21,7 @@ use crate::worker::sandbox;
 pub(crate) const PROGRAM: &str = concat!("tailwater/", env!("CARGO_PKG_VERSION"));
 /// The compiler, as `rustc --version` names it.
 pub(crate) const COMPILER: &str = env!("TAILWATER_COMPILER");
-/// The commit it was built from; empty if nobody knows it.
+/// Commit it was built from; empty if unknown.
 const COMMIT: &str = env!("TAILWATER_COMMIT");
 /// Libraries of TLS, with versions.
 const TLS_LIBRARY: &str = env!("TAILWATER_TLS_LIBRARY");

@@ -99,7 +99,7 @@ impl Handle {
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
             serve(&ordered, |found| {
-                // Nobody who listens is the end, which the next wait tells; a full counter wakes as well.
+                // Without a listener the next wait ends; a full counter wakes as well.
                 let _ = tell.send(found);
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
             });

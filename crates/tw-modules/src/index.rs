@@ -168,7 +168,7 @@ impl<'a> Search<'a> {
         }
         let error = match found {
             Ok(_) => {
-                // The request starts again with them: nobody needs the old ones.
+                // The request starts again with them: the old ones are not needed.
                 let (mut path, args) = (std::mem::take(&mut r.uri.path), std::mem::take(&mut r.uri.args));
                 path.extend_from_slice(self.file().to_bytes().get(self.name..).unwrap_or_default());
                 return Break(Outcome::Redirect { path, args });

@@ -125,7 +125,7 @@ pub static MODULES: &[Module] = &[
     // Header filters.
     Module::of::<headers::Headers>("headers"),
     Module::of::<userid::UserId>("userid"),
-    // Unpacks first, so that others can read the body. Whoever changes a body stands between it and those that compress:
+    // Unpacks first, so that others can read the body. Filters that change a body stand between it and those that compress:
     // of these the first one that the client accepts does it.
     Module::of::<gunzip::Gunzip>("gunzip"),
     Module::of::<sub::Sub>("sub"),

@@ -185,7 +185,7 @@ impl<S: LoggedSession> SessionLogger<S> for AccessLog<S> {
             if let Some(sink) = log.sink.sink()
                 && log.is_wanted(s, &mut line)
             {
-                // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it; there is nobody else to tell.
+                // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it.
                 let _ = log.push(sink, s, &mut line);
             }
         }

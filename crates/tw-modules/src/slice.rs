@@ -144,7 +144,7 @@ impl HeaderFilter for Slice {
             Ok(found) => found,
             Err(Mismatch) => {
                 cache::discard(r);
-                // Nobody could tell this response from a good one.
+                // A client could not tell this response from a good one.
                 r.state.after = After::Abort;
                 return Body::Empty;
             }
@@ -254,7 +254,7 @@ impl Slices {
                 continue;
             };
             if self.at >= self.end && current.at < current.end {
-                // Nobody wants the rest of it.
+                // The rest of it is not needed.
                 self.current = None;
                 continue;
             }

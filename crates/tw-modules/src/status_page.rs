@@ -1,6 +1,6 @@
 //! `status_page`: a page that plots what `metrics` counts, live. Content phase. No counterpart in nginx's open source.
 //!
-//! One file without requests to anybody else: the page asks the location it came from for `?format=json` every second.
+//! One file without requests to other servers: the page requests `?format=json` from its own location every second.
 //! Its policy allows its own script and style, and connections to its own server, and nothing else.
 
 use std::collections::BTreeMap;

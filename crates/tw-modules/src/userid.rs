@@ -361,7 +361,7 @@ impl HeaderFilter for UserId {
         text.clear();
         let id = match r.slot(self.set_slot, &mut text) {
             Value::Found => Id::of_digits(&text),
-            // Somebody asked before this location was chosen.
+            // A variable was read before this location was chosen.
             Value::Missing => self.id_to_set(r),
         };
         let Some(id) = id else { return body };

@@ -15,7 +15,7 @@ use crate::user::Identity;
 pub(crate) enum WorkerCommand {
     /// Serve by this configuration from now on. Comes with the descriptors of the sockets and of the logs. Is answered.
     Configure(Box<Configure>),
-    /// Accept connections. Until this comes to a process that was started, it has served nobody, and may be killed.
+    /// Accept connections. Until a started process receives this, it has served no client, and may be killed.
     Begin,
     /// Go on in these log files. Comes with their descriptors.
     Reopen(Vec<Vec<u8>>),

@@ -90,7 +90,7 @@ impl Channel {
         Self(end)
     }
 
-    /// Sends a message and descriptors. Waits for a reader who is late, at most [`SEND_PATIENCE`] for each packet. Errors as
+    /// Sends a message and descriptors. Waits for a late reader, at most [`SEND_PATIENCE`] for each packet. Errors as
     /// [`send_until`](Self::send_until).
     pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let packets = 1 + u32::try_from(fds.len().div_ceil(FDS_MAX)).map_err(io::Error::other)?;

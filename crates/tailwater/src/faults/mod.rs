@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     fn end(&self, status: u8) -> ! {
-        // What cannot be written in time is lost; there is nobody left to tell.
+        // Lines that cannot be written in time are lost.
         let _ = self.sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
         tw_sys::exit::now(status)
     }

@@ -61,7 +61,7 @@ struct Frame {
 static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
 
 impl Symbols {
-    /// Opens the program's file, if nobody has yet. Without it stacks are told as addresses.
+    /// Opens the program's file, unless it is open. Without it stacks are printed as addresses.
     pub(super) fn open() -> &'static Self {
         SYMBOLS.get_or_init(|| Self { file: File::open(PROGRAM).ok(), program: stack::program() })
     }
@@ -159,7 +159,7 @@ fn foreign(origin: &Origin, address: usize) -> Frame {
     }
 }
 
-/// For who has the file and its symbols elsewhere: `addr2line -e FILE OFFSET`.
+/// Argument for `addr2line -e FILE OFFSET`, with the file and its symbols on another machine.
 fn unknown(file: &str, base: usize, address: usize) -> String {
     format!("{file}+{:#x}", address - base)
 }

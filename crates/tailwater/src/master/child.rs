@@ -182,7 +182,7 @@ impl Child {
         self.channel.send_until(until, order, fds)
     }
 
-    /// Lets one that was started serve. From here on there may be somebody who counts on it: it is asked to end, not killed.
+    /// Lets a started process serve. From here on it may have clients: it is told to end, not killed.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         let pid = self.pid;
         self.order(&WorkerCommand::Begin, &[]).map_err(|error| {
@@ -347,7 +347,7 @@ impl Child {
 
 /// Returns true if the first thread of a process has ended. The process has, too, as soon as the others have.
 fn is_first_thread_over(pid: Pid) -> bool {
-    // `123 (name) Z …`; without procfs nobody knows.
+    // `123 (name) Z …`; without procfs it is unknown.
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
     matches!(state, Some(b'Z' | b'X'))
@@ -499,7 +499,7 @@ pub(super) mod tests {
             assert!(matches!(child.listen(), ReadResult::Nothing));
             assert_eq!(told(stream), "done\n");
         }
-        // Nobody has asked for that, and nobody is told twice.
+        // Without a client there is no answer, and each client gets one.
         say(numbers[0], true, None);
         assert!(matches!(child.listen(), ReadResult::Message(WorkerReply::Purged { .. })));
         // More than there may be, and those that a process leaves behind.

@@ -34,7 +34,7 @@ const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
 const WISH_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of it that are read: some hundred messages.
 const WISH_MAX: u64 = 64 << 10;
-/// The first line of what somebody wants.
+/// First line of a request.
 const RELOAD: &str = "reload";
 const PURGE: &str = "purge";
 /// The first line of an answer.
@@ -46,7 +46,7 @@ const REFUSED: &str = "refused";
 #[derive(Debug)]
 pub(super) struct Control(UnixListener);
 
-/// Somebody who wants something.
+/// Client with a request.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
@@ -122,7 +122,7 @@ impl Client {
         std::mem::replace(&mut self.wish, ClientRequest::Nonsense)
     }
 
-    /// Somebody at the other end of `stream`.
+    /// Client at the other end of `stream`.
     #[cfg(test)]
     pub(super) fn of(stream: UnixStream) -> Self {
         Self { stream, pid: rustix::process::getpid(), wish: ClientRequest::Reload }
@@ -195,7 +195,7 @@ pub(super) fn tell_refused(master: Pid, why: &[Fault]) {
 /// A connection to `master` with what is wanted.
 fn connect(master: Pid, wish: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
-    // The name is free for everybody to take.
+    // Any process can take the name.
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }

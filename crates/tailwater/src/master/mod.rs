@@ -50,7 +50,7 @@ pub(crate) enum Mode {
     Foreground,
     /// On its own (`daemon on`).
     Background,
-    /// In somebody's terminal for a while: without files of its own, and Ctrl-C lets requests finish.
+    /// In a terminal: without files of its own, and Ctrl-C lets requests finish.
     Session,
 }
 
@@ -112,7 +112,7 @@ impl Master {
 
     /// Ends everything that still runs, and writes the logs to their end.
     fn end(mut self) {
-        // Nobody is listened to any more, and whoever waits to be heard must not wake this up all the time.
+        // No client is accepted any more, and waiting ones must not wake this up all the time.
         self.control = None;
         self.notify = Notify::default();
         match &mut self.serving {

@@ -62,13 +62,13 @@ impl PidFile {
                 let message = format!("the pid file \"{}\" is not a regular file{place}", path.display());
                 return Err(Fault::emerg(message).hint("remove it, or name another one with \"pid\""));
             }
-            // /dev/null: for whoever wants no pid file.
+            // /dev/null stands for no pid file.
             Ok(found) => !found.is_char_device(),
             Err(_) => true,
         };
         let written = match is_replaceable {
             true => replace(path).or_else(|error| match error.kind() {
-                // The directory is somebody else's, but the file may be ours.
+                // The directory belongs to another user, but the file may be ours.
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                     overwrite(path).map_err(|other| match other.kind() {
                         // There is no file: why there is none is said.
@@ -358,7 +358,7 @@ mod tests {
         drop(file);
         assert!(!path.exists());
 
-        // A pipe makes nobody wait.
+        // A pipe does not block.
         let path = dir.join("fifo.pid");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();

@@ -88,7 +88,7 @@ impl Master {
         given.keep();
         self.console.log_to(log.clone());
         self.sinks.report_to(log);
-        // As nginx does: whoever moved a log away has a new one from here on.
+        // As nginx does: a log that was moved away is made anew.
         self.sinks.reopen();
         self.locks = locks;
         self.take_over(main, sockets, pid);

@@ -177,7 +177,7 @@ impl Master {
         self.serving.resume(&self.console);
     }
 
-    /// Does what somebody wants who gets an answer: `-s reload` is as HUP.
+    /// Obeys a request with an answer: `-s reload` is as HUP.
     fn obey(&mut self, mut client: Client, state: State) {
         match client.take_wish() {
             ClientRequest::Reload => {}

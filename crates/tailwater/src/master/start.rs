@@ -114,7 +114,7 @@ impl Start {
         let opened = self.open()?;
         let sockets = opened.sockets.clone();
         self.launch(opened).map_err(|fault| {
-            // Those that were handed over are the business of whoever did it.
+            // Sockets that were handed over are configured by their owner.
             let _ = sockets.remove_files(&self.console);
             Some(fault)
         })

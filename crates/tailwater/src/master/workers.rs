@@ -581,7 +581,7 @@ mod tests {
     fn a_process_that_a_disk_holds_is_not_waited_for() {
         let ((current, _worker, _process), (mut killed, ..), (leaves, _other, _others)) =
             (actor(), actor(), actor());
-        // Nobody takes note of its end, as if it did not come.
+        // Its end is not noted, as if it did not come.
         killed.kill();
         let (pid, other) = (killed.pid(), leaves.pid());
         let mut workers = workers(current, killed);

@@ -100,7 +100,7 @@ impl Cache {
         )
     }
 
-    /// The line for who has started it.
+    /// Line of the output for the user.
     pub(super) fn greeting(&self) -> String {
         format!("Keeping what may be kept in {}, {} at most\n", self.dir.display(), self.size)
     }

@@ -46,7 +46,7 @@ const FIRST: RawFd = 3;
 pub(crate) struct Inherited {
     /// The sockets, by address.
     pub(crate) sockets: Sockets,
-    /// Keys of session tickets; none, if nobody left any.
+    /// Keys of session tickets, if there are any.
     pub(crate) keys: Keys,
     /// Directories of caches that the old binary has locked.
     pub(crate) locks: DirectoryLocks,
@@ -59,7 +59,7 @@ pub(crate) struct Inherited {
 impl Inherited {
     /// Takes over what the environment speaks of. Once, and before anything else is opened. What else the process was
     /// started with stays open, but no worker process and no new binary gets it.
-    // DIFF(nginx): descriptors that nobody names go no further than to the master.
+    // DIFF(nginx): descriptors that no configuration names are not handed on by the master.
     pub(crate) fn take() -> Self {
         let mut this = Self::default();
         if let Some(list) = std::env::var_os(UPGRADE) {

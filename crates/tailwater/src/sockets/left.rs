@@ -37,7 +37,7 @@ impl LeftFiles {
             .extend(paths.into_iter().filter_map(|path| Some(LeftFile { identity: identity(&path)?, path })));
     }
 
-    /// Removes those on which nobody listens any more. A file that cannot be removed is removed by the next start.
+    /// Removes those without a listener. A file that cannot be removed is removed by the next start.
     pub(crate) fn remove(&mut self, console: &Console) {
         if self.0.is_empty() {
             return;

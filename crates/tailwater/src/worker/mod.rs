@@ -231,7 +231,7 @@ impl Server {
             pools.into_iter().for_each(Pool::shutdown);
             drop(over);
         };
-        // Without a thread nobody waits, and they end with the process.
+        // Without a thread they end with the process.
         if thread::Builder::new().name("end".to_owned()).spawn(end).is_ok() {
             // Nothing is ever sent: it fails when all is done, or the time is over.
             let _ = is_over.recv_timeout(POOL_PATIENCE);
@@ -253,6 +253,6 @@ impl AsFd for Server {
 /// The last thing a process does: it says so, and writes the logs to their end.
 pub(crate) fn say_exit(sinks: &Sinks, console: &Console) {
     console.say(Level::Notice, format_args!("exit"));
-    // Lines that cannot be written in time were counted by their log; there is nobody left to tell.
+    // Lines that cannot be written in time were counted by their log.
     let _ = sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
 }

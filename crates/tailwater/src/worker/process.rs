@@ -212,7 +212,7 @@ fn named(names: &[Vec<u8>], fds: impl Iterator<Item = OwnedFd>) -> Vec<(PathBuf,
     names.iter().map(|name| path(name).to_owned()).zip(fds).collect()
 }
 
-/// Standard error ends where the error log does: whoever started a daemon may want to close the terminal.
+/// Standard error is closed with the error log in use: the terminal of a daemon may be closed.
 fn leave_stderr(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
     let targets = config.main.error_log.iter().map(|target| &target.target);
     if targets.clone().any(|target| *target == Target::Stderr) {
@@ -371,7 +371,7 @@ impl Worker {
             Some(self.signs.map_or_else(|| Signs::every(every), |signs| signs.at(every, Instant::now())));
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
-        // As nginx does: whoever moved a log away has a new one from here on.
+        // As nginx does: a log that was moved away is made anew.
         self.sinks.reopen();
         Ok(())
     }

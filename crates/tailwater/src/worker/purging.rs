@@ -46,7 +46,7 @@ impl PurgesInProgress {
             return owed.pay(PurgeOutcome::refused("too many purges wait for a disk"));
         }
         let generation = generation.clone();
-        // Without a thread the answer is that of whoever drops it.
+        // Without a thread the answer is that of its drop.
         let _ = thread::Builder::new().name("purge".to_owned()).spawn(move || {
             let _one_more = one_more;
             owed.pay(block_on(purge(&generation, &order)));
@@ -54,7 +54,7 @@ impl PurgesInProgress {
     }
 }
 
-/// An answer that somebody waits for. Dropping it answers that nothing came of it.
+/// An answer that is awaited. Dropping it answers that the purge was not done.
 struct Owed(Option<Box<dyn FnOnce(PurgeOutcome) + Send>>);
 
 impl Owed {

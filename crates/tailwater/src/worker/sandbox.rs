@@ -151,8 +151,8 @@ impl Rules {
         Some(format!("{} \"{}\"", missing.purpose(), missing.path.display()))
     }
 
-    /// Becomes `user` for good, if anybody. Before that it narrows what programs started by this process could ever get, as
-    /// long as it has the privilege to. The calling thread must be the only one.
+    /// Becomes `user` for good, if there is one. Before that it narrows what programs started by this process could
+    /// ever get, as long as it has the privilege to. The calling thread must be the only one.
     pub(crate) fn become_user(&self, user: Option<&Identity>, console: &Console) -> Result<(), Fault> {
         let over_user = privileges::over_user(self.binds);
         let keep = match user {
@@ -177,7 +177,7 @@ impl Rules {
     /// and before it has threads.
     pub(crate) fn enforce(&self) -> Result<Report, Fault> {
         faults::prepare();
-        // Threads that run already would keep what they can do. Without /proc nobody knows.
+        // Threads that run already would keep what they can do. Without /proc they are unknown.
         if self.sandbox != Sandbox::Off
             && fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1)
         {
@@ -351,7 +351,7 @@ fn allow(ruleset: &mut RulesetCreated, place: &Place, restricted: BitFlags<Acces
         let added =
             ruleset.add_rule(PathBeneath::new(&fd, rights)).map(|_| ()).map_err(|error| error.to_string());
         if place.path.starts_with("/proc") {
-            // A directory of /proc that nobody has open is made anew when it is looked up, and is another one then.
+            // A directory of /proc that is not open is made anew when it is looked up, and is another one then.
             std::mem::forget(fd);
         }
         added

@@ -116,7 +116,7 @@ impl ServerChange {
 impl ChangeResult {
     fn answer(&self, r: &Request, group: &UpstreamGroup) -> ApiResponse {
         let list = group.peers.list();
-        // Somebody else may have removed it by now.
+        // Another change may have removed it by now.
         let shown = |id| show::server(&list, id).unwrap_or_else(|| b"{}".to_vec());
         match *self {
             Self::Added(id) => {

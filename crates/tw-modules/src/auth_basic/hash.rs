@@ -114,7 +114,7 @@ impl HashKind {
     /// Compares a password with a hash of this kind, in a time that does not depend on the position of a difference.
     /// Takes microseconds to seconds, depending on the hash.
     pub(super) fn verify(self, hash: &[u8], password: &[u8]) -> PasswordVerdict {
-        // DIFF(nginx): nobody computes for an hour, or takes all memory, because a line says so.
+        // DIFF(nginx): a line cannot make the server compute for an hour, or take all memory.
         if self.work_us(hash).is_none_or(|work| work > WORK_MAX_US) {
             return PasswordVerdict::Malformed;
         }

@@ -130,7 +130,7 @@ impl State {
             }
             if let Some(Waiter { turn, .. }) = first {
                 self.waiting -= 1;
-                // It is there: whoever gives up a place leaves the line first.
+                // It is there: a dropped ticket leaves the queue first.
                 if turn.send(()).is_ok() {
                     self.running += 1;
                     return;

@@ -205,7 +205,7 @@ impl Budget {
         None
     }
 
-    /// Memory for an encoder that is done with its body before anybody waits for a client.
+    /// Memory for an encoder that finishes its body without waiting for a client.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Share {
         self.add(State::Used, bytes)
     }

@@ -287,7 +287,7 @@ impl Work {
             worked.active = None;
         }
         tw_rt::release_unused();
-        // Only what went back to the system is available to everybody.
+        // Only memory that went back to the system is available to other threads.
         tw_rt::purge();
         Ok(worked)
     }
@@ -428,7 +428,7 @@ impl Compressed {
         self.held = Some(held + new);
         self.before += new as u64;
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
-        // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
+        // Away from here on: should the future be dropped, the piece is lost, and the body must not continue.
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
         let (spec, length, budget) = (self.spec, self.length, self.budget.clone());
         let memory = spec.memory(length);
@@ -496,7 +496,7 @@ async fn by_pool(
     let mut account = Account::new(JobClass::Fill, JobSource::of(b"content coding"));
     let supply = supply();
     let job = move || {
-        // A job that has begun ends, whether or not somebody still waits for it.
+        // A job that has begun runs to its end, even if its result is not awaited any more.
         let _held = (permit, working);
         work.run_on_pool(supply)
     };

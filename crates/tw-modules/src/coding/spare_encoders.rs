@@ -124,7 +124,7 @@ pub(super) fn give_back(spec: Spec, active: ActiveEncoder) {
     let ActiveEncoder { mut encoder, share } = active;
     encoder.end();
     let size = encoder.size() as u64;
-    // At the end of a thread there is nobody left to keep it.
+    // At the end of a thread the spare encoders are gone.
     let _ = SPARES.try_with(|spares| {
         spares.borrow_mut().add(Spare { spec, encoder, share: share.into_spare(size) });
     });

@@ -262,7 +262,7 @@ impl Transfer {
         };
         if meta.kind != FileKind::File {
             let from = Text(self.from.to_bytes());
-            // DIFF(nginx): it waits for whoever writes to a pipe, or answers 500.
+            // DIFF(nginx): nginx waits for the writer of a pipe, or answers 500.
             r.log(Level::Error, format_args!("\"{from}\" is not a regular file"));
             return Err(403);
         }

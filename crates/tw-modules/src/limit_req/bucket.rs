@@ -119,7 +119,7 @@ impl Drop for HeldBucket<'_> {
 fn millis(now: Instant) -> i64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let span = |span: std::time::Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
-    // Whoever asks first may have read the clock before that; rounded down there as well.
+    // The first caller may have read the clock before that; rounded down there as well.
     match now.checked_duration_since(*START) {
         Some(since) => span(since),
         None => -span(START.saturating_duration_since(now)) - 1,

@@ -90,7 +90,7 @@ impl RequestFields {
                 continue;
             }
             let known = Known::find(name);
-            // How long the body is, nobody may say differently from how it is sent.
+            // The length of the body must agree with its framing.
             if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
                 continue;
             }

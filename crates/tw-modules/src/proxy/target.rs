@@ -266,7 +266,7 @@ fn shown(host: &[u8], scheme: UrlScheme) -> (Box<[u8]>, Box<[u8]>) {
     }
     let usual = scheme.port().to_string();
     let (name, port) = match host.iter().rposition(|byte| *byte == b':') {
-        // The port that everybody expects is not said.
+        // The default port is left out.
         Some(at) if &host[at + 1..] == usual.as_bytes() => (&host[..at], usual.as_bytes()),
         Some(at) if !host[at..].contains(&b']') => (host, &host[at + 1..]),
         _ => (host, usual.as_bytes()),

@@ -1,7 +1,7 @@
 //! One page: its commands, run while its body is pulled.
 //!
 //! ```text
-//! body ─► parser ─► queue of texts and includes ─► whoever pulls
+//! body ─► parser ─► queue of texts and includes ─► the response
 //!            ▲                      │
 //!            └─ the queue is empty ◄┘
 //! ```
