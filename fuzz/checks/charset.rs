@@ -3,7 +3,7 @@
 //!
 //! The first line is a table of words, two for each character, and then comes the text.
 
-use super::table::{Map, Recoder, Table};
+use super::table::{CharsetMap, Recoder, RecodingTable};
 
 /// Largest size of one converted byte: `&#55296;` for a sequence, `?` for an invalid one, three bytes of UTF-8.
 const GROWTH_MAX: usize = 4;
@@ -14,7 +14,7 @@ pub(crate) fn check(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (lines, text) = (&data[..end], data.get(end + 1..).unwrap_or_default());
     let words: Vec<&[u8]> = lines.split(|byte| *byte == b' ').collect();
-    for mut map in [Map::of_bytes(), Map::of_utf8()] {
+    for mut map in [CharsetMap::of_bytes(), CharsetMap::of_utf8()] {
         for pair in words.chunks_exact(2) {
             if let Err(word) = map.add(pair[0], pair[1]) {
                 assert!(pair.contains(&word));
@@ -24,16 +24,16 @@ pub(crate) fn check(data: &[u8]) {
             split(table, text);
         }
     }
-    let plain = Map::of_utf8();
+    let plain = CharsetMap::of_utf8();
     let ascii: Vec<u8> = text.iter().copied().filter(u8::is_ascii).collect();
     assert_eq!(recoded(&plain.forth, &[&ascii]), ascii);
     assert_eq!(recoded(&plain.back, &[&ascii]), ascii);
 }
 
-fn split(table: &Table, text: &[u8]) {
+fn split(table: &RecodingTable, text: &[u8]) {
     let whole = recoded(table, &[text]);
     assert!(whole.len() <= text.len() * GROWTH_MAX + MORE);
-    if let Table::Bytes(_) = table {
+    if let RecodingTable::Bytes(_) = table {
         assert_eq!(whole.len(), text.len());
     }
     let step = (text.len() / 100).max(1);
@@ -45,7 +45,7 @@ fn split(table: &Table, text: &[u8]) {
     assert_eq!(recoded(table, &bytes), whole, "byte by byte");
 }
 
-fn recoded(table: &Table, pieces: &[&[u8]]) -> Vec<u8> {
+fn recoded(table: &RecodingTable, pieces: &[&[u8]]) -> Vec<u8> {
     let (mut recoder, mut out) = (Recoder::default(), Vec::new());
     pieces.iter().for_each(|piece| recoder.push(table, piece, &mut out));
     out

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::members::{Members, Place};
+use super::members::{MemberState, Members};
 
 /// Bytes that are unpacked at most: what a few bytes would become may be large.
 const TEXT_MAX: usize = 1 << 18;
@@ -54,8 +54,8 @@ fn unpacked(pieces: &[&[u8]], room: usize) -> (Vec<u8>, End) {
         }
         loop {
             match step(&mut Bytes::new(), &mut text)? {
-                (_, Place::Ended) => return Ok(()),
-                (0, Place::Open) => return Err(End::Cut),
+                (_, MemberState::Ended) => return Ok(()),
+                (0, MemberState::Open) => return Err(End::Cut),
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Invariants for any `moov`: no panic, a part of the file, and a head of whole boxes that is not larger than its
 //! source. The first three bytes select the part.
 
-use super::movie::{self, Around, Begin, Look, Part, look};
+use super::movie::{self, FileLayout, ParsedHeader, Part, PartStart, read_header};
 
 /// Length of the file that the movie is said to be in.
 const FILE_SIZE: u64 = 1 << 20;
@@ -13,18 +13,18 @@ pub(crate) fn check(data: &[u8]) {
     let part = Part {
         start_ms: u64::from(start) * 100,
         length_ms: u64::from(length) * 100,
-        begin: if begin % 2 == 0 { Begin::Exactly } else { Begin::AtKeyFrame },
+        begin: if begin % 2 == 0 { PartStart::Exactly } else { PartStart::AtKeyFrame },
     };
-    let around = Around { file_size: FILE_SIZE, ftyp: None, mdat_end: Some(FILE_SIZE) };
+    let around = FileLayout { file_size: FILE_SIZE, ftyp: None, mdat_end: Some(FILE_SIZE) };
     let Ok(piece) = movie::cut(moov.to_vec(), &around, &part) else { return };
     assert!(piece.data.start < piece.data.end && piece.data.end <= FILE_SIZE);
     assert!(piece.head.len() <= moov.len() + MORE + moov.len() / 8 * MORE);
-    let (moov, mdat) = match look(&piece.head, u64::MAX) {
-        Ok(Look::Box(moov)) => piece.head.split_at(moov.size as usize),
+    let (moov, mdat) = match read_header(&piece.head, u64::MAX) {
+        Ok(ParsedHeader::Box(moov)) => piece.head.split_at(moov.size as usize),
         other => panic!("{other:?}"),
     };
-    match look(mdat, u64::MAX) {
-        Ok(Look::Box(header)) => {
+    match read_header(mdat, u64::MAX) {
+        Ok(ParsedHeader::Box(header)) => {
             assert_eq!(header.size, mdat.len() as u64 + piece.data.end - piece.data.start)
         }
         other => panic!("{other:?}"),
@@ -35,7 +35,9 @@ pub(crate) fn check(data: &[u8]) {
 /// Goes through the boxes that have boxes in them.
 fn boxes(mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        let Ok(Look::Box(header)) = look(bytes, bytes.len() as u64) else { panic!("no box: {bytes:?}") };
+        let Ok(ParsedHeader::Box(header)) = read_header(bytes, bytes.len() as u64) else {
+            panic!("no box: {bytes:?}")
+        };
         let (one, rest) = bytes.split_at(header.size as usize);
         if matches!(&header.name, b"trak" | b"mdia" | b"minf" | b"stbl" | b"edts") {
             boxes(&one[header.header_len as usize..]);

@@ -3,7 +3,7 @@
 //!
 //! The first byte limits the length of a value.
 
-use super::parser::{COMMAND_LEN_MAX, Command, PARAMETER_LEN_MAX, PARAMETERS_MAX, Parser, START, Token};
+use super::parser::{COMMAND_LEN_MAX, Command, PARAMETER_LEN_MAX, PARAMETERS_MAX, Parser, START, SsiToken};
 use super::words::{Expression, SSI_TEXT_MAX, evaluate, expression, parse_uri};
 
 /// Largest length of a value.
@@ -56,17 +56,19 @@ fn parsed(pieces: &[&[u8]], value_len_max: usize) -> Page {
             let (taken, token) = parser.next(rest);
             assert!(taken > 0 && taken <= rest.len());
             match token {
-                Some(Token::Text { saved, len }) => {
+                Some(SsiToken::Text { saved, len }) => {
                     assert!(len <= taken && saved + len > 0);
                     page.text.extend_from_slice(&START[..saved]);
                     page.text.extend_from_slice(&rest[..len]);
                 }
-                Some(Token::Command) => page.commands.push((page.text.len(), Some(parser.command.clone()))),
-                Some(Token::Broken) => page.commands.push((page.text.len(), None)),
+                Some(SsiToken::Command) => {
+                    page.commands.push((page.text.len(), Some(parser.command.clone())))
+                }
+                Some(SsiToken::Broken) => page.commands.push((page.text.len(), None)),
                 // The rest may begin inside a command.
                 None => {}
             }
-            page.complaints.extend(parser.complaint.take());
+            page.complaints.extend(parser.error.take());
             rest = &rest[taken..];
         }
     }

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use super::matcher::{Repeat, Replacer, Words};
+use super::matcher::{Occurrences, Replacer, WordList};
 
 /// Longest word.
 const WORD_MAX: u8 = 24;
 
 pub(crate) fn check(data: &[u8]) {
     let Some((&[how, cut], mut rest)) = data.split_first_chunk() else { return };
-    let repeat = if how & 1 == 0 { Repeat::Always } else { Repeat::Once };
+    let repeat = if how & 1 == 0 { Occurrences::Always } else { Occurrences::Once };
     let mut words = Vec::new();
     for _ in 0..=how / 2 % 8 {
         let Some((len, tail)) = rest.split_first() else { return };
@@ -23,7 +23,7 @@ pub(crate) fn check(data: &[u8]) {
     }
     let text = rest;
     let expected = slowly(&words, repeat, text);
-    let compiled = Arc::new(Words::new(words.iter().map(|word| &**word)));
+    let compiled = Arc::new(WordList::new(words.iter().map(|word| &**word)));
     let at = usize::from(cut) % (text.len() + 1);
     let (first, second) = text.split_at(at);
     assert_eq!(replaced(&compiled, repeat, &[text]), expected);
@@ -37,7 +37,7 @@ fn stand(word: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'<', word, b'>']);
 }
 
-fn replaced(words: &Arc<Words>, repeat: Repeat, pieces: &[&[u8]]) -> Vec<u8> {
+fn replaced(words: &Arc<WordList>, repeat: Occurrences, pieces: &[&[u8]]) -> Vec<u8> {
     let mut replacer = Replacer::new(words.clone(), repeat);
     let mut out = Vec::new();
     for piece in pieces {
@@ -56,7 +56,7 @@ fn replaced(words: &Arc<Words>, repeat: Repeat, pieces: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Reference result by trying every word at every place.
-fn slowly(words: &[Vec<u8>], repeat: Repeat, text: &[u8]) -> Vec<u8> {
+fn slowly(words: &[Vec<u8>], repeat: Occurrences, text: &[u8]) -> Vec<u8> {
     let mut used = vec![false; words.len()];
     let mut out = Vec::new();
     let mut at = 0;
@@ -65,7 +65,7 @@ fn slowly(words: &[Vec<u8>], repeat: Repeat, text: &[u8]) -> Vec<u8> {
             |word: &[u8]| text[at..].get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
         match words.iter().enumerate().find(|(n, word)| !used[*n] && begins(word)) {
             Some((n, word)) => {
-                used[n] = repeat == Repeat::Once;
+                used[n] = repeat == Occurrences::Once;
                 stand(n as u8, &mut out);
                 at += word.len();
             }

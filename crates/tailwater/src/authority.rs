@@ -62,7 +62,7 @@ impl Authority {
         self.directory.join(CERTIFICATE)
     }
 
-    /// Its certificate, in PEM.
+    /// Certificate of the authority, in PEM.
     pub(crate) fn certificate(&self) -> String {
         self.authority.certificate()
     }
@@ -143,7 +143,7 @@ fn make(directory: &Path) -> Result<LocalAuthority, Fault> {
     match written {
         Ok(()) => Ok(authority),
         Err(error) => {
-            // Of what is left nobody needs anything.
+            // The rest is not needed.
             let _ = fs::remove_dir_all(&beside);
             match read(directory)? {
                 Some(other) => Ok(other),
@@ -215,7 +215,7 @@ impl Store {
     /// Puts a certificate into it.
     pub(crate) fn add(&self, name: &str, certificate: &str) -> Result<PathBuf, Fault> {
         let path = self.directory.join(name);
-        // A new file: a link that somebody has put there is replaced, not followed.
+        // A new file: a link in its place is replaced, not followed.
         let write = || -> io::Result<()> {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

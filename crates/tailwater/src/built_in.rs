@@ -1,5 +1,5 @@
-//! Files that configurations include everywhere: they are part of the binary, for a place where they are not. Packages install
-//! the same files.
+//! Files that configurations usually include, as part of the binary: used where they are not installed. Packages
+//! install the same files.
 
 /// Media types by the ends of names.
 pub(crate) const MEDIA_TYPES: &str = include_str!("../conf/mime.types");

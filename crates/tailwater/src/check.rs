@@ -1,7 +1,7 @@
-//! `-t`, `-T` and `--explain`: would the server start with this configuration, and what would it do?
+//! `-t`, `-T` and `--explain`: tests of a configuration without starting a server.
 //!
-//! Loads it as a start does, and looks whether what it names exists. Needs no privileges, opens nothing for writing,
-//! makes nothing and listens nowhere, so it can be run beside a running server by anybody.
+//! Loads it as a start does, and checks that the files it names exist. Needs no privileges, opens nothing for writing,
+//! makes nothing and listens nowhere, so any user can run it beside a running server.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -62,7 +62,7 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
     ExitCode::SUCCESS
 }
 
-/// Whether what the configuration names can be found.
+/// Checks that the files the configuration names can be found.
 // DIFF(nginx): a test opens no log and no listening socket, and makes no directory; nginx -t does.
 fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
     if Process::of(loaded, Privileges::GiveUp, console).is_none() {

@@ -5,12 +5,12 @@
 use std::fmt;
 
 use crate::authority::Change;
-use crate::channel::{How, Named, Purge};
+use crate::channel::{Purge, PurgeMode, PurgeScope};
 
 /// The words of `-s`.
 const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
 
-/// What was asked for.
+/// Command of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Run, test, or give an order to a running server.
@@ -55,10 +55,10 @@ pub(crate) struct Options {
     /// `-g`
     pub(crate) globals: Option<Vec<u8>>,
     /// `-s`
-    pub(crate) order: Option<Order>,
+    pub(crate) order: Option<SignalCommand>,
 }
 
-/// What to say about the program; each says what the ones before it say, too.
+/// Information about the program; each variant includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Show {
     /// `-v`
@@ -75,11 +75,11 @@ pub(crate) enum Output {
     /// `-v` and `-V`, as by nginx: programs that ask for it read standard error.
     #[default]
     Error,
-    /// Everything else that was asked for.
+    /// Everything else that was asked for, such as `-h`.
     Standard,
 }
 
-/// How to test the configuration.
+/// Tests of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Test {
     /// `-t`
@@ -88,7 +88,7 @@ pub(crate) enum Test {
     Dump,
 }
 
-/// Which messages of a test are wanted.
+/// Messages of a test that are printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Messages {
     /// Success, too.
@@ -100,7 +100,7 @@ pub(crate) enum Messages {
 
 /// `-s`: what a running server is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum SignalCommand {
     /// End now.
     Stop,
     /// End when every request is done.
@@ -116,17 +116,17 @@ pub(crate) enum Order {
 pub(crate) struct ServeOptions {
     /// The directory; the current one if not said.
     pub(crate) directory: Option<Vec<u8>>,
-    /// Where to listen.
+    /// Address to listen on.
     pub(crate) listen: Option<Vec<u8>>,
-    /// What is answered for a path that is not there.
+    /// Response to a path that does not exist.
     pub(crate) absent: Absent,
-    /// Whether responses are compressed.
+    /// Compression of responses.
     pub(crate) coding: Coding,
-    /// Who may see it: `USER:PASSWORD`.
+    /// Credentials that are required: `USER:PASSWORD`.
     pub(crate) auth: Option<Vec<u8>>,
-    /// Where PHP is, if scripts are run.
+    /// Address of PHP, if scripts are run.
     pub(crate) php: Option<Vec<u8>>,
-    /// Whether over TLS.
+    /// TLS options.
     pub(crate) tls: TlsOptions,
 }
 
@@ -143,17 +143,17 @@ pub(crate) struct TlsOptions {
     pub(crate) trusted: Option<Vec<u8>>,
 }
 
-/// Whether the terms of service of an authority are accepted.
+/// Acceptance of the terms of service of an authority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Terms {
-    /// Nobody has said so.
+    /// Not given.
     #[default]
     Open,
-    /// They are.
+    /// Accepted.
     Accepted,
 }
 
-/// What `serve` answers for a path that is not there.
+/// Response of `serve` to a path that does not exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// 404.
@@ -163,7 +163,7 @@ pub(crate) enum Absent {
     Index,
 }
 
-/// Whether `serve` compresses.
+/// Compression by `serve`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// Responses go out as they are.
@@ -178,23 +178,23 @@ pub(crate) enum Coding {
 pub(crate) struct ProxyOptions {
     /// The servers that answer; at least one.
     pub(crate) urls: Vec<Vec<u8>>,
-    /// Where to listen.
+    /// Address to listen on.
     pub(crate) listen: Option<Vec<u8>>,
-    /// Which `Host` the servers get.
+    /// `Host` sent to the servers.
     pub(crate) host: SentHost,
     /// Certificates of the servers that are accepted.
     pub(crate) certificates: OriginCertificates,
-    /// How long a server may be silent.
+    /// Longest silence of a server.
     pub(crate) timeout: Option<Vec<u8>>,
     /// The directory of what is kept; nothing is kept without.
     pub(crate) cache: Option<Vec<u8>>,
-    /// How much is kept at most.
+    /// Most bytes that are cached.
     pub(crate) cache_size: Option<Vec<u8>>,
-    /// Whether over TLS.
+    /// TLS options.
     pub(crate) tls: TlsOptions,
 }
 
-/// Which `Host` the servers of `proxy` get.
+/// `Host` sent to the servers of `proxy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum SentHost {
     /// The client's.
@@ -228,7 +228,7 @@ pub(crate) struct TrustOptions {
 pub(crate) struct PurgeOptions {
     /// Of these, those that say where the configuration is.
     pub(crate) main: Options,
-    /// What the server is to do.
+    /// Order to the server.
     pub(crate) order: Purge,
 }
 
@@ -236,7 +236,7 @@ pub(crate) struct PurgeOptions {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError {
     message: String,
-    /// What to do about it.
+    /// Advice to the operator.
     pub(crate) hint: String,
 }
 
@@ -349,7 +349,7 @@ impl Options {
                         b'g' => self.globals = Some(value("parameter")?),
                         b's' => {
                             let word = value("parameter").map_err(of_order)?;
-                            self.order = Some(Order::parse(&word).map_err(of_order)?);
+                            self.order = Some(SignalCommand::parse(&word).map_err(of_order)?);
                         }
                         other => return Err(invalid(&[b'-', *other])),
                     }
@@ -379,13 +379,13 @@ fn of_order(error: UsageError) -> UsageError {
     UsageError { hint: format!("-s takes one of: {}", ORDERS.join(", ")), ..error }
 }
 
-impl Order {
+impl SignalCommand {
     fn parse(word: &[u8]) -> Result<Self, UsageError> {
         match word {
-            b"stop" => Ok(Order::Stop),
-            b"quit" => Ok(Order::Quit),
-            b"reopen" => Ok(Order::Reopen),
-            b"reload" => Ok(Order::Reload),
+            b"stop" => Ok(SignalCommand::Stop),
+            b"quit" => Ok(SignalCommand::Quit),
+            b"reopen" => Ok(SignalCommand::Reopen),
+            b"reload" => Ok(SignalCommand::Reload),
             _ => Err(invalid(&[b"-s ", word].concat())),
         }
     }
@@ -445,7 +445,7 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
 }
 
 fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut main, mut how) = (Options::default(), How::Hard);
+    let (mut main, mut how) = (Options::default(), PurgeMode::Hard);
     let (mut cache, mut key, mut tag) = (None, None, None);
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
@@ -458,7 +458,7 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"-g" => main.globals = Some(value("parameter")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::PurgeHelp),
-            b"--soft" => how = How::Soft,
+            b"--soft" => how = PurgeMode::Soft,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if key.is_some() => return Err(invalid(&word)),
             _ => key = Some(word),
@@ -466,8 +466,8 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     }
     let cache = cache.ok_or_else(|| UsageError::new("no --cache: where is something to be purged?"))?;
     let named = match (key, tag) {
-        (Some(key), None) => Named::Key(key),
-        (None, Some(tag)) if is_tag(&tag) => Named::Tag(tag),
+        (Some(key), None) => PurgeScope::Key(key),
+        (None, Some(tag)) if is_tag(&tag) => PurgeScope::Tag(tag),
         (None, Some(tag)) => {
             let tag = String::from_utf8_lossy(&tag);
             return Err(UsageError::new(format!("\"{tag}\" is no tag: tags have neither spaces nor commas")));
@@ -493,7 +493,7 @@ fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     Ok(Command::Trust(options))
 }
 
-/// Whether a response could have this tag.
+/// Returns `true` if a response could have this tag.
 fn is_tag(tag: &[u8]) -> bool {
     !tag.is_empty() && !tag.iter().any(|byte| matches!(byte, b' ' | b',' | b'\t'))
 }

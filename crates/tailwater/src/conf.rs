@@ -1,4 +1,4 @@
-//! The configuration: where it is, and loading it.
+//! The configuration: its source, and loading it.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,7 +22,7 @@ use crate::cli::Options;
 use crate::console::{Console, Fault};
 use crate::directories;
 
-/// Where relative names begin unless `-p` says otherwise. Packages set `TAILWATER_PREFIX` when they build.
+/// Directory of relative names unless `-p` is given. Packages set `TAILWATER_PREFIX` when they build.
 pub(crate) const DEFAULT_PREFIX: &str = match option_env!("TAILWATER_PREFIX") {
     Some(prefix) => prefix,
     None => "/usr/local/tailwater/",
@@ -35,13 +35,13 @@ pub(crate) const DEFAULT_FILE: &str = match option_env!("TAILWATER_CONF") {
 /// The error log unless the configuration or `-e` says otherwise, relative to the prefix.
 const DEFAULT_ERROR_LOG: &[u8] = b"logs/error.log";
 
-/// How many mistakes are said one by one. Who has more has loaded another thing than a configuration.
+/// Most mistakes that are printed one by one. A file with more of them is probably no configuration.
 const MAX_SAID: usize = 50;
 
-/// Where a configuration comes from. Reading it again is what a reload does.
+/// Source of a configuration. A reload reads it again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Source {
-    /// Where relative names begin, with a slash at its end.
+    /// Directory of relative names, with a slash at its end.
     prefix: Vec<u8>,
     /// The main file.
     file: Vec<u8>,
@@ -57,7 +57,7 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
 }
 
-/// What came of loading.
+/// Result of loading.
 struct Outcome {
     tree: Tree,
     diagnostics: Diagnostics,
@@ -65,7 +65,7 @@ struct Outcome {
 }
 
 impl Source {
-    /// What the command line says.
+    /// Source given by the command line.
     pub(crate) fn new(options: &Options) -> Self {
         let prefix = slashed(options.prefix.clone().unwrap_or_else(|| DEFAULT_PREFIX.into()));
         let file = options.file.as_deref().unwrap_or(DEFAULT_FILE.as_bytes());
@@ -118,7 +118,7 @@ impl Source {
         self.load_from(&SystemFiles, previous, console)
     }
 
-    /// Loads it for somebody else, who gets a copy of every file that was read.
+    /// Loads it for another process, with a copy of every file that was read.
     pub(crate) fn load_and_record(&self, console: &Console) -> Option<(Loaded, MemoryFiles)> {
         let load = || {
             let files = RecordedFiles::default();
@@ -231,7 +231,7 @@ impl Source {
 }
 
 impl Loaded {
-    /// Where a directive of the main context is written first.
+    /// Position of the first use of a directive in the main context.
     pub(crate) fn span(&self, directive: &str) -> Option<Span> {
         self.tree.nodes.iter().find(|node| node.name.is(directive)).map(|node| node.span)
     }

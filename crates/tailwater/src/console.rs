@@ -1,4 +1,4 @@
-//! Messages of the start, of a test and of a reload: to standard error as long as somebody may be looking at it, and to
+//! Messages of the start, of a test and of a reload: to standard error while a terminal or a caller may read it, and to
 //! the error log as soon as it is open.
 
 use std::cell::RefCell;
@@ -11,11 +11,11 @@ use tw_log::{ErrorLog, Level};
 /// Something that ends the start or refuses a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// How bad it is.
+    /// Severity.
     pub(crate) level: Level,
     /// The line of the log.
     pub(crate) message: String,
-    /// What to do about it, for the line below.
+    /// Advice to the operator, for the line below.
     pub(crate) hint: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl Fault {
         Self { level: Level::Emerg, message: message.into(), hint: None }
     }
 
-    /// The same with what to do about it.
+    /// Adds advice to the operator.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -43,30 +43,30 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How standard error is written to.
+/// Format of standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum OutputStyle {
     /// A file, a pipe, a journal: nginx's line as it is; below it the source line and the hint.
     Plain,
     /// A terminal: the same without control characters, perhaps in colour.
     Terminal { colour: bool },
 }
 
-/// What is done with what is merely worth knowing.
+/// Treatment of notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notes {
-    /// It is shown: somebody tests a configuration.
+    /// Shown: the configuration is being tested.
     Shown,
     Dropped,
 }
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Console {
-    stderr: Option<Look>,
+    stderr: Option<OutputStyle>,
     log: ErrorLog,
     notes: Notes,
-    /// What was said since somebody began to listen.
+    /// Messages since the recording began.
     record: RefCell<Option<Vec<Fault>>>,
 }
 
@@ -76,16 +76,17 @@ impl Console {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = !set("NO_COLOR") && !dumb;
-        let look = if io::stderr().is_terminal() { Look::Terminal { colour } } else { Look::Plain };
+        let look =
+            if io::stderr().is_terminal() { OutputStyle::Terminal { colour } } else { OutputStyle::Plain };
         Self { stderr: Some(look), log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
     }
 
-    /// One that says nothing until it has a log.
+    /// Console that prints nothing until it has a log.
     pub(crate) fn quiet() -> Self {
         Self { stderr: None, log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
     }
 
-    /// The same, with notes about the configuration.
+    /// Console that prints notes about the configuration as well.
     pub(crate) fn with_notes(self) -> Self {
         Self { notes: Notes::Shown, ..self }
     }
@@ -95,12 +96,12 @@ impl Console {
         self.record.replace(Some(Vec::new()));
     }
 
-    /// The same, behind what was `said` through a copy that has recorded everything until now.
+    /// Continues a recording, behind the messages `said` of a copy that has recorded until now.
     pub(crate) fn go_on_recording(&self, said: Vec<Fault>) {
         self.record.replace(Some(said));
     }
 
-    /// What was said since then.
+    /// Ends the recording and returns its messages.
     pub(crate) fn end_record(&self) -> Vec<Fault> {
         self.record.take().unwrap_or_default()
     }
@@ -136,8 +137,8 @@ impl Console {
         }
         let diagnostic = Diagnostic { error, sources };
         match self.stderr {
-            Some(Look::Plain) => print(&format!("{}\n", diagnostic.plain())),
-            Some(Look::Terminal { colour }) => print(&format!("{}\n", diagnostic.terminal(colour))),
+            Some(OutputStyle::Plain) => print(&format!("{}\n", diagnostic.plain())),
+            Some(OutputStyle::Terminal { colour }) => print(&format!("{}\n", diagnostic.terminal(colour))),
             None => {}
         }
         let level = match error.level {
@@ -182,11 +183,11 @@ impl Console {
             return;
         }
         match self.stderr {
-            Some(Look::Plain) => {
+            Some(OutputStyle::Plain) => {
                 let hint = hint.map(|hint| format!("    = {hint}\n")).unwrap_or_default();
                 print(&format!("tailwater: [{level}] {message}\n{hint}"));
             }
-            Some(Look::Terminal { colour }) => {
+            Some(OutputStyle::Terminal { colour }) => {
                 let paint = |code: &'static str| if colour { code } else { "" };
                 let mark = paint(if level == Level::Warn { "\x1b[1;33m" } else { "\x1b[1;31m" });
                 let (bold, dim, off) = (paint("\x1b[1m"), paint("\x1b[1;34m"), paint("\x1b[0m"));
@@ -198,7 +199,7 @@ impl Console {
     }
 }
 
-/// Writes to standard error. There is nobody to tell when that fails.
+/// Writes to standard error; a failure cannot be reported.
 pub(crate) fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

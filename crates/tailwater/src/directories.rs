@@ -1,8 +1,8 @@
-//! Directories of caches: no two uses of one configuration may meet in one, and no other process may use it.
+//! Directories of caches: each belongs to one cache of a configuration, and to one process.
 //!
-//! A cache takes every file with the name of an entry for its own, so two caches in one directory would give each other's
-//! responses out. Within a configuration that is a mistake; between processes an advisory lock (`flock`) on the directory
-//! itself shows it, which the master holds as long as it serves and hands on to a new binary.
+//! A cache takes every file with the name of an entry for its own, so two caches in one directory would serve each
+//! other's responses. Within a configuration that is a mistake; between processes it is prevented by an advisory lock
+//! (`flock`) on the directory itself, which the master holds as long as it serves and hands on to a new binary.
 
 use std::fs::{File, metadata};
 use std::io;

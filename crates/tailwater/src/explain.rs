@@ -1,4 +1,4 @@
-//! `--explain URL`: what would become of a request, without a server.
+//! `--explain URL`: the routing of a request, without a server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -73,7 +73,7 @@ fn parse(url: &[u8]) -> Option<Asked> {
     })
 }
 
-/// Whether a word looks like a method; whether it is one, the server decides.
+/// Returns `true` if a word looks like a method; the server decides if it is one.
 fn is_method(word: &[u8]) -> bool {
     word.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-'))
 }

@@ -37,7 +37,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks};
 use tw_rt::available_memory;
 
-use cli::{Command, Options, Order, Output, PurgeOptions};
+use cli::{Command, Options, Output, PurgeOptions, SignalCommand};
 use conf::{Source, path};
 use console::{Console, Fault};
 use master::Mode;
@@ -114,13 +114,13 @@ fn main_command(options: &Options) -> ExitCode {
 }
 
 /// `-s`
-fn give_order(source: &Source, order: Order) -> ExitCode {
+fn give_order(source: &Source, order: SignalCommand) -> ExitCode {
     let console = Console::new();
     console.begin_record();
     let loaded = source.load(&SharedObjects::default(), &console);
     let warned = console.end_record();
     let Some(loaded) = loaded else {
-        if order == Order::Reload {
+        if order == SignalCommand::Reload {
             master::tell_refused(&source.pid_file(), &warned);
         }
         return ExitCode::FAILURE;

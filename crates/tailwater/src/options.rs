@@ -9,23 +9,23 @@
 pub(crate) struct Opt {
     /// Every way to write it; long names begin with two dashes.
     pub(crate) names: &'static [&'static str],
-    /// What follows it.
+    /// Value of the option.
     pub(crate) value: Option<Value>,
-    /// What it does, for `-h`; `{prefix}` and `{file}` are what the build chose.
+    /// Description for `-h`; `{prefix}` and `{file}` are those of the build.
     pub(crate) about: &'static str,
-    /// What else the manual says, in whole sentences.
+    /// Further description for the manual, in whole sentences.
     pub(crate) more: &'static str,
 }
 
 /// The word that follows an option.
 pub(crate) struct Value {
-    /// What it is called.
+    /// Name of the value.
     pub(crate) name: &'static str,
-    /// What it may be.
+    /// Kind of the value.
     pub(crate) kind: Kind,
 }
 
-/// What a word may be.
+/// Kind of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// The name of a file.
@@ -96,7 +96,7 @@ pub(crate) const MAIN: &[Opt] = &[
     ),
 ];
 
-// Of everybody who gets a certificate.
+// For all commands with certificates.
 const TLS: Opt = with(
     &["--tls"],
     ("name", Kind::Text),
@@ -121,7 +121,7 @@ const ACME_CA: Opt = with(
     "",
 );
 
-/// What `serve` is for, after what it is called with.
+/// Purpose of `serve`, after its usage.
 pub(crate) const SERVE_ABOUT: &str = "Serves a directory (default: the current one) until Ctrl-C. Listings are on; files \
      and directories whose names begin with a dot are neither listed nor served.";
 
@@ -154,7 +154,7 @@ pub(crate) const SERVE: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
-/// What `proxy` is for, after what it is called with.
+/// Purpose of `proxy`, after its usage.
 pub(crate) const PROXY_ABOUT: &str = "Passes requests on to the servers at these URLs (http://host:port, \
      https://host:port, host:port, a port of this machine, or unix:path) until Ctrl-C. Several are asked in turn, and one that fails is left out for a second. \
      They get the Host of the client, X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Real-IP; WebSockets \
@@ -201,7 +201,7 @@ pub(crate) const PROXY: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
-/// What `purge` is for, after what it is called with.
+/// Purpose of `purge`, after its usage.
 pub(crate) const PURGE_ABOUT: &str = "Removes from a cache of the running server what has this key, with all its variants; a * \
      at the end stands for all keys that begin like it. It is not used again from the moment in which the command ends, and \
      a restart does not bring it back. The server is found by its pid file, as by -s; only root and the user who runs it \

@@ -1,5 +1,5 @@
-//! Places of files that a start makes: logs, directories of temporary files, the pid file. A start makes the directories of
-//! the prefix that they need, and a test finds out whether it could.
+//! Files and directories that a start makes: logs, directories of temporary files, the pid file. A start makes the
+//! directories of the prefix that they need, and a test checks if it could.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -111,7 +111,7 @@ fn refused(directory: &Path, error: &io::Error) -> Fault {
 fn is_of_prefix(directory: &Path, prefix: &Path) -> bool {
     let below = match prefix.as_os_str().is_empty() {
         true => directory.is_relative().then_some(directory),
-        // The root is nobody's prefix.
+        // The root is not a prefix.
         false if prefix.parent().is_none() => None,
         false => directory.strip_prefix(prefix).ok(),
     };
@@ -123,8 +123,8 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Finds the first fault of a start: what nobody could make, or, as a note, what the user of this process may not make.
-/// Makes nothing.
+/// Finds the first fault of a start: a place that cannot be made, or, as a note, one that the user of this process may
+/// not make. Makes nothing.
 pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(Made, Fault)> {
     let mut note = None;
     for (made, path) in all(config) {

@@ -1,4 +1,4 @@
-//! What a configuration asks of the process itself: who it is, its limits, its priority, its processors.
+//! Settings of the process itself: user, limits, priority, processors.
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use tw_base::Errno;
@@ -13,7 +13,7 @@ use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::user::Identity;
 
-/// What becomes of the privileges of root.
+/// Treatment of the privileges of root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Privileges {
     /// The process becomes the user whom the configuration names.
@@ -22,10 +22,10 @@ pub(crate) enum Privileges {
     Keep,
 }
 
-/// What was looked up for the process.
+/// Properties of the process that were looked up.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Whom to become; `None` without the privilege to.
+    /// User and group to become; `None` without the privilege to.
     pub(crate) identity: Option<Identity>,
     /// `worker_cpu_affinity`
     pub(crate) affinity: Affinity,

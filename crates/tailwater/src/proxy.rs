@@ -1,8 +1,8 @@
 //! `tailwater proxy`: a reverse proxy with one command, and without a configuration file.
 //!
-//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine: what
-//! a server says comes at once, a body goes on as it comes, nothing is kept on disk unless a [`cache`] is asked for, and what
-//! is wrong with a server is one line of standard error.
+//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's
+//! machine: responses and bodies are not buffered, nothing is kept on disk without a [`cache`], and each error of a
+//! server is one line on standard error.
 
 mod cache;
 
@@ -28,9 +28,9 @@ use crate::memory_file::MemoryFile;
 use crate::session::{self, NAME, STDERR, STDOUT};
 use crate::tls::Listening;
 
-/// How long a server may take to accept the connection that finds out whether it is there.
+/// Longest wait for the connection that checks a server.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a server may be silent if nothing is said.
+/// Default of the longest silence of a server.
 const TIMEOUT: &str = "60s";
 const URLS: &str =
     "for example: http://localhost:3000, https://app.example, 192.0.2.7:3000, 3000, unix:/run/app.sock";
@@ -43,11 +43,11 @@ struct Origin {
     scheme: Scheme,
     /// As it is shown.
     url: String,
-    /// What it is called in the `Host` of a request.
+    /// Name in the `Host` of a request.
     host: String,
     /// Name in its certificate: the host without its port.
     name: String,
-    /// Where it is: all addresses of a name, the one that answers if one does.
+    /// Addresses: all of a name, or only the one that accepts connections, if one does.
     addresses: Vec<Addr>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     let console = Console::new();
     let prepared = prepare(options, &console);
     match prepared {
-        // The directory of the cache is nobody else's as long as somebody holds it.
+        // The directory of the cache is locked as long as it is held.
         Ok(Prepared { origins, cache, text, listening, _trusted }) => {
             // Nothing is read from or written to there; but relative names have to begin somewhere.
             let source = Source::text(b"/".to_vec(), NAME, text);
@@ -98,7 +98,7 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     }
 }
 
-/// Who is asked, what is kept, and the configuration for it.
+/// Servers, cache, and the configuration for them.
 struct Prepared {
     origins: Vec<Origin>,
     cache: Option<Cache>,
@@ -160,7 +160,7 @@ fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
     session::greeting(addresses, own, line, "Everybody who reaches this machine can ask them.")
 }
 
-/// Who is asked, for people.
+/// List of the servers, for a message.
 fn all(origins: &[Origin]) -> String {
     let urls: Vec<_> = origins.iter().map(|origin| &*origin.url).collect();
     match urls.split_last() {
@@ -261,7 +261,7 @@ impl Origin {
         Some(Self { scheme, url, host: host(), name: host(), addresses: vec![address] })
     }
 
-    /// Finds out whether somebody answers, and at which address: a name may have one for each version of the protocol,
+    /// Checks that the server accepts connections, and at which address: a name may have one for each version of the protocol,
     /// and the server only one.
     fn look(&mut self) -> io::Result<()> {
         let mut first = None;
@@ -296,21 +296,20 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// The configuration for these servers.
-fn configuration(
-    origins: &[Origin],
-    cache: Option<&Cache>,
-    listening: &Listening,
-    trusted: Option<&MemoryFile>,
-    options: &ProxyOptions,
-) -> Result<Vec<u8>, Fault> {
+/// Value of `--timeout`.
+fn timeout(options: &ProxyOptions) -> Result<String, Fault> {
     let timeout = String::from_utf8_lossy(options.timeout.as_deref().unwrap_or(TIMEOUT.as_bytes()));
     let is_time = tw_conf::units::msec(timeout.as_bytes()).is_some_and(|time| !time.is_zero());
     if !is_time || !timeout.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(Fault::emerg(format!("invalid time in \"--timeout {timeout}\""))
             .hint("for example: --timeout 5s, --timeout 500ms, --timeout 10m"));
     }
-    let mut servers = String::new();
+    Ok(timeout.into_owned())
+}
+
+/// Lines of the upstream group.
+fn server_lines(origins: &[Origin]) -> String {
+    let mut lines = String::new();
     for address in origins.iter().flat_map(|origin| &origin.addresses) {
         let place = match address {
             Addr::Inet(address) => address.to_string(),
@@ -319,35 +318,61 @@ fn configuration(
                 String::from_utf8(word.unwrap_or_default()).unwrap_or_default()
             }
         };
-        servers += &format!("        server {place} fail_timeout=1s;\n");
+        lines += &format!("        server {place} fail_timeout=1s;\n");
     }
-    let first = origins.first().map_or("localhost", |origin| &*origin.host);
-    let scheme = scheme(origins)?;
+    lines
+}
+
+/// `Host` of requests, and the directive that changes redirects to it.
+fn host_and_redirects<'a>(
+    origins: &[Origin],
+    first: &'a str,
+    scheme: Scheme,
+    sent: SentHost,
+) -> Result<(&'a str, String), Fault> {
     // A certificate is for one name, so that is what is asked for.
-    let (host, redirects) = match if scheme == Scheme::Https { SentHost::Origin } else { options.host } {
-        SentHost::Client => ("$asked_host", String::new()),
+    match if scheme == Scheme::Https { SentHost::Origin } else { sent } {
+        SentHost::Client => Ok(("$asked_host", String::new())),
         SentHost::Origin => {
             if let Some(other) = origins.iter().find(|origin| origin.host != first) {
                 let why = if scheme == Scheme::Https { "https" } else { "\"--change-host\"" };
                 let message = format!("{why}: {} and {first} are two hosts", other.host);
                 return Err(Fault::emerg(message).hint("all servers get one Host: start one proxy for each"));
             }
-            (first, format!("proxy_redirect {}://{first}/ /;", scheme.word()))
+            Ok((first, format!("proxy_redirect {}://{first}/ /;", scheme.word())))
         }
-    };
+    }
+}
+
+/// Directives of connections over TLS; without `trusted`, certificates are not checked.
+fn tls_directives(origins: &[Origin], trusted: Option<&MemoryFile>) -> String {
+    let name = origins.first().map_or("localhost", |origin| &*origin.name);
+    let verify = trusted.map(|file| {
+        format!(
+            "proxy_ssl_verify on; proxy_ssl_verify_depth {VERIFY_DEPTH}; proxy_ssl_trusted_certificate {};",
+            file.path()
+        )
+    });
+    let verify = verify.unwrap_or_default();
+    format!("proxy_ssl_server_name on; proxy_ssl_name {name}; {verify}")
+}
+
+/// The configuration for these servers.
+fn configuration(
+    origins: &[Origin],
+    cache: Option<&Cache>,
+    listening: &Listening,
+    trusted: Option<&MemoryFile>,
+    options: &ProxyOptions,
+) -> Result<Vec<u8>, Fault> {
+    let timeout = timeout(options)?;
+    let servers = server_lines(origins);
+    let first = origins.first().map_or("localhost", |origin| &*origin.host);
+    let scheme = scheme(origins)?;
+    let (host, redirects) = host_and_redirects(origins, first, scheme, options.host)?;
     let secured = match scheme {
         Scheme::Http => String::new(),
-        Scheme::Https => {
-            let name = origins.first().map_or("localhost", |origin| &*origin.name);
-            let verify = trusted.map(|file| {
-                format!(
-                    "proxy_ssl_verify on; proxy_ssl_verify_depth {VERIFY_DEPTH}; proxy_ssl_trusted_certificate {};",
-                    file.path()
-                )
-            });
-            let verify = verify.unwrap_or_default();
-            format!("proxy_ssl_server_name on; proxy_ssl_name {name}; {verify}")
-        }
+        Scheme::Https => tls_directives(origins, trusted),
     };
     let pass = format!("proxy_pass {}://origins;", scheme.word());
     // The same directory may have responses of other servers.
@@ -536,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_is_said() {
+    fn greeting_names_servers() {
         let said = |urls: &[&str], address: &str| {
             let origins: Vec<_> = urls.iter().map(|url| Origin::parse(url.as_bytes()).unwrap()).collect();
             let address: SocketAddr = address.parse().unwrap();

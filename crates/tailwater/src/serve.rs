@@ -26,7 +26,7 @@ const AUTH_MAX: u64 = 4096;
 /// Media types of text: they are sent with their charset, and compressed if that is asked for.
 const TEXT: &str = "text/css text/csv text/javascript text/markdown text/plain text/xml text/mathml text/vtt \
     text/vnd.wap.wml application/javascript application/rss+xml application/atom+xml application/xhtml+xml";
-/// What is worth compressing besides.
+/// Media types that are compressed besides text.
 const COMPRESSIBLE: &str = "application/json application/manifest+json application/geo+json application/wasm \
     image/svg+xml image/bmp image/x-icon font/ttf font/otf application/vnd.ms-fontobject";
 /// The page that answers for everything with `--spa`.
@@ -41,7 +41,7 @@ pub(crate) fn serve(options: &ServeOptions) -> ExitCode {
         Ok((directory, text, users, listening))
     });
     match prepared {
-        // The password file exists as long as somebody holds it.
+        // The password file exists as long as it is held.
         Ok((directory, text, _users, listening)) => {
             let source = Source::text(directory.as_os_str().as_bytes().to_vec(), NAME, text);
             session::run(source, &[STDOUT], |addresses, own| {
@@ -57,7 +57,7 @@ pub(crate) fn serve(options: &ServeOptions) -> ExitCode {
     }
 }
 
-/// What is printed first: where it can be seen, and by whom.
+/// First lines of output: URLs, and the clients that can reach them.
 fn greeting(directory: &Path, addresses: &[Addr], own: &[IpAddr], options: &ServeOptions) -> String {
     let line = |url: &str| format!("Serving {} at {url}", directory.display());
     session::greeting(
@@ -73,7 +73,7 @@ fn greeting(directory: &Path, addresses: &[Addr], own: &[IpAddr], options: &Serv
     )
 }
 
-/// `USER:PASSWORD`; `-` reads it from standard input, because a command line can be read by everybody on the machine.
+/// `USER:PASSWORD`; `-` reads it from standard input, because a command line can be read by all users of the machine.
 fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
     let mut line = given.to_vec();
     if given == b"-" {
@@ -173,7 +173,7 @@ http {{
     Ok([top.as_bytes(), &listening.http, before.as_bytes(), &root, b";\n    }\n}\n"].concat())
 }
 
-/// What is in the server if PHP at this address runs scripts: those that are there, and index.php for what is not.
+/// Directives of the server if PHP at this address runs scripts: existing ones, and index.php for other paths.
 ///
 /// `try_files` looks at exactly what is passed on as a script; what follows it in the path is kept, because it is gone from the
 /// URI then. Whether PHP looks for a script further up the path (`cgi.fix_pathinfo`) does not matter: there is one.
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_see_it_is_said() {
+    fn greeting_names_possible_clients() {
         let own = ["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
         let said = |address: &str, auth: Option<&str>| {
             let auth = auth.map(|auth| auth.as_bytes().to_vec());

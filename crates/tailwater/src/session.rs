@@ -1,7 +1,7 @@
-//! A server for a terminal, `tailwater serve` and `tailwater proxy`: where it listens, what it says, how it ends.
+//! A server for a terminal, `tailwater serve` and `tailwater proxy`: its address, its output, its end.
 //!
-//! It is for a developer's machine: it listens on the loopback interface unless told otherwise, needs no file, and ends with
-//! Ctrl-C, which lets requests come to their end.
+//! It is for a developer's machine: it listens on the loopback interface unless told otherwise, needs no file, and ends
+//! with Ctrl-C, which lets requests finish.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,15 +21,15 @@ use crate::conf::Source;
 use crate::console::Fault;
 use crate::master::{self, Mode};
 
-/// Where to listen if nothing is said, and how many ports from there on are tried.
+/// Default port, and number of ports from there on that are tried.
 pub(crate) const DEFAULT_PORT: u16 = 8080;
 const PORTS_TRIED: u16 = 20;
 
-/// What messages call the configuration.
+/// Name of the configuration in messages.
 pub(crate) const NAME: &str = "the built-in configuration";
 /// The log of requests.
 pub(crate) const STDOUT: &str = "/dev/stdout";
-/// Where problems are told.
+/// Destination of error messages.
 pub(crate) const STDERR: &str = "/dev/stderr";
 
 /// Serves until it is told to stop. `logs` are those of [`STDOUT`] and [`STDERR`] that the configuration has. `greeting` is
@@ -65,7 +65,7 @@ fn adopt(sinks: &Sinks, name: &str, open: BorrowedFd<'_>) -> Option<Sink> {
     sinks.adopt(Path::new(name), open.try_clone_to_owned().ok()?, SinkConfig::default()).ok()
 }
 
-/// Where it can be seen, one `line` with the URL for each address, and by whom.
+/// URLs, one `line` for each address, and the clients that can reach them.
 pub(crate) fn greeting(
     addresses: &[Addr],
     own: &[IpAddr],
@@ -112,7 +112,7 @@ pub(crate) fn say_draining() {
     }
 }
 
-/// Writes to standard output. Nobody reading it is no reason not to serve.
+/// Writes to standard output. A failure does not stop the server.
 pub(crate) fn say(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
@@ -172,7 +172,7 @@ fn with_port(text: String, default_port: u16) -> String {
     }
 }
 
-/// The first port from the default one on that nobody listens on.
+/// First port from the default one on without a listener.
 fn free_port(first: u16, not_these: &[SocketAddr]) -> Result<String, Fault> {
     let last = first + PORTS_TRIED - 1;
     (first..=last)
@@ -185,7 +185,7 @@ fn free_port(first: u16, not_these: &[SocketAddr]) -> Result<String, Fault> {
         })
 }
 
-/// Whether who listens on `address` gets what is sent to `origin`.
+/// Returns `true` if a listener on `address` receives connections to `origin`.
 fn reaches(address: SocketAddr, origin: SocketAddr) -> bool {
     let (ip, to) = (address.ip(), origin.ip());
     let is_here =
@@ -193,7 +193,8 @@ fn reaches(address: SocketAddr, origin: SocketAddr) -> bool {
     address.port() == origin.port() && is_here
 }
 
-/// Whether somebody listens there. The socket that tries does not: a client that it had would lose its connection.
+/// Returns `true` if something listens there. The socket that tries does not: a client that connects to it would lose
+/// its connection.
 fn is_taken(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let tried = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|socket| {
@@ -218,7 +219,7 @@ fn url(address: &Addr) -> String {
     }
 }
 
-/// Whether the kernel can watch the loops.
+/// Returns `true` if the kernel can watch the loops.
 fn can_guard() -> bool {
     let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
     actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))

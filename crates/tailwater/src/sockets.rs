@@ -1,15 +1,14 @@
 //! Listening sockets, kept by address over all reloads.
 //!
-//! The master, and the main thread of a worker process, keep a descriptor of every socket; loops get their own. So a socket
-//! stays open while loops and processes come and go, and no connection that waits in its queue is lost.
+//! The master, and the main thread of a worker process, keep a descriptor of every socket; loops get their own. So a
+//! socket stays open while loops and processes are replaced, and no connection in its queue is lost.
 //!
-//! With `reuseport` every loop has a socket of its own. When there are fewer loops, or `reuseport` is taken away, the
-//! sockets that are left over stay open, and all loops accept from them: whoever closes a socket resets the connections
-//! in its queue and those whose handshake is under way, and new ones come for as long as it is open. They are closed with
-//! their address.
+//! With `reuseport` every loop has a socket of its own. With fewer loops, or without `reuseport`, the remaining sockets
+//! stay open, and all loops accept from them: closing a socket would reset the connections in its queue and those in a
+//! handshake, and new ones come for as long as it is open. They are closed with their address.
 //!
-//! A socket may have come from another process, and be that one's, too: an old binary, systemd. Then the file of a Unix
-//! socket stays for as long as anybody listens on it.
+//! A socket may have come from another process, and still be shared with it: an old binary, systemd. Then the file of a
+//! Unix socket stays as long as any process listens on it.
 
 pub(crate) mod inherited;
 pub(crate) mod left;
@@ -36,7 +35,7 @@ use crate::console::{Console, Fault};
 #[derive(Debug, Default)]
 pub(crate) struct Sockets(Vec<Listening>);
 
-/// One address.
+/// Listening sockets of one address.
 #[derive(Debug)]
 struct Listening {
     /// As it was configured.
@@ -44,7 +43,7 @@ struct Listening {
     options: ListenOptions,
     /// As many of the first as there are loops belong to one of them each (`reuseport`), or none does.
     owned: usize,
-    /// Whether another process has opened it.
+    /// Set if another process has opened it.
     is_inherited: bool,
     /// Never fewer than before.
     sockets: Vec<ListenSocket>,
@@ -53,15 +52,15 @@ struct Listening {
 /// The sockets of one address, for another process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct SocketsOf {
-    /// How many there are.
+    /// Number of sockets.
     pub(crate) count: usize,
-    /// How many of the first belong to one loop each.
+    /// Number of the first ones that belong to one loop each.
     pub(crate) owned: usize,
 }
 
 impl Sockets {
-    /// What `groups` needs for `loops` loops, with the sockets of `self` where the address is the same. Nothing changes
-    /// for `self`. `None` if one could not be opened, which has been said. May wait two seconds for an address.
+    /// Sockets for `groups` and `loops` loops, with those of `self` where the address is the same. Nothing changes for
+    /// `self`. `None` if one could not be opened, which has been logged. May wait two seconds for an address.
     pub(crate) fn next(&self, groups: &[ListenAddress], loops: usize, console: &Console) -> Option<Self> {
         self.next_told(groups, loops, console, &mut open_reporter(console))
     }
@@ -164,13 +163,13 @@ impl Sockets {
         left
     }
 
-    /// Puts `self` in the place of sockets that were handed over. All options are set: nobody knows which ones were.
+    /// Puts `self` in the place of sockets that were handed over. All options are set: it is unknown which ones were.
     pub(crate) fn adopt(&self, handed: &Self, console: &Console) {
         let mut report = reporter(console);
         for Listening { addr, sockets, .. } in &handed.0 {
             match self.at(addr) {
                 Some(new) => new.configure(&mut report),
-                // What waits in its queue is for whoever else has it.
+                // Connections in its queue are for the other process.
                 None => {
                     let count = sockets.len();
                     let message =
@@ -181,7 +180,7 @@ impl Sockets {
         }
     }
 
-    /// Removes the files of Unix sockets when nobody will listen any more; a new server would find them in its way.
+    /// Removes the files of Unix sockets that have no listener any more, which would be in the way of a new server.
     /// Those that another process has opened are not removed, but returned.
     #[must_use]
     pub(crate) fn remove_files(&self, console: &Console) -> Vec<PathBuf> {
@@ -210,7 +209,8 @@ impl Sockets {
         (all, self.0.iter().map(shape).collect())
     }
 
-    /// What [`fds`](Self::fds) of another process says. Errors: one is no listening socket, or some are missing.
+    /// Sockets described by [`fds`](Self::fds) of another process. Errors: one is no listening socket, or some are
+    /// missing.
     pub(crate) fn from_fds(
         fds: &mut impl Iterator<Item = OwnedFd>,
         shapes: &[SocketsOf],
@@ -288,7 +288,7 @@ fn socket_file(addr: &Addr) -> Option<&Path> {
     }
 }
 
-/// Whether the file is a socket that nobody listens on.
+/// Returns `true` if the file is a socket without a listener.
 // DIFF(nginx): such a file is removed. A server that was killed, or that gave up the right to remove it, left it there.
 fn is_left_behind(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());

@@ -1,7 +1,7 @@
-//! `--tls` of `tailwater serve` and `tailwater proxy`: certificates that come by themselves, as lines of a configuration.
+//! `--tls` of `tailwater serve` and `tailwater proxy`: automatic certificates, as lines of a configuration.
 //!
-//! Names of the internet get theirs from a public authority (ACME); those of this machine and of private networks from the
-//! local [`authority`](crate::authority) of the user, at each start, for this process alone.
+//! Names of the internet get theirs from a public authority (ACME); those of this machine and of private networks from
+//! the local [`authority`](crate::authority) of the user, at each start, for this process alone.
 
 use std::env;
 use std::fs::DirBuilder;
@@ -20,9 +20,9 @@ use crate::console::Fault;
 use crate::memory_file::MemoryFile;
 use crate::session::{self, DEFAULT_PORT};
 
-/// Who issues if nothing else is said.
+/// Default directory of the authority.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
-/// Where browsers look, and authorities.
+/// Port of browsers and authorities.
 const HTTPS_PORT: u16 = 443;
 const HTTP_PORT: u16 = 80;
 /// Port for a local certificate if none is given.
@@ -31,7 +31,7 @@ const LOCAL_PORT: u16 = 8443;
 const ORDERED: &str =
     "The certificate comes by itself; until it is there, nobody trusts the one that is shown.\n";
 
-/// Where is listened, and what for; plain HTTP without names.
+/// Address to listen on, and its names; plain HTTP without names.
 #[derive(Debug)]
 pub(crate) struct Listening {
     /// The first name that there is to be a certificate for.
@@ -111,7 +111,7 @@ impl Listening {
             "server_name {};\n        acme_certificate tls;\n        ssl_certificate $acme_certificate;\n        ssl_certificate_key $acme_certificate_key;",
             names.join(" ")
         );
-        // Who comes without `https` is sent there, unless somebody else has that port.
+        // Plain HTTP is redirected there, unless another process has that port.
         if asked.is_none()
             && let Ok(listens) = everywhere(HTTP_PORT)
         {
@@ -166,7 +166,7 @@ impl Listening {
         Ok(Self { name: Some(first), note, _certificate: Some([certificate, key]), http: Vec::new(), server })
     }
 
-    /// What is printed first of `addresses`, where TLS is.
+    /// First line of output for `addresses`, with TLS.
     pub(crate) fn greeting(&self, addresses: &[Addr], line: impl Fn(&str) -> String) -> Option<String> {
         let name = self.name.as_ref()?;
         let ports = addresses.iter().filter_map(Addr::inet).map(|address| address.port());
@@ -191,9 +191,9 @@ fn names(words: &[Vec<u8>]) -> Result<Vec<Identifier>, Fault> {
     Ok(all)
 }
 
-/// Returns true if the local authority issues for these names; a public one does if it is not, and for a mixture nobody does.
+/// Returns true if the local authority issues for these names; a public one does for others, and none for a mixture.
 fn is_all_local(names: &[Identifier]) -> Result<bool, Fault> {
-    // Without a dot it is in no domain that anybody could ask a public authority for.
+    // Without a dot it is in no domain for which a public authority issues.
     if let Some(bare) = names
         .iter()
         .find(|name| !is_local(name) && matches!(name, Identifier::Dns(text) if !text.contains('.')))
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_makes_sense() {
+    fn contradictory_options_are_refused() {
         let refused = |names: &[&str], terms, directory: Option<&str>| {
             let names = names.iter().map(|name| name.as_bytes().to_vec()).collect();
             let directory = directory.map(|uri| uri.as_bytes().to_vec());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed() {
+    fn greeting_has_the_name() {
         let listening = Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap();
         let listening = Listening { name: Some("example.com".into()), ..listening };
         let said = |addresses: &[&str]| {

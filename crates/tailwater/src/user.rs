@@ -1,4 +1,4 @@
-//! Who the server runs as: `user`, looked up in `/etc/passwd` and `/etc/group`.
+//! User and group of the server: `user`, looked up in `/etc/passwd` and `/etc/group`.
 //!
 //! Only these two files are read. Users of a directory service are not found; name a local one, or start the server as
 //! the right user in the first place.
@@ -40,7 +40,7 @@ impl Identity {
         Accounts::read().identity(name, group)
     }
 
-    /// Who the server runs as if nobody said.
+    /// Default user of the server.
     pub(crate) fn nobody() -> Self {
         let accounts = Accounts::read();
         let known = |group| accounts.identity("nobody", Some(group)).ok();
@@ -79,7 +79,7 @@ impl Accounts {
     fn read() -> Self {
         let read =
             |path| -> io::Result<String> { Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned()) };
-        // A file that cannot be read knows nobody.
+        // A file that cannot be read has no users.
         Self {
             passwd: read("/etc/passwd").unwrap_or_default(),
             group: read("/etc/group").unwrap_or_default(),

@@ -1,8 +1,8 @@
-//! What the program says about itself: `-v`, `-V`, `-h`.
+//! Information about the program: `-v`, `-V`, `-h`.
 //!
-//! Programs read `nginx -V` to learn what a server can do. What stands behind `configure arguments` here is asked of
-//! the list of directives, so it is true by construction: a module of nginx counts as built in when its main directive
-//! is known, and what nginx has without being asked, and we have not, is said with `--without-…`.
+//! Programs read `nginx -V` to learn the abilities of a server. The text behind `configure arguments` is derived from
+//! the list of directives, so it is true by construction: a module of nginx counts as built in if its main directive is
+//! known, and a standard module of nginx that is missing here is listed with `--without-…`.
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ use crate::worker::sandbox;
 pub(crate) const PROGRAM: &str = concat!("tailwater/", env!("CARGO_PKG_VERSION"));
 /// The compiler, as `rustc --version` names it.
 pub(crate) const COMPILER: &str = env!("TAILWATER_COMPILER");
-/// The commit it was built from; empty if nobody knows it.
+/// Commit it was built from; empty if unknown.
 const COMMIT: &str = env!("TAILWATER_COMMIT");
 /// Libraries of TLS, with versions.
 const TLS_LIBRARY: &str = env!("TAILWATER_TLS_LIBRARY");
@@ -43,7 +43,7 @@ const fn module(word: &'static str, directive: &'static str, contexts: Contexts)
 const ANY_HTTP: Contexts = HTTP | SERVER | LOCATION;
 const ANY_STREAM: Contexts = STREAM | STREAM_SERVER;
 
-/// What nginx has only if asked to.
+/// Modules that nginx has only if configured.
 const OPTIONAL: &[Module] = &[
     module("debug", "debug_connection", EVENTS),
     module("threads", "thread_pool", MAIN),
@@ -71,7 +71,7 @@ const OPTIONAL: &[Module] = &[
     module("mail", "protocol", MAIL_SERVER),
 ];
 
-/// What nginx has unless asked not to.
+/// Modules that nginx has unless configured without.
 const STANDARD: &[Module] = &[
     module("http", "server_name", SERVER),
     module("http-cache", "proxy_cache", ANY_HTTP),
@@ -109,7 +109,7 @@ const STANDARD: &[Module] = &[
     module("http_upstream_sticky_module", "sticky", UPSTREAM),
 ];
 
-/// What nginx has unless asked not to, once it has `stream`.
+/// Modules that nginx has with `stream` unless configured without.
 const STANDARD_STREAM: &[Module] = &[
     module("stream_limit_conn_module", "limit_conn", ANY_STREAM),
     module("stream_access_module", "allow", ANY_STREAM),
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_read() {
+    fn configuration_is_machine_readable() {
         let text = text(Show::Configuration);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[..2], [format!("tailwater version: {PROGRAM}"), format!("nginx version: {NGINX}")]);

@@ -1,13 +1,13 @@
-//! `ssl_certificate_watch`: a thread that looks whether files of certificates have changed, and reads them then.
+//! `ssl_certificate_watch`: a thread that checks files of certificates for changes, and reads them then.
 //!
 //! ```text
 //! every LOOK: are the files as they were? ─ no ─► as at the last look? ─ yes ─► read ─► does the key fit? ─► Found
 //! ```
-//! It has the rights of the master, and may wait for a disk, which its main thread had better not do again and again: signals
-//! come there. It looks by itself, because nobody else would tell: a name may lead through links that are put in place of
-//! others (certbot, Kubernetes), and files may lie on other machines. A certificate and its key are two files that change one
-//! after the other, so they are read when both have come to rest; if they do not fit even then, what is used stays, until one
-//! of them changes again.
+//! It has the rights of the master, and may wait for a disk, which the main thread should not do again and again: it
+//! handles signals. It polls, because notifications do not cover all cases: a name may lead through links that are
+//! replaced (certbot, Kubernetes), and files may lie on other machines. A certificate and its key are two files that
+//! change one after the other, so they are read when both have come to rest; if they do not match even then, the old
+//! ones stay in use until one of them changes again.
 
 use std::ffi::CString;
 use std::io;
@@ -25,17 +25,17 @@ use tw_log::Level;
 
 use crate::console::Console;
 
-/// How often is looked. A look at a thousand files that are in memory takes a millisecond.
+/// Interval of checks. Checking a thousand files that are in memory takes a millisecond.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Certificates to be followed, each as it is used.
 pub(crate) type Used = Vec<(CertificateFiles, CertificateVersion)>;
 
 /// A certificate whose files have changed.
-pub(crate) struct Found {
-    /// How it is called in logs.
+pub(crate) struct CertificateChange {
+    /// Name in logs.
     pub(crate) name: String,
-    /// Its files, which fit; or why they cannot be used, in words of the log.
+    /// Matching files; or the reason why they cannot be used, for the log.
     pub(crate) outcome: Result<MemoryFiles, String>,
     round: u64,
 }
@@ -44,14 +44,14 @@ pub(crate) struct Found {
 #[derive(Default)]
 pub(crate) struct Watch {
     thread: Option<Handle>,
-    /// How often something else was to be followed. What was found before is about another configuration.
+    /// Number of the configuration that is watched. Results of an earlier one are dropped.
     round: u64,
 }
 
 /// The thread, which ends with this.
 struct Handle {
     orders: Sender<(u64, Used)>,
-    found: Receiver<Found>,
+    found: Receiver<CertificateChange>,
     wake: Arc<OwnedFd>,
 }
 
@@ -78,8 +78,8 @@ impl Watch {
         let _ = self.thread.as_ref().map(|handle| handle.orders.send((self.round, used)));
     }
 
-    /// What has changed, if something has.
-    pub(crate) fn next(&self) -> Option<Found> {
+    /// Next change, if there is one.
+    pub(crate) fn next(&self) -> Option<CertificateChange> {
         let Handle { found, wake, .. } = self.thread.as_ref()?;
         // Nothing to read is as good.
         let _ = rustix::io::read(wake, &mut [0; 8]);
@@ -99,7 +99,7 @@ impl Handle {
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
             serve(&ordered, |found| {
-                // Nobody who listens is the end, which the next wait tells; a full counter wakes as well.
+                // Without a listener the next wait ends; a full counter wakes as well.
                 let _ = tell.send(found);
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
             });
@@ -108,7 +108,7 @@ impl Handle {
     }
 }
 
-fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(Found)) {
+fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(CertificateChange)) {
     let (mut round, mut all) = (0, Vec::new());
     loop {
         match orders.recv_timeout(LOOK) {
@@ -119,7 +119,7 @@ fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(Found)) {
             Err(RecvTimeoutError::Timeout) => {
                 for followed in &mut all {
                     if let Some(outcome) = followed.look() {
-                        tell(Found { name: followed.pair.name(), outcome, round });
+                        tell(CertificateChange { name: followed.pair.name(), outcome, round });
                     }
                 }
             }
@@ -143,13 +143,13 @@ fn distinct(used: Used) -> Vec<Followed> {
 struct Followed {
     pair: CertificateFiles,
     used: CertificateVersion,
-    /// Its files at the last look.
+    /// Files at the last check.
     seen: Vec<Option<Stamp>>,
-    /// The same when they were read; nothing if they were not read here.
+    /// Files when they were read; empty if they were not read here.
     read: Vec<Option<Stamp>>,
 }
 
-/// What changes with a file.
+/// Properties that change with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -159,7 +159,7 @@ struct Stamp {
 }
 
 impl Followed {
-    /// Its files, if they are others than those that are used, or why they cannot be.
+    /// Files, if they differ from those in use, or the reason why they cannot be used.
     fn look(&mut self) -> Option<Result<MemoryFiles, String>> {
         let now: Vec<_> = self.pair.watched().map(stamp).collect();
         let is_at_rest = std::mem::replace(&mut self.seen, now.clone()) == now;
@@ -179,7 +179,7 @@ impl Followed {
     }
 }
 
-/// Nothing, if there is no such file.
+/// Stamp of a file; `None` if there is no such file.
 fn stamp(name: &[u8]) -> Option<Stamp> {
     let found = rustix::fs::stat(CString::new(name).ok()?.as_c_str()).ok()?;
     Some(Stamp {

@@ -1,7 +1,7 @@
-//! `allow`, `deny`: who may, by address (nginx: ngx_http_access_module, ngx_stream_access_module). Access phase, in every
+//! `allow`, `deny`: access by address (nginx: ngx_http_access_module, ngx_stream_access_module). Access phase, in every
 //! protocol.
 //!
-//! The first rule an address falls under decides.
+//! The first rule that matches an address decides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use tw_net::Addr;
 
 const EVERYWHERE: Contexts = HTTP | SERVER | LOCATION | LIMIT_EXCEPT | STREAM | STREAM_SERVER;
 
-/// What a rule says.
+/// Verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AccessVerdict {
     /// `allow`
     Allow,
     /// `deny`
@@ -30,27 +30,32 @@ pub(crate) enum Verdict {
 
 /// Rules in their order, apart for each family. An address of a family without rules is not judged.
 #[derive(Debug, Default)]
-pub(crate) struct Rules {
+pub(crate) struct AccessRules {
     v4: Vec<Rule<u32>>,
     v6: Vec<Rule<u128>>,
-    unix: Option<Verdict>,
+    unix: Option<AccessVerdict>,
 }
 
 #[derive(Debug)]
 struct Rule<Bits> {
     addr: Bits,
     mask: Bits,
-    verdict: Verdict,
+    verdict: AccessVerdict,
 }
 
-impl Rules {
-    /// Whether there is none.
+impl AccessRules {
+    /// Returns `true` if there are no rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty() && self.unix.is_none()
     }
 
     /// Takes in an `allow` or a `deny`.
-    pub(crate) fn add(&mut self, verdict: Verdict, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+    pub(crate) fn add(
+        &mut self,
+        verdict: AccessVerdict,
+        node: &Node,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), ConfError> {
         let word = node.arg(0)?;
         match &*word.bytes {
             b"all" => {
@@ -72,7 +77,7 @@ impl Rules {
         Ok(())
     }
 
-    fn push(&mut self, verdict: Verdict, network: Network) {
+    fn push(&mut self, verdict: AccessVerdict, network: Network) {
         let bits = u32::from(network.bits());
         match network.addr() {
             IpAddr::V4(addr) => {
@@ -86,9 +91,9 @@ impl Rules {
         }
     }
 
-    /// What the first rule says that `addr` falls under. An address like `::ffff:192.0.2.1` falls under the rules for IPv4
-    /// if there are any. O(rules), a nanosecond each.
-    pub(crate) fn judge(&self, addr: &Addr) -> Option<Verdict> {
+    /// Verdict of the first rule that `addr` falls under. An address like `::ffff:192.0.2.1` falls under the rules for
+    /// IPv4 if there are any. O(rules), a nanosecond each.
+    pub(crate) fn judge(&self, addr: &Addr) -> Option<AccessVerdict> {
         let Some(addr) = addr.inet() else { return self.unix };
         let v6 = match addr.ip() {
             IpAddr::V4(addr) => return first(&self.v4, |rule| addr.to_bits() & rule.mask == rule.addr),
@@ -103,31 +108,31 @@ impl Rules {
     }
 }
 
-fn first<Bits>(rules: &[Rule<Bits>], matches: impl Fn(&Rule<Bits>) -> bool) -> Option<Verdict> {
+fn first<Bits>(rules: &[Rule<Bits>], matches: impl Fn(&Rule<Bits>) -> bool) -> Option<AccessVerdict> {
     rules.iter().find(|rule| matches(rule)).map(|rule| rule.verdict)
 }
 
 /// Rules of one block; a block with rules has none of those around it.
 pub(crate) struct Access {
-    rules: Arc<Rules>,
+    rules: Arc<AccessRules>,
 }
 
 impl<P: Protocol> Settings<P> for Access
 where
     P::Plan: AccessPlan<P::Session>,
 {
-    type Raw = Rules;
+    type Raw = AccessRules;
 
-    const DIRECTIVES: &'static [Directive<Rules>] = &[
+    const DIRECTIVES: &'static [Directive<AccessRules>] = &[
         record::new("allow", "address | CIDR | unix: | all", EVERYWHERE, Args::exact(1))
             .doc("Lets a network or an address in. The first rule that a client falls under decides.")
-            .set(|rules, node, cx| rules.add(Verdict::Allow, node, cx)),
+            .set(|rules, node, cx| rules.add(AccessVerdict::Allow, node, cx)),
         record::new("deny", "address | CIDR | unix: | all", EVERYWHERE, Args::exact(1))
             .doc("Keeps a network or an address out. The first rule that a client falls under decides.")
-            .set(|rules, node, cx| rules.add(Verdict::Deny, node, cx)),
+            .set(|rules, node, cx| rules.add(AccessVerdict::Deny, node, cx)),
     ];
 
-    fn resolve(rules: Rules, outer: Option<&Self>, _: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
+    fn resolve(rules: AccessRules, outer: Option<&Self>, _: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let rules = match outer {
             Some(outer) if rules.is_empty() => outer.rules.clone(),
             _ => Arc::new(rules),
@@ -150,8 +155,8 @@ impl<S: Session> AccessCheck<S> for Access {
     fn check(&self, s: &mut S) -> AccessDecision {
         match self.rules.judge(s.client_addr()) {
             None => AccessDecision::Pass,
-            Some(Verdict::Allow) => AccessDecision::Granted,
-            Some(Verdict::Deny) => AccessDecision::Forbidden("access forbidden by rule"),
+            Some(AccessVerdict::Allow) => AccessDecision::Granted,
+            Some(AccessVerdict::Deny) => AccessDecision::Forbidden("access forbidden by rule"),
         }
     }
 }
@@ -162,11 +167,11 @@ mod tests {
 
     use super::*;
 
-    fn rules(text: &str) -> Rules {
-        let mut rules = Rules::default();
+    fn rules(text: &str) -> AccessRules {
+        let mut rules = AccessRules::default();
         for rule in text.split(' ') {
             let (sign, network) = rule.split_at(1);
-            let verdict = if sign == "+" { Verdict::Allow } else { Verdict::Deny };
+            let verdict = if sign == "+" { AccessVerdict::Allow } else { AccessVerdict::Deny };
             rules.push(verdict, Network::parse(network.as_bytes()).unwrap().network);
         }
         rules
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_first_rule_decides() {
-        let (allow, deny) = (Some(Verdict::Allow), Some(Verdict::Deny));
+        let (allow, deny) = (Some(AccessVerdict::Allow), Some(AccessVerdict::Deny));
         for (text, addr, expected) in [
             ("+192.0.2.1 -192.0.2.0/24", "192.0.2.1", allow),
             ("+192.0.2.1 -192.0.2.0/24", "192.0.2.2", deny),
@@ -199,7 +204,7 @@ mod tests {
     fn a_unix_socket_has_one_rule() {
         let unix = Addr::Unix(None);
         assert_eq!(rules("-0.0.0.0/0").judge(&unix), None);
-        let rules = Rules { unix: Some(Verdict::Deny), ..Rules::default() };
-        assert_eq!(rules.judge(&unix), Some(Verdict::Deny));
+        let rules = AccessRules { unix: Some(AccessVerdict::Deny), ..AccessRules::default() };
+        assert_eq!(rules.judge(&unix), Some(AccessVerdict::Deny));
     }
 }

@@ -1,8 +1,8 @@
 //! `add_before_body`, `add_after_body`: responses of other locations around a body (nginx:
 //! ngx_http_addition_filter_module). Header filter.
 //!
-//! The additions are complete when they come: they stand behind the filters that change the text of a body, and before
-//! those that encode it. While the one in front is awaited, the body is read on, and the one behind it begins at its end.
+//! The filters that change the text of a body do not change the additions; those that encode it do. While the addition
+//! in front is pending, the body is read ahead, and the addition behind the body begins at the body's end.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,13 +23,13 @@ use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Refused};
 use tw_server::load::Resolve;
 
-use crate::altered::{forget_length, refuse_ranges};
+use crate::changed_body::{refuse_ranges, remove_length};
 use crate::ssi;
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
-/// Bytes of a body that are read while the addition in front of it is awaited.
+/// Bytes of a body that are read while the addition in front of it is pending.
 const READ_MAX: usize = 64 << 10;
 
 /// Additions as written.
@@ -46,7 +46,7 @@ pub(crate) struct Addition {
     types: Types,
 }
 
-/// What comes before and after a body: URIs, empty for nothing.
+/// URIs of what is added before and after a body; empty for nothing.
 #[derive(Clone)]
 struct Around {
     before: Arc<[u8]>,
@@ -110,7 +110,7 @@ impl HeaderFilter for Addition {
         if r.out.status != 200 || r.is_subrequest() || !self.types.contain(&r.out) {
             return body;
         }
-        forget_length(r);
+        remove_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
         ssi::share(r);
@@ -313,7 +313,7 @@ fn to(uri: &[u8]) -> Uri {
     Uri { path: uri.to_vec(), args: Vec::new() }
 }
 
-/// Asks for an addition whose turn it is.
+/// Begins the subrequest of the next addition.
 fn begin(uri: &[u8], r: &mut Request) -> io::Result<Option<EarlySubrequest>> {
     if uri.is_empty() {
         return Ok(None);
@@ -332,7 +332,7 @@ fn refuse(refused: Refused, uri: &[u8], r: &Request) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A body that comes when it likes.
+    /// Body that is sent with delays.
     struct Slow;
 
     impl Pull for Slow {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_flushes_still_does() {
+    fn surrounded_body_still_flushes() {
         let flushes = |body| {
             let around = Around { before: (*b"/a").into(), after: [].into() };
             Surrounded::new(around, body).flushes()

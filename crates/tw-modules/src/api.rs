@@ -1,5 +1,5 @@
-//! `api`: groups of servers and caches as JSON, and changes of them (nginx: ngx_http_api_module of its commercial edition).
-//! Content phase.
+//! `api`: upstream groups and caches as JSON, and changes of them (nginx: ngx_http_api_module of its commercial
+//! edition). Content phase.
 //!
 //! ```text
 //! /[VERSION/]http/upstreams/NAME/servers/ID
@@ -7,14 +7,15 @@
 //! /[VERSION/]http/caches/NAME/purge
 //!                     GET  GET  POST
 //! ```
-//! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because another list of
-//! peers may take longer than a loop has, and is seen by all loops at once; with `state` it is answered when it is on the disk.
+//! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because building a
+//! new list of peers may take longer than a turn of the loop, and takes effect on all loops at once; with `state` the
+//! response is sent after the file is written.
 
-mod answer;
+mod body;
 mod caches;
 mod change;
+mod response;
 mod show;
-mod written;
 
 use std::sync::Arc;
 
@@ -33,13 +34,13 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use answer::{Answer, Refusal, Reply};
-use change::Order;
+use change::ServerChange;
+use response::{ApiError, ApiFailure, ApiResponse};
 
-/// Versions of nginx's API that a path may name: what is here is the same in all of them.
+/// Versions of nginx's API that a path may name; the content is the same in all of them.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=9;
 
-/// Whether an API may change something.
+/// Permission to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Read,
@@ -83,7 +84,7 @@ impl Settings<Http> for Api {
                 raw.mode.set_once(node, mode)
             })];
 
-    const LIMITS: &'static [Limit] = &[written::LIMIT];
+    const LIMITS: &'static [Limit] = &[body::LIMIT];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let Some(mode) = raw.mode.take() else {
@@ -115,7 +116,7 @@ impl Settings<Http> for Api {
 
 // DIFF(nginx): groups of HTTP, those without `zone` too, and caches, which can be purged; nothing else, and statistics are not
 // reset.
-/// What a path names.
+/// Object that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
     Root,
@@ -130,9 +131,9 @@ enum Endpoint<'a> {
 }
 
 impl<'a> Endpoint<'a> {
-    /// What a path below the location names.
-    fn of(path: &'a [u8]) -> Result<Self, Refusal> {
-        let path = std::str::from_utf8(path).map_err(|_| Refusal::NO_PATH)?;
+    /// Object that a path below the location names.
+    fn of(path: &'a [u8]) -> Result<Self, ApiError> {
+        let path = std::str::from_utf8(path).map_err(|_| ApiError::NO_PATH)?;
         let mut parts: Vec<_> = path.split('/').skip_while(|part| part.is_empty()).collect();
         if parts.last() == Some(&"") {
             parts.pop();
@@ -141,7 +142,7 @@ impl<'a> Endpoint<'a> {
             && first.bytes().all(|byte| byte.is_ascii_digit())
         {
             if !first.parse().is_ok_and(|version| VERSIONS.contains(&version)) {
-                return Err(Refusal::new(404, "UnknownVersion", "unknown version"));
+                return Err(ApiError::new(404, "UnknownVersion", "unknown version"));
             }
             parts.remove(0);
         }
@@ -156,9 +157,9 @@ impl<'a> Endpoint<'a> {
             ["http", "upstreams", name, "servers"] => Self::Servers(name),
             ["http", "upstreams", name, "servers", id] => match id.parse() {
                 Ok(id) => Self::Server(name, id),
-                Err(_) => return Err(Refusal::new(400, "UpstreamBadServerId", "invalid server ID")),
+                Err(_) => return Err(ApiError::new(400, "UpstreamBadServerId", "invalid server ID")),
             },
-            _ => return Err(Refusal::NO_PATH),
+            _ => return Err(ApiError::NO_PATH),
         })
     }
 
@@ -177,12 +178,12 @@ impl<'a> Endpoint<'a> {
 impl Handler for Here {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(async {
-            let reply = match self.answer(r).await {
+            let reply = match self.respond(r).await {
                 Ok(answer) => answer,
-                Err(Reply::Refusal(refusal)) => refusal.answer(&self.request_id(r)),
-                Err(Reply::Status(status)) => return Outcome::Status(status),
+                Err(ApiFailure::Refusal(refusal)) => refusal.answer(&self.request_id(r)),
+                Err(ApiFailure::Status(status)) => return Outcome::Status(status),
             };
-            let Answer { status, fields, json } = reply;
+            let ApiResponse { status, fields, json } = reply;
             r.out.status = status;
             r.out.fields.append("Cache-Control", "no-store");
             for (name, value) in fields {
@@ -195,50 +196,50 @@ impl Handler for Here {
 }
 
 impl Here {
-    async fn answer(&self, r: &mut Request) -> Result<Answer, Reply> {
+    async fn respond(&self, r: &mut Request) -> Result<ApiResponse, ApiFailure> {
         let uri = r.uri.path.to_vec();
-        let path = uri.strip_prefix(&*self.prefix).ok_or(Refusal::NO_PATH)?;
+        let path = uri.strip_prefix(&*self.prefix).ok_or(ApiError::NO_PATH)?;
         let endpoint = Endpoint::of(path)?;
         let order = match (r.method(), endpoint, self.mode) {
             (Method::Post, Endpoint::Purge(name), Mode::Write) => return caches::purge(r, name).await,
             (Method::Get | Method::Head, endpoint, _) if !matches!(endpoint, Endpoint::Purge(_)) => {
-                return Ok(Answer::ok(self.show(r, endpoint)?));
+                return Ok(ApiResponse::ok(self.show(r, endpoint)?));
             }
             (Method::Post, Endpoint::Servers(name), Mode::Write) => {
-                (self.group(name)?, Order::Add(written::read(r).await?.server()?))
+                (self.group(name)?, ServerChange::Add(body::read(r).await?.server()?))
             }
             (Method::Patch, Endpoint::Server(name, id), Mode::Write) => {
                 let group = self.group(name)?;
                 change::exists(&group, id)?;
-                (group, Order::Change(id, written::read(r).await?.change()?))
+                (group, ServerChange::Change(id, body::read(r).await?.change()?))
             }
             (Method::Delete, Endpoint::Server(name, id), Mode::Write) => {
-                (self.group(name)?, Order::Remove(id))
+                (self.group(name)?, ServerChange::Remove(id))
             }
-            _ => return Err(Refusal::method(endpoint.methods(self.mode)).into()),
+            _ => return Err(ApiError::method(endpoint.methods(self.mode)).into()),
         };
         let (group, order) = order;
-        order.carry_out(r, group).await
+        order.run(r, group).await
     }
 
-    fn show(&self, r: &Request, endpoint: Endpoint<'_>) -> Result<Vec<u8>, Refusal> {
+    fn show(&self, r: &Request, endpoint: Endpoint<'_>) -> Result<Vec<u8>, ApiError> {
         Ok(match endpoint {
-            Endpoint::Root => answer::json(&["http"]),
-            Endpoint::Http => answer::json(&["caches", "upstreams"]),
+            Endpoint::Root => response::json(&["http"]),
+            Endpoint::Http => response::json(&["caches", "upstreams"]),
             Endpoint::Caches => caches::all(r),
-            Endpoint::Cache(name) => caches::one(r, name)?,
-            Endpoint::Purge(_) => return Err(Refusal::NO_PATH),
+            Endpoint::Cache(name) => caches::cache(r, name)?,
+            Endpoint::Purge(_) => return Err(ApiError::NO_PATH),
             Endpoint::Upstreams => show::upstreams(&self.upstreams),
             Endpoint::Upstream(name) => show::upstream(name, &*self.group(name)?),
             Endpoint::Servers(name) => show::servers(&self.group(name)?.peers.list()),
             Endpoint::Server(name, id) => {
-                show::server(&self.group(name)?.peers.list(), id).ok_or(Refusal::NO_SERVER)?
+                show::server(&self.group(name)?.peers.list(), id).ok_or(ApiError::NO_SERVER)?
             }
         })
     }
 
-    fn group(&self, name: &str) -> Result<Arc<UpstreamGroup>, Refusal> {
-        self.upstreams.find(name).cloned().ok_or(Refusal::NO_UPSTREAM)
+    fn group(&self, name: &str) -> Result<Arc<UpstreamGroup>, ApiError> {
+        self.upstreams.find(name).cloned().ok_or(ApiError::NO_UPSTREAM)
     }
 
     fn request_id(&self, r: &Request) -> String {

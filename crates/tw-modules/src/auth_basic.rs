@@ -4,15 +4,15 @@
 //! no credentials ─→ 401          look at the file ─ unchanged ─→ hash of the user ─ right a moment ago ─→ granted
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
-//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`line::HASHES_AT_ONCE`] threads
-//! do. The others wait in a [`line`](mod@line) with an end, in which clients take turns, and which who closes his connection
-//! leaves.
-//! A name that nobody has costs as much as one of a user, so that the time of an answer does not tell names.
+//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`hash_queue::HASHES_AT_ONCE`]
+//! threads do. Other requests wait in a [`hash_queue`](mod@line) of bounded length, in which clients take turns; a request
+//! leaves it when its connection closes. An unknown user name costs as much as a known one, so that the response time
+//! does not reveal names.
 
 mod des;
 mod hash;
-mod line;
-mod remember;
+mod hash_queue;
+mod password_cache;
 mod users;
 
 use std::ffi::CString;
@@ -37,21 +37,21 @@ use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
-use tw_server::http::wire::Gone;
+use tw_server::http::wire::ClientGone;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 pub use self::hash::password_line;
-use self::hash::{Kind, Verdict};
-use self::line::{Client, Line};
-use self::remember::{Remembered, Token};
-use self::users::{Failed, Kept, Users};
+use self::hash::{HashKind, PasswordVerdict};
+use self::hash_queue::{ClientKey, HashQueue};
+use self::password_cache::{PasswordCache, PasswordDigest};
+use self::users::{CachedUsers, UserFileError, Users};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
 /// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
 const PASSWORD_MAX: usize = 512;
-/// How long a request waits for its turn to be hashed.
+/// Longest wait of a request for its turn to be hashed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Realm and file as written.
@@ -70,16 +70,16 @@ struct RawFile {
 
 /// Realm and file of one block.
 pub(crate) struct AuthBasic {
-    /// `None` if nobody is asked for a password.
+    /// `None` without authentication.
     realm: Option<Arc<Template>>,
     file: Option<Arc<UserFile>>,
-    shared: Arc<Shared>,
+    shared: Arc<AuthBasicState>,
 }
 
 /// `auth_basic_user_file`
 struct UserFile {
     name: Template,
-    /// Where it is written.
+    /// Position in the configuration.
     at: Span,
     /// The directory of the configuration, where names that do not begin with a slash begin.
     prefix: Box<[u8]>,
@@ -95,17 +95,17 @@ impl UserFile {
         }
     }
 
-    /// Its name for `r`. A name with a NUL is that of no file, and empty.
+    /// Path for `r`. A path with a NUL is that of no file, and empty.
     fn path(&self, r: &Request) -> CString {
         CString::new(tw_conf::full_name(&self.prefix, &self.name.value(r))).unwrap_or_default()
     }
 }
 
-/// What all blocks of a configuration share.
-struct Shared {
-    kept: Kept,
-    remembered: Remembered,
-    line: Arc<Line>,
+/// State that all blocks of a configuration share.
+struct AuthBasicState {
+    kept: CachedUsers,
+    remembered: PasswordCache,
+    line: Arc<HashQueue>,
 }
 
 impl Settings<Http> for AuthBasic {
@@ -146,19 +146,19 @@ impl Settings<Http> for AuthBasic {
         ),
         Limit::count(
             "HASHES_AT_ONCE",
-            line::HASHES_AT_ONCE as u64,
+            hash_queue::HASHES_AT_ONCE as u64,
             "Passwords hashed at the same time",
             "other requests wait",
         ),
         Limit::count(
             "WAITING_MAX",
-            line::WAITING_MAX as u64,
+            hash_queue::WAITING_MAX as u64,
             "Requests that wait for their passwords to be hashed",
             "503 with Retry-After; the error log says so",
         ),
         Limit::count(
             "WAITING_OF_CLIENT_MAX",
-            line::WAITING_OF_CLIENT_MAX as u64,
+            hash_queue::WAITING_OF_CLIENT_MAX as u64,
             "Requests of one address, or IPv6 network of 64 bits, among them",
             "503 with Retry-After; the error log says so",
         ),
@@ -176,13 +176,13 @@ impl Settings<Http> for AuthBasic {
         ),
         Limit::count(
             "REMEMBERED_MAX",
-            remember::REMEMBERED_MAX,
+            password_cache::REMEMBERED_MAX,
             "Right passwords remembered by a configuration",
             "the one used longest ago is hashed again",
         ),
         Limit::micros(
             "REMEMBER_MS",
-            remember::REMEMBER_MS * 1000,
+            password_cache::REMEMBER_MS * 1000,
             "Time a right password is remembered",
             "it is hashed again",
         ),
@@ -204,9 +204,9 @@ impl Settings<Http> for AuthBasic {
         let shared = match outer {
             Some(outer) => outer.shared.clone(),
             None => {
-                let remembered = Remembered::new()
+                let remembered = PasswordCache::new()
                     .map_err(|errno| ConfError::new(format!("getrandom() failed ({errno})")))?;
-                Arc::new(Shared { kept: Kept::default(), remembered, line: Arc::default() })
+                Arc::new(AuthBasicState { kept: CachedUsers::default(), remembered, line: Arc::default() })
             }
         };
         Ok(Self { realm, file, shared })
@@ -229,7 +229,7 @@ impl Settings<Http> for AuthBasic {
     }
 }
 
-/// What a client says of itself.
+/// User name and password of a client.
 struct Credentials {
     /// `user:password`
     text: Vec<u8>,
@@ -257,7 +257,7 @@ impl Handler for AuthBasic {
         let mut text = Vec::new();
         let Some(user) = basic_user(r, &mut text) else {
             r.log(Level::Info, format_args!("no user/password was provided for basic authentication"));
-            return Step::Now(ask(r, &realm));
+            return Step::Now(challenge(r, &realm));
         };
         let credentials = Credentials { text, user };
         let Some(disk) = r.disk().cloned() else { return Step::status(500) };
@@ -266,7 +266,7 @@ impl Handler for AuthBasic {
             Some(users) => self.judge(r, realm, path, disk, &users, credentials),
             None => Step::Wait(Box::pin(async move {
                 let users = match path.is_empty() {
-                    true => Err(Failed::Disk(users::no_name())),
+                    true => Err(UserFileError::Disk(users::no_such_file())),
                     false => self.shared.kept.users(&disk, &mut r.costs.account, &path).await,
                 };
                 match users {
@@ -299,15 +299,15 @@ impl AuthBasic {
                 Some((kind, decoy)) if credentials.password().len() <= PASSWORD_MAX => {
                     Step::Wait(Box::pin(async move {
                         match self.hash(r, &disk, kind, decoy, Arc::new(credentials), None).await {
-                            Ok(_) => ask(r, &realm),
+                            Ok(_) => challenge(r, &realm),
                             Err(outcome) => outcome,
                         }
                     }))
                 }
-                _ => Step::Now(ask(r, &realm)),
+                _ => Step::Now(challenge(r, &realm)),
             };
         };
-        let Some(kind) = Kind::of(&hash) else {
+        let Some(kind) = HashKind::of(&hash) else {
             let path = Text(path.to_bytes());
             let mark = mark(&hash);
             r.log(
@@ -316,7 +316,7 @@ impl AuthBasic {
                     "user \"{user}\": the password has a hash of an unknown kind ({mark}) in \"{path}\""
                 ),
             );
-            return Step::Now(ask(r, &realm));
+            return Step::Now(challenge(r, &realm));
         };
         if kind.is_quick() {
             let verdict = kind.verify(&hash, credentials.password());
@@ -328,7 +328,7 @@ impl AuthBasic {
                 Level::Error,
                 format_args!("user \"{user}\": the password has more than {PASSWORD_MAX} bytes"),
             );
-            return Step::Now(ask(r, &realm));
+            return Step::Now(challenge(r, &realm));
         }
         let token = self.shared.remembered.token(&hash, credentials.password());
         if self.shared.remembered.has(token, tw_rt::clock::now()) {
@@ -338,7 +338,7 @@ impl AuthBasic {
             let credentials = Arc::new(credentials);
             match self.hash(r, &disk, kind, hash.clone(), credentials.clone(), Some(token)).await {
                 Ok(verdict) => {
-                    if verdict == Verdict::Fits {
+                    if verdict == PasswordVerdict::Fits {
                         self.shared.remembered.keep(token, tw_rt::clock::now());
                     }
                     decide(r, verdict, &realm, credentials.user(), &hash)
@@ -349,40 +349,40 @@ impl AuthBasic {
     }
 
     /// Compares a password with a slow hash in a pool, when it is this client's turn. A password that was found right
-    /// while it waited, `token`, needs no turn.
+    /// meanwhile, `token`, needs no turn.
     async fn hash(
         &self,
         r: &mut Request,
         disk: &Disk,
-        kind: Kind,
+        kind: HashKind,
         hash: Arc<[u8]>,
         credentials: Arc<Credentials>,
-        token: Option<Token>,
-    ) -> Result<Verdict, Outcome> {
-        let Ok(mut place) = self.shared.line.enter(Client::of(r.client_addr())) else {
+        token: Option<PasswordDigest>,
+    ) -> Result<PasswordVerdict, Outcome> {
+        let Ok(mut place) = self.shared.line.enter(ClientKey::of(r.client_addr())) else {
             return Err(refuse(r, format_args!("too many passwords wait to be hashed")));
         };
         let wire = r.wire().clone();
         let waited = {
             let (mut turn, mut limit) = (pin!(place.turn()), pin!(wire.sleep(WAIT_MAX)));
             poll_fn(|cx| match turn.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Waited::Turn),
+                Poll::Ready(()) => Poll::Ready(TurnWait::Turn),
                 Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
-                    Ok(()) => Waited::TooLong,
-                    Err(gone) => Waited::Gone(gone),
+                    Ok(()) => TurnWait::TooLong,
+                    Err(gone) => TurnWait::Gone(gone),
                 }),
             })
             .await
         };
         match waited {
-            Waited::Turn => {}
-            Waited::TooLong => {
+            TurnWait::Turn => {}
+            TurnWait::TooLong => {
                 return Err(refuse(r, format_args!("a password waited too long to be hashed")));
             }
-            Waited::Gone(gone) => return Err(phases::gone(r, &gone)),
+            TurnWait::Gone(gone) => return Err(phases::client_closed(r, &gone)),
         }
         if token.is_some_and(|token| self.shared.remembered.has(token, tw_rt::clock::now())) {
-            return Ok(Verdict::Fits);
+            return Ok(PasswordVerdict::Fits);
         }
         // The turn ends with the work, and not when a client goes away that cannot stop it any more.
         let work = move || {
@@ -402,11 +402,11 @@ impl AuthBasic {
     }
 }
 
-/// How waiting for a turn ended.
-enum Waited {
+/// End of the wait for a turn.
+enum TurnWait {
     Turn,
     TooLong,
-    Gone(Gone),
+    Gone(ClientGone),
 }
 
 /// There is too much to do; the client may try again.
@@ -416,26 +416,26 @@ fn refuse(r: &mut Request, why: std::fmt::Arguments<'_>) -> Outcome {
     Outcome::Status(503)
 }
 
-fn decide(r: &mut Request, verdict: Verdict, realm: &[u8], user: &[u8], hash: &[u8]) -> Outcome {
+fn decide(r: &mut Request, verdict: PasswordVerdict, realm: &[u8], user: &[u8], hash: &[u8]) -> Outcome {
     let user = Text(user);
     match verdict {
-        Verdict::Fits => Outcome::PhaseDone,
-        Verdict::Differs => {
+        PasswordVerdict::Fits => Outcome::PhaseDone,
+        PasswordVerdict::Differs => {
             r.log(Level::Error, format_args!("user \"{user}\": password mismatch"));
-            ask(r, realm)
+            challenge(r, realm)
         }
-        Verdict::Malformed => {
+        PasswordVerdict::Malformed => {
             let mark = mark(hash);
             r.log(
                 Level::Error,
                 format_args!("user \"{user}\": the hash of the password ({mark}) cannot be read"),
             );
-            ask(r, realm)
+            challenge(r, realm)
         }
     }
 }
 
-/// What tells the kind of a hash and nothing more: `$6$`, `{SSHA}`.
+/// Prefix that tells the kind of a hash and nothing more: `$6$`, `{SSHA}`.
 fn mark(hash: &[u8]) -> Text<'_> {
     let end = match hash {
         [b'$', rest @ ..] => rest.iter().position(|byte| *byte == b'$').map(|at| at + 2),
@@ -446,7 +446,7 @@ fn mark(hash: &[u8]) -> Text<'_> {
 }
 
 /// Asks for a user and a password.
-fn ask(r: &mut Request, realm: &[u8]) -> Outcome {
+fn challenge(r: &mut Request, realm: &[u8]) -> Outcome {
     let challenge = [b"Basic realm=\"", realm, b"\""].concat();
     let (name, code) = match r.method() {
         Method::Connect => ("Proxy-Authenticate", 407),
@@ -457,19 +457,19 @@ fn ask(r: &mut Request, realm: &[u8]) -> Outcome {
 }
 
 /// There are no users: a file that is not there forbids, everything else is our fault.
-fn fail(r: &mut Request, path: &CString, failed: &Failed) -> Outcome {
+fn fail(r: &mut Request, path: &CString, failed: &UserFileError) -> Outcome {
     match failed {
-        Failed::Disk(error) if users::is_missing(error) => {
+        UserFileError::Disk(error) if users::is_missing(error) => {
             r.log(Level::Error, format_args!("{}", error.on(path)));
             Outcome::Status(403)
         }
-        Failed::Disk(error) if error.is_passing() => refuse(r, format_args!("{}", error.on(path))),
-        Failed::Disk(error) => {
+        UserFileError::Disk(error) if error.is_passing() => refuse(r, format_args!("{}", error.on(path))),
+        UserFileError::Disk(error) => {
             r.log(Level::Crit, format_args!("{}", error.on(path)));
             Outcome::Status(500)
         }
         // DIFF(nginx): a file of users has a limit.
-        Failed::TooLarge => {
+        UserFileError::TooLarge => {
             let (path, max) = (Text(path.to_bytes()), users::FILE_SIZE_MAX);
             r.log(Level::Crit, format_args!("\"{path}\" has more than {max} bytes"));
             Outcome::Status(500)

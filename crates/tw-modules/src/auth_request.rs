@@ -1,7 +1,8 @@
-//! `auth_request`: another location is asked whether a request may pass (nginx: ngx_http_auth_request_module). Access phase.
+//! `auth_request`: authorization by a subrequest to another location (nginx: ngx_http_auth_request_module). Access
+//! phase.
 //!
-//! The question is a subrequest without the client's body. Its status answers: 2xx grants access, 401 and 403 refuse it,
-//! anything else is an error. What it knows besides goes into variables, which the request keeps.
+//! The subrequest has no body. Its status decides: 2xx grants access, 401 and 403 refuse it, anything else is an error.
+//! Variables can be set from its response (`auth_request_set`).
 
 use std::sync::Arc;
 
@@ -21,24 +22,24 @@ use crate::block::variable_name;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// Who is asked, and what is kept of it, as written.
+/// URI of the subrequest, and variables set from its response, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     uri: Setting<Arc<[u8]>>,
     set: Setting<Vec<(Word, String, Word)>>,
 }
 
-/// Who is asked in one block, and what is kept of it.
+/// URI of the subrequest of one block, and variables set from its response.
 pub(crate) struct AuthRequest {
-    /// Empty if nobody is.
+    /// Empty for `off`.
     uri: Arc<[u8]>,
     set: Arc<[(VarTarget, Template)]>,
 }
 
-/// What the response to a question says.
-struct Said {
+/// Decision of the response to the subrequest.
+struct AuthDecision {
     status: u16,
-    /// Whether nobody is to get an answer.
+    /// Action that the decision leads to.
     after: After,
     values: Vec<Vec<u8>>,
     challenges: Vec<Bytes>,
@@ -100,12 +101,12 @@ impl Settings<Http> for AuthRequest {
 
 impl Handler for AuthRequest {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        Step::Wait(Box::pin(self.ask(r)))
+        Step::Wait(Box::pin(self.authorize(r)))
     }
 }
 
 impl AuthRequest {
-    async fn ask(&self, r: &mut Request) -> Outcome {
+    async fn authorize(&self, r: &mut Request) -> Outcome {
         let uri = Uri { path: self.uri.to_vec(), args: Vec::new() };
         let question = match Subrequest::run(r, uri, ParentBody::Hidden).await {
             Ok(question) => question,
@@ -114,21 +115,21 @@ impl AuthRequest {
                 return Outcome::Status(500);
             }
         };
-        let said = question.request().map(|part| self.said_by(part));
+        let decision = question.request().map(|part| self.decision_of(part));
         question.end(r).await;
-        let Some(said) = said.filter(|said| said.health == EvalStatus::Ok) else {
+        let Some(decision) = decision.filter(|decision| decision.health == EvalStatus::Ok) else {
             return Outcome::Status(500);
         };
-        for ((place, _), value) in self.set.iter().zip(said.values) {
+        for ((place, _), value) in self.set.iter().zip(decision.values) {
             place.store(r, value);
         }
-        match said.status {
+        match decision.status {
             // The client is gone, or is to get nothing.
-            status if said.after == After::Abort => Outcome::Status(status),
+            status if decision.after == After::Abort => Outcome::Status(status),
             200..=299 => Outcome::PhaseDone,
             403 => Outcome::Status(403),
             401 => {
-                for challenge in said.challenges {
+                for challenge in decision.challenges {
                     r.out.fields.append(Known::WwwAuthenticate, challenge);
                 }
                 Outcome::Status(401)
@@ -140,7 +141,7 @@ impl AuthRequest {
         }
     }
 
-    fn said_by(&self, part: &Request) -> Said {
+    fn decision_of(&self, part: &Request) -> AuthDecision {
         let values = self.set.iter().map(|(_, template)| template.value(part)).collect();
         let name = Known::WwwAuthenticate.as_str().as_bytes();
         let all = |fields: &tw_http::Fields| -> Vec<Bytes> {
@@ -152,6 +153,6 @@ impl AuthRequest {
             challenges = all(&part.facts.upstream.answer.fields);
         }
         let (status, after) = (part.out.status, part.state.after);
-        Said { status, after, values, challenges, health: part.bindings.take_eval_status() }
+        AuthDecision { status, after, values, challenges, health: part.bindings.take_eval_status() }
     }
 }

@@ -21,7 +21,7 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use self::page::{Extent, Page, Sizes, Times};
+use self::page::{Extent, ListingFormat, SizeFormat, TimeFormat};
 use crate::static_files;
 
 /// Longest name of a JSONP callback, bytes.
@@ -155,23 +155,23 @@ impl Autoindex {
         }
     }
 
-    /// What to make of the list. The error is the status of a request with a bad name for the callback.
-    fn page(&self, r: &Request) -> Result<Page, u16> {
-        let sizes = if self.exact_size { Sizes::Exact } else { Sizes::Rounded };
-        let times = if self.localtime { Times::Local } else { Times::Utc };
+    /// Format of the listing. The error is the status of a request with a bad name for the callback.
+    fn page(&self, r: &Request) -> Result<ListingFormat, u16> {
+        let sizes = if self.exact_size { SizeFormat::Exact } else { SizeFormat::Rounded };
+        let times = if self.localtime { TimeFormat::Local } else { TimeFormat::Utc };
         Ok(match self.format {
-            Format::Html => Page::Html { sizes, times },
-            Format::Page => Page::People { sizes, times },
-            Format::Json => Page::Json,
+            Format::Html => ListingFormat::Html { sizes, times },
+            Format::Page => ListingFormat::People { sizes, times },
+            Format::Json => ListingFormat::Json,
             Format::Jsonp => match callback(&r.uri.args) {
-                Ok(b"") => Page::Json,
-                Ok(name) => Page::Jsonp(name.into()),
+                Ok(b"") => ListingFormat::Json,
+                Ok(name) => ListingFormat::Jsonp(name.into()),
                 Err(BadCallback { what, name }) => {
                     r.log(Level::Info, format_args!("client sent {what} callback name: \"{}\"", Text(name)));
                     return Err(400);
                 }
             },
-            Format::Xml => Page::Xml,
+            Format::Xml => ListingFormat::Xml,
         })
     }
 }
@@ -187,7 +187,7 @@ fn directory(r: &Request) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-/// Tells the operator what a list does not show.
+/// Logs what a listing leaves out.
 fn report(r: &Request, path: &CString, listing: &Listing) {
     let shown = Text(path.to_bytes());
     if let Some(errno) = listing.hidden_by {

@@ -1,4 +1,4 @@
-//! What blocks that define a variable have in common: `map`, `geo`, `split_clients`.
+//! Parts shared by the blocks that define a variable: `map`, `geo`, `split_clients`.
 
 use tw_conf::{ConfError, Node, Word};
 use tw_core::load::Resolve;

@@ -1,5 +1,5 @@
-//! `brotli`: compresses responses for clients that accept it (nginx: the module ngx_brotli). Header filter, before `zstd`
-//! and `gzip`: a client that takes several gets this one, which makes the least of a text.
+//! `brotli`: compresses responses for clients that accept it (nginx: the module ngx_brotli). Header filter, before
+//! `zstd` and `gzip`: it is preferred because it compresses text best.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Rules, Spec};
+use crate::coding::{self, CompressionRules, Spec};
 use crate::gzip::{level, power};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -31,7 +31,7 @@ pub(crate) struct Raw {
 pub(crate) struct Brotli {
     quality: u8,
     window_bits: u8,
-    rules: Rules,
+    rules: CompressionRules,
 }
 
 impl Settings<Http> for Brotli {
@@ -62,7 +62,7 @@ impl Settings<Http> for Brotli {
         let quality = raw.quality.or(outer.map(|o| o.quality), 6);
         let window_bits = raw.window_bits.or(outer.map(|o| o.window_bits), 19);
         let spec = Spec::Brotli { quality, window_bits };
-        let rules = Rules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
+        let rules = CompressionRules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
         Ok(Self { quality, window_bits, rules })
     }
 

@@ -18,7 +18,7 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 /// A version that no browser has.
 const UNREACHABLE: u64 = 4_001_000_000;
 
-/// The browsers that `modern_browser` knows, in the order in which they are looked for: Opera may call itself MSIE.
+/// Browsers of `modern_browser`, in the order in which they are looked for: Opera may call itself MSIE.
 static BROWSERS: [Browser; 5] = [
     Browser { name: "opera", skip: 0, word: "Opera", version: "Opera ".len() },
     Browser { name: "msie", skip: "Mozilla/4.0 (compatible; ".len(), word: "MSIE ", version: "MSIE ".len() },
@@ -32,7 +32,7 @@ static BROWSERS: [Browser; 5] = [
     },
 ];
 
-/// How a browser is known by its `User-Agent`.
+/// Pattern that recognizes a browser by its `User-Agent`.
 struct Browser {
     name: &'static str,
     /// Bytes before the word can stand.
@@ -75,11 +75,11 @@ pub(crate) struct Browsers {
     modern_value: Box<[u8]>,
     ancient_value: Box<[u8]>,
     slots: [u16; 2],
-    /// Whether anything is written here or around.
+    /// Set if any directive of the module is written here or in an enclosing block.
     is_set: bool,
 }
 
-/// What a browser is.
+/// Age of a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
     Modern,
@@ -221,14 +221,14 @@ impl Browsers {
 }
 
 impl Browser {
-    /// What stands where the version should; `None` if it is another browser.
+    /// Text at the place of the version; `None` if it is another browser.
     fn version_in<'a>(&self, agent: &'a [u8]) -> Option<&'a [u8]> {
         let at = self.skip + find(agent.get(self.skip..)?, self.word.as_bytes())?;
         agent.get(at + self.version..).filter(|version| !version.is_empty())
     }
 }
 
-/// Whether the version at the beginning of `text` is not below `lowest`.
+/// Returns `true` if the version at the beginning of `text` is at least `lowest`.
 fn is_at_least(text: &[u8], lowest: u64) -> bool {
     let mut version = Version::default();
     for &byte in text {

@@ -1,10 +1,11 @@
-//! Gateways to applications: requests become parameters and a body, and come back as fields and a body. What FastCGI, uwsgi
-//! and SCGI have in common, which is all but the bytes (nginx: ngx_http_fastcgi_module and its kin). Content phase.
+//! Gateways to application servers: a request is sent as parameters and a body, a response is read as fields and a
+//! body. The common part of FastCGI, uwsgi and SCGI (nginx: ngx_http_fastcgi_module, ngx_http_uwsgi_module,
+//! ngx_http_scgi_module). Content phase.
 //!
-//! A [`Language`] says how parameters are written and what reads the response; the engine does the rest.
+//! A [`Language`] defines the format of parameters and the parser of responses; the proxy engine does the rest.
 
 pub(crate) mod address;
-mod check;
+mod health_check;
 pub(crate) mod params;
 
 use std::sync::Arc;
@@ -33,53 +34,55 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use address::{RawTarget, Scheme, Target};
-use check::Checked;
-use params::{Params, RawParam, Sent};
+use crate::gateway::{self, Gateway};
 
-/// What tells responses apart where the configuration does not say it.
+use address::{AddressScheme, PassAddress, RawPassAddress};
+use health_check::CgiHealthCheck;
+use params::{Params, RawParam, RequestParams};
+
+/// Default key of cached responses.
 // DIFF(nginx): without a key, nginx takes all responses of a location for the same.
 const USUAL_KEY: &[u8] = b"$scheme$request_method$host$request_uri";
 
-/// What applications are spoken to in.
+/// Protocol of an application server.
 pub(crate) trait Language: Sized + Send + Sync + 'static {
-    /// What makes its gateway the one it is.
+    /// Properties of this kind of gateway.
     const KIND: ProxyKind;
-    /// How addresses may begin; the first is the one of those that begin with none.
-    const SCHEMES: &'static [Scheme];
-    /// How the body of a request is marked.
+    /// Schemes that an address may have; the first is that of addresses without one.
+    const SCHEMES: &'static [AddressScheme];
+    /// Framing of the request body.
     const FRAMING: BodyFraming;
-    /// Whether a body may be passed on of which nobody knows how long it is.
+    /// Set if a body of unknown length may be passed on.
     const TAKES_ANY_LENGTH: bool;
     /// All records.
     const DIRECTIVES: &'static [Directive<Raw<Self>>];
-    /// Its variables.
+    /// Variables of the protocol.
     const VARIABLES: &'static [VarDef] = &[];
     /// The limits of its directives.
     const LIMITS: &'static [tw_base::Limit];
 
-    /// Its own settings as written.
+    /// Settings of the protocol as written.
     type Raw: Default + 'static;
-    /// What reads a response.
+    /// Parser of responses.
     type Codec: Codec + Clone;
 
-    /// From settings as written to what is used.
+    /// Resolves settings as written.
     fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
 
-    /// What its variables are at a location. `passed` is where requests are passed on there, and with which parameters.
+    /// Installs the variables at a location. `passed` is the position of the pass directive there, and its parameters.
     fn install(&self, _passed: Option<(Span, &Params)>, _plan: &mut Plan) {}
 
-    /// What is sent before the body of `r`.
+    /// Text that is sent before the body of `r`.
     ///
     /// # Errors
     /// The parameters are too many; the text is for the log.
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String>;
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String>;
 
-    /// The same, and with it the end of a body that there is not; and how a body is marked that follows.
+    /// Text as of [`head`](Self::head), with the end of an empty body; and the framing of a body that follows.
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, BodyFraming), String> {
+    fn beginning(&self, r: &Request, sent: &RequestParams<'_>) -> Result<(Bytes, BodyFraming), String> {
         let mut head = self.head(r, sent)?;
         let framing = match sent.body {
             // One write takes both.
@@ -92,14 +95,14 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
         Ok((head.into(), framing))
     }
 
-    /// What reads the response to a request with this method.
+    /// Parser of the response to a request with this method.
     fn codec(&self, method: Method, head_size: usize) -> Self::Codec;
 }
 
 /// Settings as written.
 pub(crate) struct Raw<L: Language> {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     params: Setting<Vec<RawParam>>,
     without_effect: IneffectiveDirectives,
     pub(crate) own: L::Raw,
@@ -128,12 +131,12 @@ pub(crate) const fn pass<L: Language>(name: &'static str, syntax: &'static str) 
     record::new(name, syntax, LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The application that answers: host:port, unix:path, or a group; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassAddress::read(node)?;
             raw.pass.set_once(node, target)
         })
 }
 
-/// The record of the directive that says what the application is told.
+/// Record of the directive that sets a parameter.
 pub(crate) const fn param<L: Language>(name: &'static str) -> Directive<Raw<L>> {
     record::new(name, "parameter value [if_not_empty]", params::ALL, Args::range(2, 3))
         .default("HTTP_HOST $host$is_request_port$request_port")
@@ -145,7 +148,7 @@ pub(crate) const fn param<L: Language>(name: &'static str) -> Directive<Raw<L>> 
         })
 }
 
-/// The record of a directive that sizes what is not there.
+/// Record of a directive for a table or buffer that does not exist here.
 pub(crate) const fn without_effect<L: Language>(
     name: &'static str,
     syntax: &'static str,
@@ -160,8 +163,8 @@ pub(crate) const fn without_effect<L: Language>(
 /// Settings of one location.
 pub(crate) struct CgiGateway<L> {
     settings: Arc<ProxySettings>,
-    target: Option<Target>,
-    /// Where the target is written, if that is in this block.
+    target: Option<PassAddress>,
+    /// Position of the pass directive, if it is in this block.
     written: Option<Span>,
     params: Arc<Params>,
     usual_key: Template,
@@ -210,7 +213,12 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
                 None => PassTarget::Anywhere,
                 Some(to) => {
                     let (settings, to, language) = (settings.clone(), to.clone(), language.clone());
-                    PassTarget::To(Arc::new(Checked { settings, to, params: params.clone(), language }))
+                    PassTarget::To(Arc::new(CgiHealthCheck {
+                        settings,
+                        to,
+                        params: params.clone(),
+                        language,
+                    }))
                 }
             };
         }
@@ -218,22 +226,26 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none() && !self.settings.has_handler()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         self.language.install(self.written.map(|span| (span, &*self.params)), plan);
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
-        self.settings.install(plan);
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl<L: Language> Gateway for CgiGateway<L> {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
     }
 }
 
@@ -252,12 +264,9 @@ impl<L: Language> Handler for CgiGateway<L> {
 impl<L: Language> CgiGateway<L> {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r, L::SCHEMES) {
+        let to = match target.destination(r, L::SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         if let Err(status) = proxy::read_body(r, &self.settings, !L::TAKES_ANY_LENGTH).await {
             return Outcome::Status(status);
@@ -275,7 +284,7 @@ impl<L: Language> CgiGateway<L> {
             false => (RequestBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
-        let sent = Sent {
+        let sent = RequestParams {
             params: &self.params,
             is_client_passed: self.settings.request.pass_headers,
             conditions,

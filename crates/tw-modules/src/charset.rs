@@ -22,8 +22,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};
 
-use self::table::{Map, Recoder, Table};
-use crate::altered::forget_length;
+use self::table::{CharsetMap, Recoder, RecodingTable};
+use crate::changed_body::remove_length;
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -37,7 +37,7 @@ const TYPES: &[&str] = &[
     "application/javascript",
     "application/rss+xml",
 ];
-/// Types whose charset is named whatever `charset_types` says.
+/// Type whose charset is named whatever `charset_types` lists.
 const TYPES_ALWAYS: &[&str] = &["text/html"];
 const UTF_8: &[u8] = b"utf-8";
 
@@ -61,7 +61,7 @@ enum RawName {
 pub(crate) struct Charset {
     charset: Name,
     source: Name,
-    /// Whether `charset` replaces one that the response has already.
+    /// Set if `charset` replaces one that the response has already.
     replaces: bool,
     maps: Arc<[NamedMap]>,
     types: Types,
@@ -79,7 +79,7 @@ enum Name {
 struct NamedMap {
     from: Box<[u8]>,
     to: Box<[u8]>,
-    map: Map,
+    map: CharsetMap,
 }
 
 /// The charset of the main response, which its parts are recoded to.
@@ -165,7 +165,8 @@ fn read_map(node: &Node, known: &[NamedMap]) -> Result<NamedMap, ConfError> {
     if known.iter().any(|map| map.table(&from.bytes, &to.bytes).is_some()) {
         return Err(node.fail(format!("duplicate \"charset_map\" between \"{from}\" and \"{to}\"")));
     }
-    let mut map = if to.bytes.eq_ignore_ascii_case(UTF_8) { Map::of_utf8() } else { Map::of_bytes() };
+    let mut map =
+        if to.bytes.eq_ignore_ascii_case(UTF_8) { CharsetMap::of_utf8() } else { CharsetMap::of_bytes() };
     for line in node.children()? {
         let (code, [value]) = (&line.name.bytes, &*line.args) else {
             return Err(line.fail("invalid parameters number"));
@@ -178,7 +179,7 @@ fn read_map(node: &Node, known: &[NamedMap]) -> Result<NamedMap, ConfError> {
 
 impl NamedMap {
     /// The table from one of its charsets to the other.
-    fn table(&self, from: &[u8], to: &[u8]) -> Option<&Table> {
+    fn table(&self, from: &[u8], to: &[u8]) -> Option<&RecodingTable> {
         let is = |one: &[u8], other: &[u8]| one.eq_ignore_ascii_case(other);
         if is(&self.from, from) && is(&self.to, to) {
             Some(&self.map.forth)
@@ -190,13 +191,13 @@ impl NamedMap {
     }
 }
 
-fn no_map(from: &[u8], to: &[u8]) -> String {
+fn missing_map(from: &[u8], to: &[u8]) -> String {
     format!("no \"charset_map\" between the charsets \"{}\" and \"{}\"", Text(from), Text(to))
 }
 
 impl Charset {
     /// The table from a charset to another, and where it is.
-    fn table(&self, from: &[u8], to: &[u8]) -> Option<(usize, &Table)> {
+    fn table(&self, from: &[u8], to: &[u8]) -> Option<(usize, &RecodingTable)> {
         self.maps.iter().enumerate().find_map(|(at, map)| Some((at, map.table(from, to)?)))
     }
 
@@ -206,7 +207,7 @@ impl Charset {
         if from.eq_ignore_ascii_case(to) || self.table(from, to).is_some() {
             return Ok(());
         }
-        let error = ConfError::new(no_map(from, to));
+        let error = ConfError::new(missing_map(from, to));
         Err(match written {
             Some(span) => error.at(span),
             None => error,
@@ -218,8 +219,8 @@ impl Charset {
         if r.is_subrequest() {
             return r.facts.states.get::<MainCharset>().map(|main| main.0.clone());
         }
-        if let Some(told) = &r.facts.upstream.charset {
-            return Some(told.clone()).filter(|told| !told.is_empty());
+        if let Some(upstream) = &r.facts.upstream.charset {
+            return Some(upstream.clone()).filter(|upstream| !upstream.is_empty());
         }
         let is_meant = if own.is_some() { self.replaces } else { self.types.contain(&r.out) };
         if r.out.content_type.is_empty() || !is_meant {
@@ -279,13 +280,13 @@ impl HeaderFilter for Charset {
             return body;
         }
         let Some((at, table)) = self.table(&from, &to) else {
-            r.log(Level::Error, format_args!("{}", no_map(&from, &to)));
+            r.log(Level::Error, format_args!("{}", missing_map(&from, &to)));
             return body;
         };
         self.set_charset(r, to);
-        let length = if let Table::Bytes(_) = table { Length::Same } else { Length::Other };
+        let length = if let RecodingTable::Bytes(_) = table { Length::Same } else { Length::Other };
         if length == Length::Other {
-            forget_length(r);
+            remove_length(r);
         }
         let maps = self.maps.clone();
         let forth = std::ptr::eq(table, &maps[at].map.forth);
@@ -293,7 +294,7 @@ impl HeaderFilter for Charset {
     }
 }
 
-/// Whether a body is as long as it was.
+/// Effect of a conversion on the length of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     Same,
@@ -354,11 +355,11 @@ mod tests {
 
     use super::*;
 
-    /// A body that is never read, and remembers which parts of it were asked for.
+    /// Body that records the parts requested of it, and is never read.
     #[derive(Clone, Default)]
-    struct Asked(Rc<RefCell<Vec<(u64, u64)>>>);
+    struct RecordingBody(Rc<RefCell<Vec<(u64, u64)>>>);
 
-    impl Pull for Asked {
+    impl Pull for RecordingBody {
         fn next<'a>(
             &'a mut self,
             _: usize,
@@ -378,19 +379,19 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_made_of_the_same_parts_of_what_is_recoded() {
-        let asked = Asked::default();
+    fn recoded_parts_read_the_same_parts_of_the_body() {
+        let body_log = RecordingBody::default();
         let recoded = |length| {
-            let map = NamedMap { from: (*b"a").into(), to: (*b"b").into(), map: Map::of_bytes() };
-            let (maps, body) = (Arc::from([map]), Body::Pull(Box::new(asked.clone())));
+            let map = NamedMap { from: (*b"a").into(), to: (*b"b").into(), map: CharsetMap::of_bytes() };
+            let (maps, body) = (Arc::from([map]), Body::Pull(Box::new(body_log.clone())));
             Recoded { maps, at: 0, forth: true, recoder: Recoder::default(), length, body }
         };
         assert!(recoded(Length::Other).part(0, 1).is_none());
-        assert!(asked.0.borrow().is_empty());
+        assert!(body_log.0.borrow().is_empty());
         let same = recoded(Length::Same);
         for part in [(1 << 39, 1), (7, 100)] {
             assert!(same.part(part.0, part.1).is_some());
-            assert_eq!(asked.0.borrow().last(), Some(&part));
+            assert_eq!(body_log.0.borrow().last(), Some(&part));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Content codings: what `gzip`, `brotli`, `zstd` and `gunzip` share.
+//! Content codings: shared by `gzip`, `brotli`, `zstd` and `gunzip`.
 //!
-//! `codec` is pure (bytes in, bytes out; `encoder` says how), `spare` keeps what is costly to make, `budget` counts the memory of both, and
-//! `compress` is the filter that uses them.
+//! `codec` is pure (bytes in, bytes out, by the trait in `encoder`), `spare_encoders` keeps unused encoders, `budget` counts the
+//! memory of both, and `compress` is the filter that uses them.
 
 mod brotli;
 mod budget;
@@ -11,12 +11,12 @@ mod deflate;
 mod encoder;
 mod ratio;
 mod settings;
-mod spare;
-mod turn;
+mod spare_encoders;
+mod turn_budget;
 mod zstd;
 
 pub(crate) use budget::METRICS;
 pub(crate) use codec::Spec;
-pub(crate) use compress::{LIMITS, Rules};
+pub(crate) use compress::{CompressionRules, LIMITS};
 pub(crate) use ratio::find as find_ratio;
 pub(crate) use settings::{Raw, TYPES, directives};

@@ -1,7 +1,8 @@
-//! `dav_methods`: files and collections are put, removed, copied and moved (nginx: ngx_http_dav_module). Content phase.
+//! `dav_methods`: PUT, DELETE, MKCOL, COPY and MOVE of files and collections (nginx: ngx_http_dav_module). Content
+//! phase.
 //!
 //! Nothing is written in place: a body goes to a temporary file, a copy to a name beside its target, and a rename makes
-//! it visible. A disk that fails or is full leaves what was there before.
+//! it visible. If the disk fails or is full, the old file stays.
 
 mod destination;
 mod put;
@@ -47,7 +48,7 @@ pub(crate) struct Raw {
     access: Setting<u32>,
 }
 
-/// What may be done at one location, and how.
+/// Methods allowed at one location, and their settings.
 pub(crate) struct Dav {
     methods: u32,
     create_full_put_path: bool,
@@ -205,7 +206,7 @@ impl Dav {
     }
 }
 
-/// Metadata of what a path names. A link is no collection, even where a slash at the end of `path` would follow it.
+/// Metadata of the file at a path. A link is no collection, even where a slash at the end of `path` would follow it.
 // DIFF(nginx): it follows such a link, and removes what is outside the root.
 async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<FileMeta, DiskError> {
     if let Some(name) = path.to_bytes().strip_suffix(b"/").filter(|name| !name.is_empty())
@@ -217,7 +218,7 @@ async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<FileMe
     disk.stat_link(&mut r.costs.account, path).await
 }
 
-/// Whether the URI names a collection.
+/// Returns `true` if the URI names a collection.
 fn is_collection(r: &Request) -> bool {
     r.uri.path.last() == Some(&b'/')
 }
@@ -237,7 +238,7 @@ fn disk(r: &Request) -> Result<Disk, u16> {
     r.disk().cloned().ok_or(500)
 }
 
-/// What happens to the slash at the end of a path.
+/// Treatment of the slash at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slash {
     AsIs,
@@ -263,7 +264,7 @@ fn path_of(r: &Request, uri: &[u8], slash: Slash) -> Result<CString, u16> {
     CString::new(path).map_err(|_| 404)
 }
 
-/// The part of a path that must be free of links where `disable_symlinks` says so.
+/// Part of a path that must be free of links if `disable_symlinks` is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Links {
     /// All but the last name, which is replaced or removed and not followed.
@@ -316,7 +317,7 @@ fn above(path: &[u8]) -> &[u8] {
     }
 }
 
-/// How deep a request goes.
+/// Depth of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Depth {
     Zero,
@@ -337,7 +338,7 @@ fn depth(r: &Request, default: Depth) -> Result<Depth, u16> {
     }
 }
 
-/// Whether a URI has at least `min` names; the error is how many it has.
+/// Checks that a URI has at least `min` names; the error is their number.
 fn deep_enough(uri: &[u8], min: u64) -> Result<(), u64> {
     if min == 0 {
         return Ok(());
@@ -379,7 +380,7 @@ fn status_of(error: &DiskError, absent: u16) -> (u16, Level) {
     }
 }
 
-/// What answers that a file could not be put in its place. What a client can bring about is no alarm of the disk's.
+/// Response to a file that could not be put in its place. A client's mistake is no alarm of the disk's.
 // DIFF(nginx): all of it is 500 and `crit`; RFC 4918 wants 409 where the directory is missing.
 fn status_of_place(error: &DiskError) -> (u16, Level) {
     match error.errno() {

@@ -12,7 +12,7 @@ use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-/// A GIF 89a of one transparent pixel, byte for byte the one nginx sends: caches may hold it.
+/// GIF 89a of one transparent pixel, byte for byte nginx's: caches may hold it.
 static GIF: [u8; 43] = [
     b'G', b'I', b'F', b'8', b'9', b'a', // signature
     1, 0, 1, 0, 0x80, 1, 0, // screen of 1×1, two colours, the second is the background
@@ -23,7 +23,7 @@ static GIF: [u8; 43] = [
     0x3b, // end
 ];
 
-/// The picture never changes: nginx says that it is as old as this, in seconds since 1970.
+/// Time of the last change, the same as in nginx, in seconds since 1970.
 const LAST_MODIFIED: i64 = 23_349_600;
 
 /// `empty_gif` as written.

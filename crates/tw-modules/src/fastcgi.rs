@@ -1,5 +1,5 @@
-//! `fastcgi_pass` and its kin: requests go to an application that speaks FastCGI, such as PHP (nginx:
-//! ngx_http_fastcgi_module). Content phase.
+//! `fastcgi_pass`: requests to an application server that speaks FastCGI, such as PHP (nginx: ngx_http_fastcgi_module).
+//! Content phase.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use crate::cgi::address::Scheme;
-use crate::cgi::params::{self, Params, Sent, Writer};
+use crate::cgi::address::AddressScheme;
+use crate::cgi::params::{self, Params, RequestParams, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the head of a request usually has at most.
@@ -35,14 +35,14 @@ pub(crate) struct Raw {
     keeps_open: Setting<bool>,
 }
 
-/// What is said of applications at one location.
+/// Settings of one location.
 pub(crate) struct Responder {
     terms: FastCgiSettings,
     paths: Arc<Paths>,
     slots: [u16; 2],
 }
 
-/// How a path is a script and what follows it.
+/// Split of a path into script and path info.
 #[derive(Default)]
 struct Paths {
     /// `fastcgi_index`
@@ -106,7 +106,7 @@ impl Language for Responder {
         buffers: true,
         converts_head: false,
     };
-    const SCHEMES: &'static [Scheme] = &[Scheme::unwritten("fastcgi://")];
+    const SCHEMES: &'static [AddressScheme] = &[AddressScheme::unwritten("fastcgi://")];
     const FRAMING: BodyFraming = BodyFraming::Records;
     const TAKES_ANY_LENGTH: bool = true;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
@@ -172,7 +172,7 @@ impl Language for Responder {
         }
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String> {
         let mut head = FastCgiRequest::begin(HEAD_SIZE, self.terms.keeps_open);
         sent.write(r, &mut head);
         Ok(head.end())
@@ -200,7 +200,7 @@ impl Writer for FastCgiRequest {
 /// A path that names a script which is not there, behind a file that is.
 const TRAP: &str = "/upload/photo.jpg/x.php";
 
-/// Whether requests for scripts that do not exist may reach PHP, which then looks for one further up the path
+/// Returns `true` if requests for scripts that do not exist may reach PHP, which then looks for one further up the path
 /// (`cgi.fix_pathinfo`).
 fn passes_what_is_not_there(plan: &Plan, params: &Params) -> bool {
     let script = params.value(b"SCRIPT_FILENAME");
@@ -222,7 +222,7 @@ fn split_regex(word: &Word, cx: &mut Resolve<'_>) -> Result<Arc<Regex>, ConfErro
 }
 
 impl Paths {
-    /// What the path is split into, if it is.
+    /// Groups of the split path; `None` if it is not split.
     fn parts(&self, r: &Request) -> Option<Captures> {
         let mut captures = Captures::default();
         match self.split.as_ref()?.captures(&r.uri.path, &mut captures) {

@@ -1,4 +1,4 @@
-//! `flv`: Flash videos from a byte on, `?start=` (nginx: ngx_http_flv_module). Content phase, before other files.
+//! `flv`: Flash videos from an offset on, `?start=` (nginx: ngx_http_flv_module). Content phase, before other files.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tw_server::load::Resolve;
 
 use crate::static_files;
 
-/// What a video begins with: signature, version 1, audio and video, length of the header, size of the tag before.
+/// Header of a video: signature, version 1, audio and video, length of the header, size of the tag before.
 const HEADER: &[u8] = b"FLV\x01\x05\x00\x00\x00\x09\x00\x00\x00\x00";
 
 /// `flv` as written.

@@ -1,27 +1,27 @@
-//! Whom trusted proxies say they speak for: addresses in `X-Forwarded-For` (nginx: ngx_http_get_forwarded_addr).
+//! Client address as trusted proxies give it: addresses in `X-Forwarded-For` (nginx: ngx_http_get_forwarded_addr).
 
 use std::net::SocketAddr;
 
 use tw_conf::network;
 use tw_net::Addr;
 
-/// How far a chain of proxies is followed.
+/// Depth to which a chain of proxies is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chain {
-    /// To what the last proxy said.
+pub(crate) enum ProxyChain {
+    /// To the address that the last proxy names.
     Last,
     /// Through all proxies that are trusted.
     Recursive,
 }
 
-impl Chain {
-    /// What a flag like `real_ip_recursive` says.
+impl ProxyChain {
+    /// Depth for a flag like `real_ip_recursive`.
     pub(crate) fn of(is_recursive: bool) -> Self {
         if is_recursive { Self::Recursive } else { Self::Last }
     }
 }
 
-/// How a walk through one field ended.
+/// End of a walk through one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walk {
     /// At its beginning, or after one step.
@@ -32,35 +32,35 @@ enum Walk {
     Refused,
 }
 
-/// The address that `lines`, in the order of the request, tell about `client`. `None` if `client` is not trusted or what it
-/// says is no address.
+/// Address that `lines`, in the order of the request, give for `client`. `None` if `client` is not trusted or the text
+/// is no address.
 pub(crate) fn forwarded<'a>(
     client: &Addr,
     lines: impl IntoIterator<IntoIter: DoubleEndedIterator<Item = &'a [u8]>>,
-    chain: Chain,
+    chain: ProxyChain,
     trusts: impl Fn(&Addr) -> bool,
 ) -> Option<SocketAddr> {
-    let mut told = None;
+    let mut found = None;
     for line in lines.into_iter().rev() {
-        let walk = follow(line, client, &mut told, chain, &trusts);
-        if chain == Chain::Last || walk != Walk::Through {
+        let walk = follow(line, client, &mut found, chain, &trusts);
+        if chain == ProxyChain::Last || walk != Walk::Through {
             break;
         }
     }
-    told
+    found
 }
 
 fn follow(
     line: &[u8],
     client: &Addr,
-    told: &mut Option<SocketAddr>,
-    chain: Chain,
+    found: &mut Option<SocketAddr>,
+    chain: ProxyChain,
     trusts: impl Fn(&Addr) -> bool,
 ) -> Walk {
     let mut walk = Walk::Refused;
     let mut rest = line;
     loop {
-        let is_trusted = match *told {
+        let is_trusted = match *found {
             Some(addr) => trusts(&Addr::Inet(addr)),
             None => trusts(client),
         };
@@ -69,10 +69,10 @@ fn follow(
         }
         let start = rest.iter().rposition(|byte| matches!(byte, b' ' | b',')).map_or(0, |at| at + 1);
         match endpoint(&rest[start..]) {
-            Some(addr) if is_trusted => *told = Some(addr),
+            Some(addr) if is_trusted => *found = Some(addr),
             _ => return walk,
         }
-        if chain == Chain::Last || start == 0 {
+        if chain == ProxyChain::Last || start == 0 {
             return Walk::Through;
         }
         walk = Walk::Partly;
@@ -121,10 +121,10 @@ mod tests {
             "unix" => Addr::Unix(None),
             ip => Addr::Inet(SocketAddr::new(ip.parse().unwrap(), 1)),
         };
-        let last = Chain::Last;
-        let all = Chain::Recursive;
+        let last = ProxyChain::Last;
+        let all = ProxyChain::Recursive;
         // Fields are given in the order of the request.
-        let table: [(&str, Chain, &[&str], Option<&str>); 21] = [
+        let table: [(&str, ProxyChain, &[&str], Option<&str>); 21] = [
             ("10.0.0.1", last, &["192.0.2.1"], Some("192.0.2.1:0")),
             ("unix", last, &["192.0.2.1"], Some("192.0.2.1:0")),
             ("10.0.0.9", last, &["192.0.2.1"], None),
@@ -149,8 +149,8 @@ mod tests {
         ];
         for (client, chain, lines, expected) in table {
             let lines = lines.iter().map(|line| line.as_bytes());
-            let told = forwarded(&from(client), lines, chain, trusts);
-            assert_eq!(told.map(|addr| addr.to_string()).as_deref(), expected, "{client} {chain:?}");
+            let found = forwarded(&from(client), lines, chain, trusts);
+            assert_eq!(found.map(|addr| addr.to_string()).as_deref(), expected, "{client} {chain:?}");
         }
     }
 
@@ -206,12 +206,12 @@ mod tests {
             ("127.0.0.1", &[&huge], Some("192.0.2.1:0"), Some("9.9.9.9:0")),
             ("::ffff:127.0.0.1", &["[::1]:7"], Some("[::1]:7"), Some("[::1]:7")),
         ] {
-            for (chain, expected) in [(Chain::Last, once), (Chain::Recursive, recursive)] {
+            for (chain, expected) in [(ProxyChain::Last, once), (ProxyChain::Recursive, recursive)] {
                 let lines = lines.iter().map(|line| line.as_bytes());
                 let found = forwarded(&peer(from), lines, chain, trusts);
                 assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{expected:?} {chain:?}");
             }
         }
-        assert_eq!(forwarded(&Addr::Unix(None), [&b"1.1.1.1"[..]], Chain::Recursive, trusts), None);
+        assert_eq!(forwarded(&Addr::Unix(None), [&b"1.1.1.1"[..]], ProxyChain::Recursive, trusts), None);
     }
 }

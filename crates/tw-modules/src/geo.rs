@@ -4,7 +4,6 @@
 mod intervals;
 mod ranges;
 mod read;
-mod table;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use tw_core::session::Session;
 use tw_core::vars::{SlotKind, Template, Value};
 use tw_net::Addr;
 
+use self::intervals::GeoTable;
 use self::read::Reading;
-use self::table::Table;
-use crate::forwarded::{Chain, forwarded};
+use crate::forwarded::{ProxyChain, forwarded};
 
 /// Blocks as written.
 #[derive(Default)]
@@ -26,27 +25,27 @@ pub(crate) struct Raw {
     geos: Vec<RawGeo>,
 }
 
-/// One block, already in the form of its look-up.
+/// One block, already compiled for look-ups.
 struct RawGeo {
-    /// The variable that holds the address; the client's own if there is none.
+    /// Variable that holds the address; `None` for the client's own.
     source: Option<Word>,
     variable: Word,
-    table: Table,
+    table: GeoTable,
     proxies: Vec<Network>,
-    chain: Chain,
+    chain: ProxyChain,
     is_volatile: bool,
 }
 
-/// These are variables; nothing is left of them in the settings of a block.
+/// Module without settings: its variables belong to the whole configuration.
 pub(crate) struct Geo;
 
-/// Where an address comes from.
+/// Source of an address.
 struct Source<S> {
-    /// Text that holds it; the client's own if there is none.
+    /// Text that holds it; `None` for the client's own.
     text: Option<Template<S>>,
-    /// Who is trusted to name another one.
+    /// Proxies that are trusted to name the client's address.
     proxies: Vec<Network>,
-    chain: Chain,
+    chain: ProxyChain,
 }
 
 impl<P: Protocol> Settings<P> for Geo {
@@ -121,8 +120,8 @@ impl<S: Session> Source<S> {
         let trusts = |addr: &Addr| {
             addr.inet().is_some_and(|addr| self.proxies.iter().any(|proxy| proxy.contains(addr.ip())))
         };
-        let told = forwarded(&addr, s.forwarded(), self.chain, trusts);
-        told.or(addr.inet()).map(|addr| addr.ip())
+        let forwarded_addr = forwarded(&addr, s.forwarded(), self.chain, trusts);
+        forwarded_addr.or(addr.inet()).map(|addr| addr.ip())
     }
 }
 

@@ -1,7 +1,7 @@
-//! `grpc_pass` and its kin: requests go to a server that speaks HTTP/2, such as one of gRPC, and trailers come back (nginx:
+//! `grpc_pass`: requests to a server that speaks HTTP/2, such as gRPC, with trailers of its responses (nginx:
 //! ngx_http_grpc_module). Content phase.
 //!
-//! Nothing is kept on the way: both bodies go on as they come, at the same time if need be.
+//! Bodies are not buffered: both are forwarded as they arrive, at the same time if need be.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,18 +30,19 @@ use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::{RawTarget, Scheme, Target};
-use crate::proxy::fields::{self, Fields};
+use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
+use crate::gateway::{self, Gateway};
+use crate::proxy::fields::{self, RequestFields};
 
-const SCHEMES: &[Scheme] = &[
-    Scheme { text: "grpc://", is_written: true, is_secured: false },
-    Scheme { text: "grpcs://", is_written: true, is_secured: true },
+const SCHEMES: &[AddressScheme] = &[
+    AddressScheme { text: "grpc://", is_written: true, is_secured: false },
+    AddressScheme { text: "grpcs://", is_written: true, is_secured: true },
 ];
 
 /// Bytes that the head of a request usually has at most.
 const HEAD_SIZE: usize = 1024;
 
-/// What makes this gateway the one it is.
+/// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
     prefix: "grpc_",
     temp_path: None,
@@ -63,7 +64,7 @@ const KIND: ProxyKind = ProxyKind {
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     fields: Setting<Vec<(Word, Word)>>,
 }
 
@@ -76,16 +77,16 @@ impl HasProxy for Raw {
 /// Settings of one location.
 pub(crate) struct Grpc {
     settings: Arc<ProxySettings>,
-    target: Option<Target>,
-    fields: Arc<Fields>,
+    target: Option<PassAddress>,
+    fields: Arc<RequestFields>,
 }
 
-/// Records besides those of other gateways.
+/// Records besides those that gateways share.
 const OWN: &[Directive<Raw>] = &[
     record::new("grpc_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The server that answers: [grpc://]host:port, unix:path, or a group, or grpcs:// in front for TLS; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassAddress::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::new("grpc_set_header", "field value", HTTP | SERVER | LOCATION, Args::exact(2))
@@ -133,26 +134,31 @@ impl Settings<Http> for Grpc {
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
-            (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
+            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
         };
         Ok(Self { settings: Arc::new(settings), target, fields })
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl Gateway for Grpc {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
     }
 }
 
@@ -169,12 +175,9 @@ impl Handler for Grpc {
 impl Grpc {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r, SCHEMES) {
+        let to = match target.destination(r, SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         let host: Cow<'_, [u8]> = match to.host.get(..5) {
             Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
@@ -228,7 +231,7 @@ impl Grpc {
         head: &mut Vec<u8>,
     ) -> Result<(), tw_http::origin::WriteError> {
         let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;
-        let passed = fields::Passed { is_client_passed: true, host, conditions: None };
+        let passed = fields::ForwardedFields { is_client_passed: true, host, conditions: None };
         self.fields.write(r, &mut writer, r.body.framing(r.head.framing()), &passed)?;
         // What the client can do with trailers, the server need not know; but one of gRPC asks for it.
         let takes_trailers = || r.head.field_all(b"TE").any(|value| hop::has_element(value, b"trailers"));
@@ -240,7 +243,7 @@ impl Grpc {
     }
 }
 
-/// Appends what is asked for: what the client has asked for, as it was sent if nothing has changed it.
+/// Appends the target: the client's, as it was sent if nothing has changed it.
 fn push_target(r: &Request, out: &mut Vec<u8>) {
     match r.target_as_sent() {
         Some(target) => out.extend_from_slice(target),

@@ -1,7 +1,7 @@
-//! `gunzip`: unpacks responses that are packed with gzip for clients that do not accept it (nginx:
-//! ngx_http_gunzip_filter_module). Header filter, before everything that reads a body.
+//! `gunzip`: unpacks gzip responses for clients that do not accept gzip (nginx: ngx_http_gunzip_filter_module). Header
+//! filter, before everything that reads a body.
 //!
-//! What is unpacked is bounded by the room for one piece, however much a few bytes would become.
+//! Output is bounded by the room for one piece, whatever the ratio of the packed bytes.
 
 mod members;
 
@@ -21,8 +21,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use zlib_rs::{InflateError, InflateFlush};
 
-use self::members::{Members, Place};
-use crate::altered::{forget_length, refuse_ranges};
+use self::members::{MemberState, Members};
+use crate::changed_body::{refuse_ranges, remove_length};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
@@ -87,7 +87,7 @@ impl HeaderFilter for Gunzip {
             return body;
         }
         r.out.fields.remove_known(Known::ContentEncoding);
-        forget_length(r);
+        remove_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
         Body::Pull(Box::new(Unpacked {
@@ -108,7 +108,7 @@ struct Unpacked {
     /// Packed bytes that were pulled and not yet taken.
     input: Bytes,
     members: Members,
-    /// Whether the end was reached.
+    /// Set at the end of the packed body.
     is_over: bool,
 }
 
@@ -121,7 +121,7 @@ impl Pull for Unpacked {
             if self.input.is_empty() {
                 match self.body.next(PIECE, r).await? {
                     Some(piece) => self.input = piece,
-                    None if self.members.place() == Place::Ended => {
+                    None if self.members.place() == MemberState::Ended => {
                         self.is_over = true;
                         return Ok(None);
                     }
@@ -147,7 +147,7 @@ impl Pull for Unpacked {
 }
 
 impl Unpacked {
-    /// Takes from the input what fits.
+    /// Unpacks as much of the input as there is room for.
     fn unpack(&mut self, want: usize) -> io::Result<Bytes> {
         self.members.unpack(&mut self.input, self.room.min(want)).map(Bytes::from).map_err(|error| {
             // As nginx words it, with what it would have asked of zlib.
@@ -156,10 +156,10 @@ impl Unpacked {
         })
     }
 
-    /// What is left inside when there is no more input: nothing, if the body is whole.
+    /// Output left in the decoder when there is no more input: nothing, if the body is whole.
     fn rest(&mut self, want: usize) -> io::Result<Option<Bytes>> {
         let out = self.unpack(want)?;
-        if out.is_empty() && self.members.place() == Place::Open {
+        if out.is_empty() && self.members.place() == MemberState::Open {
             return Err(io::Error::other(format!("inflate() returned {BUF_ERROR} on response end")));
         }
         Ok(Some(out))

@@ -18,7 +18,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Rules, Spec};
+use crate::coding::{self, CompressionRules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "gzip_ratio";
@@ -38,16 +38,16 @@ pub(crate) struct Gzip {
     level: u8,
     window_bits: u8,
     mem_level: u8,
-    rules: Rules,
+    rules: CompressionRules,
 }
 
 impl Settings<Http> for Gzip {
     type Raw = Raw;
 
-    /// Those of all codings.
+    /// Limits of all content codings.
     const LIMITS: &'static [Limit] = coding::LIMITS;
 
-    /// Those of all codings.
+    /// Metrics of all content codings.
     const METRICS: &'static [Metric] = coding::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![
@@ -98,7 +98,7 @@ impl Settings<Http> for Gzip {
         let window_bits = raw.window_bits.or(outer.map(|o| o.window_bits), 15);
         let mem_level = raw.mem_level.or(outer.map(|o| o.mem_level), 8);
         let spec = Spec::Gzip { level, window_bits, mem_level };
-        let rules = Rules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
+        let rules = CompressionRules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
         Ok(Self { level, window_bits, mem_level, rules })
     }
 

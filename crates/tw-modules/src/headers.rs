@@ -1,7 +1,7 @@
 //! `add_header`, `add_trailer`, `expires`: fields of every response of a location (nginx:
 //! ngx_http_headers_filter_module). Header and trailer filter.
 //!
-//! Without `always` they go to responses with the usual codes of success and redirection only.
+//! Without `always` they are added only to responses with the usual codes of success and redirection.
 
 use std::sync::Arc;
 
@@ -50,14 +50,14 @@ enum RawExpires {
     Variable(Since, Word),
 }
 
-/// What becomes of the fields of the enclosing block (`add_header_inherit`, `add_trailer_inherit`).
+/// Inheritance of the fields of the enclosing block (`add_header_inherit`, `add_trailer_inherit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inherit {
-    /// They hold unless the block has its own.
+    /// Inherits them unless the block has its own.
     On,
-    /// They do not hold.
+    /// Drops them.
     Off,
-    /// They come behind the block's own.
+    /// Appends them to the block's own.
     Merge,
 }
 
@@ -83,11 +83,11 @@ struct Field {
     name: Bytes,
     kind: Kind,
     value: Value,
-    /// Whether it is added whatever the status.
+    /// Set if it is added whatever the status.
     always: bool,
 }
 
-/// What adding a field means: fields of which there is one are replaced, and removed by an empty value.
+/// Meaning of adding a field: of some there is only one, which is replaced, and removed by an empty value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Line,
@@ -109,7 +109,7 @@ enum Expires {
     Variable(Since, Template),
 }
 
-/// What a time of `expires` is counted from.
+/// Start of a time of `expires`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
     /// The response.
@@ -118,14 +118,14 @@ enum Since {
     Modified,
 }
 
-/// When a response gets stale.
+/// Expiry of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// It always was.
+    /// The epoch: already expired.
     Epoch,
     /// In years.
     Max,
-    /// So many seconds after.
+    /// Seconds after the start.
     After(Since, i64),
     /// At this second of the day, local time; 0 to 86400.
     Daily(i64),
@@ -295,7 +295,7 @@ impl TrailerFilter for Headers {
     }
 }
 
-/// Whether a response with this status gets fields without `always`.
+/// Returns `true` if a response with this status gets fields without `always`.
 fn is_usual(status: u16) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_which_there_is_one_are_replaced() {
+    fn single_fields_are_replaced() {
         let field = |name: &'static str| Field {
             name: Bytes::from_static(name.as_bytes()),
             kind: Kind::of(name.as_bytes()),

@@ -1,7 +1,7 @@
-//! `health_check` and `match`: the servers of a group are asked in their turn whether they are well (nginx:
-//! ngx_http_upstream_hc_module, of its commercial edition). Beside requests; the gateway makes the checks.
+//! `health_check` and `match`: periodic checks of the servers of a group (nginx: ngx_http_upstream_hc_module, of its
+//! commercial edition). A background task; the gateway of the location makes the checks.
 
-mod expected;
+mod match_block;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use tw_server::http::proxy::health::{
 };
 use tw_server::load::Resolve;
 
-use expected::{Expected, RawExpected};
+use match_block::{MatchBlock, RawMatchBlock};
 
 /// As written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    matches: Vec<RawExpected>,
+    matches: Vec<RawMatchBlock>,
     check: Setting<RawCheck>,
 }
 
@@ -45,7 +45,7 @@ enum Kind {
 /// The checks of one location.
 pub(crate) struct HealthChecks {
     /// All `match` blocks by name.
-    matches: Arc<HashMap<Box<[u8]>, Arc<Expected>>>,
+    matches: Arc<HashMap<Box<[u8]>, Arc<MatchBlock>>>,
     here: Option<Arc<HealthCheck>>,
 }
 
@@ -69,7 +69,7 @@ impl Settings<Http> for HealthChecks {
             .since("1.5.3")
             .doc("What the answer to a health check must be like: status, header, body, require.")
             .set(|raw, node, _| {
-                let expected = RawExpected::read(node)?;
+                let expected = RawMatchBlock::read(node)?;
                 if raw.matches.iter().any(|known| known.name == expected.name) {
                     return Err(node.fail(format!("duplicate match \"{}\"", node.arg(0)?)));
                 }
@@ -172,7 +172,7 @@ fn read(node: &Node) -> Result<RawCheck, ConfError> {
 impl RawCheck {
     fn resolve(
         self,
-        matches: &HashMap<Box<[u8]>, Arc<Expected>>,
+        matches: &HashMap<Box<[u8]>, Arc<MatchBlock>>,
         cx: &Resolve<'_>,
     ) -> Result<HealthCheck, ConfError> {
         let of = self.group(cx)?;

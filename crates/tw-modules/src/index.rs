@@ -1,7 +1,7 @@
-//! `index`: the file that answers for a directory (nginx: ngx_http_index_module). Content phase.
+//! `index`: the index file of a directory (nginx: ngx_http_index_module). Content phase.
 //!
-//! The search asks for one path at a time and is told what is there, so that it is the same whether or not the disk has to
-//! be waited for.
+//! The search names one path at a time and gets its metadata, so it is the same code with and without waiting for the
+//! disk.
 
 use std::ffi::{CStr, CString};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -81,8 +81,8 @@ impl Handler for Index {
         let mut search = Search::new(&self.names, home.buffers.path.take());
         let mut flow = search.next(r);
         while flow.is_continue() {
-            flow = match files::stat_now(r, search.wants()) {
-                Now::Ready(found) => search.answer(r, found.map_err(|e| Op::Stat.failed(e))),
+            flow = match files::stat_now(r, search.wanted_path()) {
+                Now::Ready(found) => search.take_result(r, found.map_err(|e| Op::Stat.failed(e))),
                 Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
         }
@@ -101,16 +101,16 @@ struct Search<'a> {
     names: &'a [Template],
     /// The path of the name that is tried, NUL-terminated.
     path: Vec<u8>,
-    /// Where the name begins in it.
+    /// Offset of the name in the path.
     name: usize,
     directory: Directory,
 }
 
-/// What is known of the directory itself.
+/// State of the directory itself.
 enum Directory {
-    /// Nothing: it is looked at when the first index file is not there.
+    /// Not looked at before the first index file is missing.
     Unknown,
-    /// It is looked at now.
+    /// Being looked at.
     Wanted(CString),
     Exists,
 }
@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
     }
 
     /// The path it has to know about.
-    fn wants(&self) -> &CStr {
+    fn wanted_path(&self) -> &CStr {
         match &self.directory {
             Directory::Wanted(path) => path,
             Directory::Unknown | Directory::Exists => self.file(),
@@ -135,8 +135,8 @@ impl<'a> Search<'a> {
 
     async fn wait(mut self, r: &mut Request) -> Outcome {
         loop {
-            let found = files::stat(r, self.wants().to_owned()).await;
-            let flow = self.answer(r, found);
+            let found = files::stat(r, self.wanted_path().to_owned()).await;
+            let flow = self.take_result(r, found);
             if flow.is_break() {
                 return outcome(flow);
             }
@@ -159,16 +159,16 @@ impl<'a> Search<'a> {
         Continue(())
     }
 
-    /// Takes what is at the path it asked for.
-    fn answer(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
+    /// Takes the result for the path that the search asked for.
+    fn take_result(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
         if let Directory::Wanted(path) = &self.directory {
-            self.judge_directory(r, path, found)?;
+            self.check_directory(r, path, found)?;
             self.directory = Directory::Exists;
             return self.next(r);
         }
         let error = match found {
             Ok(_) => {
-                // The request starts again with them: nobody needs the old ones.
+                // The request starts again with them: the old ones are not needed.
                 let (mut path, args) = (std::mem::take(&mut r.uri.path), std::mem::take(&mut r.uri.args));
                 path.extend_from_slice(self.file().to_bytes().get(self.name..).unwrap_or_default());
                 return Break(Outcome::Redirect { path, args });
@@ -188,7 +188,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn judge_directory(
+    fn check_directory(
         &self,
         r: &mut Request,
         path: &CStr,

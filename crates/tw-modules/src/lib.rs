@@ -4,7 +4,6 @@
 
 mod access;
 mod addition;
-mod altered;
 mod api;
 mod auth_basic;
 mod auth_request;
@@ -13,6 +12,7 @@ mod block;
 mod brotli;
 mod browser;
 mod cgi;
+mod changed_body;
 mod charset;
 mod coding;
 mod dav;
@@ -20,6 +20,7 @@ mod empty_gif;
 mod fastcgi;
 mod flv;
 mod forwarded;
+mod gateway;
 mod geo;
 mod grpc;
 mod gunzip;
@@ -115,16 +116,16 @@ pub static MODULES: &[Module] = &[
     Module::of::<index::Index>("index"),
     Module::of::<autoindex::Autoindex>("autoindex"),
     Module::of::<dav::Dav>("dav"),
-    Module::of::<precompressed::Precompressed<precompressed::Brotli>>("brotli_static"),
-    Module::of::<precompressed::Precompressed<precompressed::Zstd>>("zstd_static"),
-    Module::of::<precompressed::Precompressed<precompressed::Gzip>>("gzip_static"),
+    Module::of::<precompressed::Precompressed<precompressed::BrotliStatic>>("brotli_static"),
+    Module::of::<precompressed::Precompressed<precompressed::ZstdStatic>>("zstd_static"),
+    Module::of::<precompressed::Precompressed<precompressed::GzipStatic>>("gzip_static"),
     Module::of::<static_files::Static>("static"),
     #[cfg(debug_assertions)]
     Module::of::<trap::Trap>(TRAP),
     // Header filters.
     Module::of::<headers::Headers>("headers"),
     Module::of::<userid::UserId>("userid"),
-    // Unpacks first, so that others can read the body. Whoever changes a body stands between it and those that compress:
+    // Unpacks first, so that others can read the body. Filters that change a body stand between it and those that compress:
     // of these the first one that the client accepts does it.
     Module::of::<gunzip::Gunzip>("gunzip"),
     Module::of::<sub::Sub>("sub"),

@@ -1,9 +1,8 @@
-//! `limit_conn`: how many requests with the same key are served at a time (nginx: ngx_http_limit_conn_module,
+//! `limit_conn`: concurrent requests with the same key (nginx: ngx_http_limit_conn_module,
 //! ngx_stream_limit_conn_module). Preaccess phase, in every protocol.
 //!
-//! What is counted is held with the session and given back when the session is over, however it ends.
+//! Counts are held with the session and released at its end, however it ends.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
 use tw_core::vars::{Template, VarDef};
-use tw_log::{Level, Text};
+use tw_log::Level;
 
-use crate::refusal::{self, LEVELS, Refusal, read_status};
-use crate::zone::{self, Counted, Words, Written, Zone, slab_cost};
+use crate::refusal::{self, HasRefusal, LimitRefusal};
+use crate::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones, slab_cost};
 
 const OF_HTTP: Contexts = HTTP | SERVER | LOCATION;
 const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
@@ -30,59 +29,56 @@ const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
 const KEY_MAX: usize = 255;
 /// The highest limit.
 const LIMIT_MAX: u64 = 65_535;
-/// What nginx needs for an entry besides its key.
+/// Size of an entry in nginx besides its key.
 const ENTRY_SIZE: usize = 36;
-/// How its zones are spoken of.
-const WORDS: Words = Words { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
-/// The variable that tells what became of a request.
+/// Texts of messages about its zones.
+const WORDS: ZoneMessages =
+    ZoneMessages { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
+/// Variable with the decision about a request.
 const STATUS: &str = "limit_conn_status";
 
 /// Limits as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
-    limits: Setting<Vec<RawLimit>>,
+    limits: Setting<Vec<RawLimit<u32>>>,
     refusal: refusal::Raw,
 }
 
 /// `limit_conn_zone` as written.
 struct RawZone {
     key: Word,
-    zone: Written,
-    span: Span,
-}
-
-/// `limit_conn` as written.
-struct RawLimit {
-    zone: Box<[u8]>,
-    most: u32,
+    zone: ZoneParameter,
     span: Span,
 }
 
 /// Limits of one block.
 pub(crate) struct LimitConn<S> {
-    zones: Arc<Zones<S>>,
-    limits: Arc<[Limit<S>]>,
-    refusal: Refusal,
+    zones: Arc<Zones<ConnZone<S>>>,
+    limits: Arc<[ConnLimit<S>]>,
+    refusal: LimitRefusal,
     slot: u16,
 }
 
-/// The zones of a configuration by name.
-type Zones<S> = HashMap<Box<[u8]>, Arc<Declared<S>>>;
-
 /// A zone as one configuration uses it.
-pub(crate) struct Declared<S> {
+pub(crate) struct ConnZone<S> {
     key: Template<S>,
-    numbers: Arc<Numbers>,
+    numbers: Arc<ConnCounters>,
 }
 
 /// A zone with its counters, which outlives configurations.
-struct Numbers {
+struct ConnCounters {
     zone: Zone<u32>,
     rejected: Counter,
 }
 
-impl Counted for Numbers {
+impl HasRefusal for Raw {
+    fn refusal(&mut self) -> &mut refusal::Raw {
+        &mut self.refusal
+    }
+}
+
+impl ZoneCounters for ConnCounters {
     type Value = u32;
 
     fn zone(&self) -> &Zone<u32> {
@@ -91,28 +87,28 @@ impl Counted for Numbers {
 }
 
 /// One `limit_conn`.
-pub(crate) struct Limit<S> {
-    zone: Arc<Declared<S>>,
+pub(crate) struct ConnLimit<S> {
+    zone: Arc<ConnZone<S>>,
     most: u32,
 }
 
-/// What is held for a client until this is dropped.
+/// Counts of one client, held until this is dropped.
 #[derive(Default)]
-pub(crate) struct Held(Vec<Hold>);
+pub(crate) struct HeldCounts(Vec<ZoneCount>);
 
-/// One more in a zone.
-struct Hold {
-    numbers: Arc<Numbers>,
+/// Count of one zone.
+struct ZoneCount {
+    numbers: Arc<ConnCounters>,
     shard: usize,
     key: Box<[u8]>,
 }
 
-/// What limits decide.
-pub(crate) enum Decision {
+/// Decision of the limits.
+pub(crate) enum ConnDecision {
     /// No key was counted.
     NotCounted,
     /// Served, while this is held.
-    Passed(Held),
+    Passed(HeldCounts),
     /// Too many.
     Rejected,
 }
@@ -123,21 +119,8 @@ where
 {
     type Raw = Raw;
 
-    const LIMITS: &'static [tw_base::Limit] = &[
-        tw_base::Limit::parameter(
-            "limit_conn_zone",
-            "zone=name:",
-            "a size that must be given",
-            "Bytes of keys and counters of one zone",
-            "the request is rejected",
-        ),
-        tw_base::Limit::bytes(
-            "KEY_MAX",
-            KEY_MAX as u64,
-            "A key that is counted",
-            "the request is not counted, and a line in the error log",
-        ),
-    ];
+    const LIMITS: &'static [tw_base::Limit] =
+        &[zone::size_limit("limit_conn_zone", "the request is rejected"), zone::key_limit(KEY_MAX)];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::exact(2))
@@ -149,25 +132,13 @@ where
         record::new("limit_conn", "zone number", ALL, Args::exact(2))
             .doc("The most requests with the same key that are served at a time.")
             .set(|raw, node, _| {
-                let limit = RawLimit::read(node, raw.limits.get())?;
+                let limit = read_limit(node, &raw.limits)?;
                 raw.limits.push(node, limit);
                 Ok(())
             }),
-        record::new("limit_conn_log_level", "info | notice | warn | error", ALL, Args::exact(1))
-            .default("error")
-            .since("0.8.18")
-            .doc("Level at which a refusal is logged.")
-            .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
-        record::new("limit_conn_status", "code", OF_HTTP, Args::exact(1))
-            .default("503")
-            .since("1.3.15")
-            .doc("Status of a refusal, 400 to 599.")
-            .set(|raw, node, _| raw.refusal.status.set_with(node, read_status)),
-        record::flag("limit_conn_dry_run", ALL)
-            .default("off")
-            .since("1.17.6")
-            .doc("Counts and logs, but limits nothing.")
-            .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
+        refusal::log_level("limit_conn_log_level", ALL, "Level at which a refusal is logged."),
+        refusal::status("limit_conn_status", OF_HTTP),
+        refusal::dry_run("limit_conn_dry_run", ALL, "1.17.6"),
     ];
 
     const VARIABLES: &'static [VarDef<P::Session>] =
@@ -179,14 +150,14 @@ where
             kind: MetricKind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_conn.",
-            read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.zone.entries.value()),
+            read: |scrape, out| zone::values::<ConnCounters>(scrape, out, |n| n.zone.entries.value()),
         },
         Metric {
             name: "limit_conn_rejected_total",
             kind: MetricKind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_conn refused; with dry run: would have refused.",
-            read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.rejected.value()),
+            read: |scrape, out| zone::values::<ConnCounters>(scrape, out, |n| n.rejected.value()),
         },
     ];
 
@@ -195,24 +166,15 @@ where
             Some(outer) => outer.zones.clone(),
             None => Arc::new(declare(raw.zones, cx)?),
         };
-        let limits = match (raw.limits.take(), outer) {
-            (Some(limits), _) => {
-                let used = |limit: RawLimit| match zones.get(&limit.zone) {
-                    Some(zone) => Ok(Limit { zone: zone.clone(), most: limit.most }),
-                    None => {
-                        zone::claim(cx, &limit.zone, "limit_conn")?;
-                        Err(zone::undeclared(&limit.zone, limit.span))
-                    }
-                };
-                limits.into_iter().map(used).collect::<Result<_, _>>()?
-            }
-            (None, Some(outer)) => outer.limits.clone(),
-            (None, None) => [].into(),
-        };
+        let outer_limits = outer.map(|o| &o.limits);
+        let limits =
+            zone::resolve_limits(raw.limits, outer_limits, (&zones, "limit_conn"), cx, |zone, most| {
+                ConnLimit { zone, most }
+            })?;
         Ok(Self {
             zones,
             limits,
-            refusal: Refusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
+            refusal: LimitRefusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
     }
@@ -229,13 +191,16 @@ where
 }
 
 /// Takes the zones of a configuration into use.
-fn declare<P: Protocol>(raw: Vec<RawZone>, cx: &mut Resolve<'_, P>) -> Result<Zones<P::Session>, ConfError> {
-    let mut zones = Zones::new();
+fn declare<P: Protocol>(
+    raw: Vec<RawZone>,
+    cx: &mut Resolve<'_, P>,
+) -> Result<Zones<ConnZone<P::Session>>, ConfError> {
+    let mut zones: Zones<ConnZone<_>> = Zones::new();
     for RawZone { key, zone: written, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.numbers);
-        let make = |zone| Numbers { zone, rejected: Counter::default() };
+        let make = |zone| ConnCounters { zone, rejected: Counter::default() };
         let (key, numbers) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
-        zones.insert(written.name, Arc::new(Declared { key, numbers }));
+        zones.insert(written.name, Arc::new(ConnZone { key, numbers }));
     }
     Ok(zones)
 }
@@ -244,42 +209,37 @@ impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
         let word = node.arg(1)?;
         let value = word.param("zone").ok_or_else(|| node.invalid_parameter(word))?;
-        let zone = Written::read(node, word, value)?.ok_or_else(|| zone::missing(node))?;
+        let zone = ZoneParameter::read(node, word, value)?.ok_or_else(|| zone::missing(node))?;
         Ok(Self { key: node.arg(0)?.clone(), zone, span: node.span })
     }
 }
 
-impl RawLimit {
-    fn read(node: &Node, others: Option<&Vec<Self>>) -> Result<Self, ConfError> {
-        let [zone, most] = node.words()?;
-        if others.is_some_and(|limits| limits.iter().any(|known| known.zone == zone.bytes)) {
-            return Err(node.error("is duplicate"));
+/// Reads `limit_conn`.
+fn read_limit(node: &Node, others: &Setting<Vec<RawLimit<u32>>>) -> Result<RawLimit<u32>, ConfError> {
+    let [zone, most] = node.words()?;
+    RawLimit::refuse_duplicate(others, &zone.bytes, node)?;
+    match most.number() {
+        None | Some(0) => Err(node.fail(format!("invalid number of connections \"{most}\"")).at(most.span)),
+        Some(number @ 1..=LIMIT_MAX) => {
+            Ok(RawLimit { zone: zone.bytes.clone(), values: number as u32, span: node.span })
         }
-        match most.number() {
-            None | Some(0) => {
-                Err(node.fail(format!("invalid number of connections \"{most}\"")).at(most.span))
-            }
-            Some(number @ 1..=LIMIT_MAX) => {
-                Ok(Self { zone: zone.bytes.clone(), most: number as u32, span: node.span })
-            }
-            Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
-        }
+        Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
     }
 }
 
 impl<S: Session> AccessCheck<S> for LimitConn<S> {
     fn check(&self, s: &mut S) -> AccessDecision {
-        let Refusal { level, dry_run, .. } = self.refusal;
+        let LimitRefusal { level, dry_run, .. } = self.refusal;
         let dry_run = if dry_run { ", dry run," } else { "" };
         let decide = |s: &S, key: &mut Vec<u8>| hold(s, &self.limits, key, level, dry_run);
-        let Some(decision) = refusal::once(s, self.slot, decide) else { return AccessDecision::Pass };
+        let Some(decision) = refusal::decide_once(s, self.slot, decide) else { return AccessDecision::Pass };
         let (status, decision) = match decision {
-            Decision::NotCounted => return AccessDecision::Pass,
-            Decision::Passed(held) => {
+            ConnDecision::NotCounted => return AccessDecision::Pass,
+            ConnDecision::Passed(held) => {
                 s.hold(Rc::new(held));
                 ("PASSED", AccessDecision::Pass)
             }
-            Decision::Rejected => self.refusal.decision(),
+            ConnDecision::Rejected => self.refusal.decision(),
         };
         s.set_slot(self.slot, status);
         decision
@@ -290,56 +250,48 @@ impl<S: Session> AccessCheck<S> for LimitConn<S> {
 /// line of a refusal, which has this level.
 pub(crate) fn hold<S: Session>(
     s: &S,
-    limits: &[Limit<S>],
+    limits: &[ConnLimit<S>],
     key: &mut Vec<u8>,
     level: Level,
     dry_run: &str,
-) -> Decision {
-    let mut held = Held(Vec::with_capacity(limits.len()));
-    for Limit { zone, most } in limits {
+) -> ConnDecision {
+    let mut held = HeldCounts(Vec::with_capacity(limits.len()));
+    for ConnLimit { zone, most } in limits {
         let numbers = &zone.numbers;
-        key.clear();
-        zone.key.eval(s, key);
-        if key.is_empty() {
+        if !zone::eval_key(s, &zone.key, &numbers.zone, KEY_MAX, key) {
             continue;
         }
-        if key.len() > KEY_MAX {
-            let (name, key) = (&numbers.zone.key, Text(key));
-            let message = format_args!("the value of the \"{name}\" key is more than 255 bytes: \"{key}\"");
-            s.log(Level::Error, message);
-            continue;
-        }
-        match Hold::take(numbers, key, *most) {
+        match ZoneCount::take(numbers, key, *most) {
             Ok(hold) => held.0.push(hold),
             Err(why) => {
                 numbers.rejected.add(1);
                 let name = &numbers.zone.name;
                 match why {
-                    Refused::TooMany => {
+                    CountError::TooMany => {
                         s.log(level, format_args!("limiting connections{dry_run} by zone \"{name}\""));
                     }
-                    Refused::Full => s.log(
+                    CountError::Full => s.log(
                         Level::Crit,
                         format_args!("ngx_slab_alloc() failed: no memory in limit_conn_zone \"{name}\""),
                     ),
                 }
-                return Decision::Rejected;
+                return ConnDecision::Rejected;
             }
         }
     }
-    if held.0.is_empty() { Decision::NotCounted } else { Decision::Passed(held) }
+    if held.0.is_empty() { ConnDecision::NotCounted } else { ConnDecision::Passed(held) }
 }
 
 /// Why one more is not counted.
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
+enum CountError {
     TooMany,
     /// The zone has no room for the key.
     Full,
 }
 
-impl Hold {
-    fn take(numbers: &Arc<Numbers>, key: &[u8], most: u32) -> Result<Self, Refused> {
+impl ZoneCount {
+    fn take(numbers: &Arc<ConnCounters>, key: &[u8], most: u32) -> Result<Self, CountError> {
         let zone = &numbers.zone;
         let shard = zone.shard_of(key);
         let mut table = zone.lock(shard);
@@ -347,13 +299,13 @@ impl Hold {
             Some(id) => {
                 let number = table.get(id);
                 if *number >= most {
-                    return Err(Refused::TooMany);
+                    return Err(CountError::TooMany);
                 }
                 *number += 1;
             }
             None => {
                 let cost = slab_cost(ENTRY_SIZE + key.len());
-                table.insert(key, cost, 1).ok_or(Refused::Full)?;
+                table.insert(key, cost, 1).ok_or(CountError::Full)?;
                 zone.entries.add(1);
             }
         }
@@ -362,7 +314,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for ZoneCount {
     fn drop(&mut self) {
         let zone = &self.numbers.zone;
         let mut table = zone.lock(self.shard);
@@ -380,17 +332,17 @@ impl Drop for Hold {
 mod tests {
     use super::*;
 
-    fn numbers() -> Arc<Numbers> {
-        Arc::new(Numbers { zone: Zone::new(b"a", 32 << 10, "$key"), rejected: Counter::default() })
+    fn numbers() -> Arc<ConnCounters> {
+        Arc::new(ConnCounters { zone: Zone::new(b"a", 32 << 10, "$key"), rejected: Counter::default() })
     }
 
     #[test]
-    fn as_many_as_allowed_at_a_time() {
+    fn concurrent_requests_are_limited() {
         let numbers = numbers();
-        let take = |key: &[u8], most| Hold::take(&numbers, key, most);
+        let take = |key: &[u8], most| ZoneCount::take(&numbers, key, most);
         let (first, second) = (take(b"k", 2).ok(), take(b"k", 2).ok());
         assert!(first.is_some() && second.is_some());
-        assert_eq!(take(b"k", 2).err(), Some(Refused::TooMany));
+        assert_eq!(take(b"k", 2).err(), Some(CountError::TooMany));
         assert!(take(b"k", 3).is_ok(), "was given back at once");
         assert!(take(b"other", 1).is_ok());
         assert_eq!(numbers.zone.entries.value(), 1);
@@ -402,12 +354,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_zone_forgets_nobody() {
+    fn full_zone_keeps_its_entries() {
         let numbers = numbers();
-        let held: Vec<_> = (0..600_u32).map(|n| Hold::take(&numbers, &n.to_le_bytes(), 1)).collect();
+        let held: Vec<_> = (0..600_u32).map(|n| ZoneCount::take(&numbers, &n.to_le_bytes(), 1)).collect();
         assert_eq!(held.iter().filter(|held| held.is_ok()).count(), 512, "64 bytes each");
-        assert_eq!(held.last().and_then(|held| held.as_ref().err()), Some(&Refused::Full));
+        assert_eq!(held.last().and_then(|held| held.as_ref().err()), Some(&CountError::Full));
         drop(held);
-        assert!(Hold::take(&numbers, b"k", 1).is_ok());
+        assert!(ZoneCount::take(&numbers, b"k", 1).is_ok());
     }
 }

@@ -1,11 +1,10 @@
-//! `limit_req`: how often requests with the same key are served (nginx: ngx_http_limit_req_module). Preaccess phase.
+//! `limit_req`: rate of requests with the same key (nginx: ngx_http_limit_req_module). Preaccess phase.
 //!
-//! A leaky bucket for each key: what came in beyond the rate is its excess, in thousandths of a request. Up to `delay=` it
-//! is served at once, up to `burst=` after a while, beyond that not at all.
+//! A leaky bucket for each key: requests beyond the rate are its excess, in thousandths of a request. Up to `delay=` a
+//! request is served at once, up to `burst=` after a delay, beyond that it is refused.
 
 mod bucket;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
-use tw_log::{Level, Text};
+use tw_log::Level;
 use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -24,56 +23,47 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use self::bucket::{Bucket, Held, REQUEST, Rate, Taken};
-use crate::refusal::{self, LEVELS, Refusal, read_status};
-use crate::zone::{self, Counted, Words, Written, Zone};
+use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
+use crate::refusal::{self, HasRefusal, LimitRefusal};
+use crate::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// The longest key; a longer one is not counted.
 const KEY_MAX: usize = 65_535;
-/// The variable that tells what became of a request.
+/// Variable with the decision about a request.
 const STATUS: &str = "limit_req_status";
-/// How its zones are spoken of.
-const WORDS: Words = Words { owner: "limit_req", directive: "limit_req_zone", keyed: "limit_req" };
+/// Texts of messages about its zones.
+const WORDS: ZoneMessages =
+    ZoneMessages { owner: "limit_req", directive: "limit_req_zone", keyed: "limit_req" };
 
 /// Limits as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
-    limits: Setting<Vec<RawLimit>>,
+    /// `burst` and `delay` of each, in thousandths of a request.
+    limits: Setting<Vec<RawLimit<(i64, i64)>>>,
     refusal: refusal::Raw,
 }
 
 /// `limit_req_zone` as written.
 struct RawZone {
     key: Word,
-    zone: Written,
+    zone: ZoneParameter,
     rate: Rate,
-    span: Span,
-}
-
-/// `limit_req` as written; numbers in thousandths of a request.
-struct RawLimit {
-    zone: Box<[u8]>,
-    burst: i64,
-    delay: i64,
     span: Span,
 }
 
 /// Limits of one block.
 pub(crate) struct LimitReq {
-    zones: Arc<Zones>,
-    limits: Arc<[Limit<Request>]>,
-    refusal: Refusal,
+    zones: Arc<Zones<ReqZone<Request>>>,
+    limits: Arc<[ReqLimit<Request>]>,
+    refusal: LimitRefusal,
     slot: u16,
 }
 
-/// The zones of a configuration by name.
-type Zones = HashMap<Box<[u8]>, Arc<Declared<Request>>>;
-
 /// A zone as one configuration uses it.
-struct Declared<S> {
+struct ReqZone<S> {
     key: Template<S>,
     rate: Rate,
     buckets: Arc<Buckets>,
@@ -86,7 +76,13 @@ struct Buckets {
     rejected: Counter,
 }
 
-impl Counted for Buckets {
+impl HasRefusal for Raw {
+    fn refusal(&mut self) -> &mut refusal::Raw {
+        &mut self.refusal
+    }
+}
+
+impl ZoneCounters for Buckets {
     type Value = Bucket;
 
     fn zone(&self) -> &Zone<Bucket> {
@@ -95,17 +91,17 @@ impl Counted for Buckets {
 }
 
 /// One `limit_req`.
-struct Limit<S> {
-    zone: Arc<Declared<S>>,
+struct ReqLimit<S> {
+    zone: Arc<ReqZone<S>>,
     /// Highest excess that is served.
     burst: i64,
     /// Highest excess that is served at once.
     delay: i64,
 }
 
-/// What limits decide.
+/// Decision of the limits.
 #[derive(Debug, PartialEq, Eq)]
-enum Decision<'l> {
+enum ReqDecision<'l> {
     /// No key was counted.
     NotCounted,
     /// Served at once.
@@ -122,19 +118,11 @@ impl Settings<Http> for LimitReq {
     type Raw = Raw;
 
     const LIMITS: &'static [tw_base::Limit] = &[
-        tw_base::Limit::parameter(
+        zone::size_limit(
             "limit_req_zone",
-            "zone=name:",
-            "a size that must be given",
-            "Bytes of keys and counters of one zone",
             "the one counted longest ago is forgotten; if that is too little, the request is rejected",
         ),
-        tw_base::Limit::bytes(
-            "KEY_MAX",
-            KEY_MAX as u64,
-            "A key that is counted",
-            "the request is not counted, and a line in the error log",
-        ),
+        zone::key_limit(KEY_MAX),
     ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
@@ -147,28 +135,18 @@ impl Settings<Http> for LimitReq {
         record::new("limit_req", "zone=name [burst=number] [nodelay | delay=number]", ALL, Args::range(1, 3))
             .doc("Limits requests: up to burst more than the rate allows are delayed, the others refused.")
             .set(|raw, node, _| {
-                let limit = RawLimit::read(node)?;
-                if raw.limits.get().is_some_and(|limits| limits.iter().any(|known| known.zone == limit.zone)) {
-                    return Err(node.error("is duplicate"));
-                }
+                let limit = read_limit(node)?;
+                RawLimit::refuse_duplicate(&raw.limits, &limit.zone, node)?;
                 raw.limits.push(node, limit);
                 Ok(())
             }),
-        record::new("limit_req_log_level", "info | notice | warn | error", ALL, Args::exact(1))
-            .default("error")
-            .since("0.8.18")
-            .doc("Level at which a refusal is logged; a delay is logged one level lower.")
-            .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
-        record::new("limit_req_status", "code", ALL, Args::exact(1))
-            .default("503")
-            .since("1.3.15")
-            .doc("Status of a refusal, 400 to 599.")
-            .set(|raw, node, _| raw.refusal.status.set_with(node, read_status)),
-        record::flag("limit_req_dry_run", ALL)
-            .default("off")
-            .since("1.17.1")
-            .doc("Counts and logs, but limits nothing.")
-            .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
+        refusal::log_level(
+            "limit_req_log_level",
+            ALL,
+            "Level at which a refusal is logged; a delay is logged one level lower.",
+        ),
+        refusal::status("limit_req_status", ALL),
+        refusal::dry_run("limit_req_dry_run", ALL, "1.17.1"),
     ];
 
     const VARIABLES: &'static [VarDef] = &[VarDef::stored(
@@ -205,24 +183,18 @@ impl Settings<Http> for LimitReq {
             Some(outer) => outer.zones.clone(),
             None => Arc::new(declare(raw.zones, cx)?),
         };
-        let limits = match (raw.limits.take(), outer) {
-            (Some(limits), _) => {
-                let used = |limit: RawLimit| match zones.get(&limit.zone) {
-                    Some(zone) => Ok(Limit { zone: zone.clone(), burst: limit.burst, delay: limit.delay }),
-                    None => {
-                        zone::claim(cx, &limit.zone, "limit_req")?;
-                        Err(zone::undeclared(&limit.zone, limit.span))
-                    }
-                };
-                limits.into_iter().map(used).collect::<Result<_, _>>()?
-            }
-            (None, Some(outer)) => outer.limits.clone(),
-            (None, None) => [].into(),
-        };
+        let outer_limits = outer.map(|o| &o.limits);
+        let limits = zone::resolve_limits(
+            raw.limits,
+            outer_limits,
+            (&zones, "limit_req"),
+            cx,
+            |zone, (burst, delay)| ReqLimit { zone, burst, delay },
+        )?;
         Ok(Self {
             zones,
             limits,
-            refusal: Refusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
+            refusal: LimitRefusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
     }
@@ -239,13 +211,13 @@ impl Settings<Http> for LimitReq {
 }
 
 /// Takes the zones of a configuration into use.
-fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
-    let mut zones = Zones::new();
+fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<ReqZone<Request>>, ConfError> {
+    let mut zones: Zones<ReqZone<_>> = Zones::new();
     for RawZone { key, zone: written, rate, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.buckets);
         let make = |zone| Buckets { zone, delayed: Counter::default(), rejected: Counter::default() };
         let (key, buckets) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
-        zones.insert(written.name, Arc::new(Declared { key, rate, buckets }));
+        zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets }));
     }
     Ok(zones)
 }
@@ -255,7 +227,7 @@ impl RawZone {
         let (mut zone, mut rate) = (None, Rate::per_second(1));
         for word in node.args.iter().skip(1) {
             if let Some(value) = word.param("zone") {
-                zone = Written::read(node, word, value)?;
+                zone = ZoneParameter::read(node, word, value)?;
             } else if let Some(value) = word.param("rate") {
                 rate = Rate::parse(value)
                     .ok_or_else(|| node.fail(format!("invalid rate \"{word}\"")).at(word.span))?;
@@ -268,25 +240,25 @@ impl RawZone {
     }
 }
 
-impl RawLimit {
-    fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut burst, mut delay) = (None, 0, 0);
-        for word in &node.args {
-            let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
-            if let Some(name) = word.param("zone") {
-                zone = Some(name.into());
-            } else if let Some(value) = word.param("burst") {
-                burst = thousandths(value).ok_or_else(|| invalid("burst"))?;
-            } else if let Some(value) = word.param("delay") {
-                delay = thousandths(value).ok_or_else(|| invalid("delay"))?;
-            } else if word.is("nodelay") {
-                delay = i64::MAX;
-            } else {
-                return Err(node.invalid_parameter(word));
-            }
+/// Reads `limit_req`.
+fn read_limit(node: &Node) -> Result<RawLimit<(i64, i64)>, ConfError> {
+    let (mut zone, mut burst, mut delay) = (None, 0, 0);
+    for word in &node.args {
+        let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
+        if let Some(name) = word.param("zone") {
+            zone = Some(name.into());
+        } else if let Some(value) = word.param("burst") {
+            burst = thousandths(value).ok_or_else(|| invalid("burst"))?;
+        } else if let Some(value) = word.param("delay") {
+            delay = thousandths(value).ok_or_else(|| invalid("delay"))?;
+        } else if word.is("nodelay") {
+            delay = i64::MAX;
+        } else {
+            return Err(node.invalid_parameter(word));
         }
-        Ok(Self { zone: zone.ok_or_else(|| zone::missing(node))?, burst, delay, span: node.span })
     }
+    let zone = zone.ok_or_else(|| zone::missing(node))?;
+    Ok(RawLimit { zone, values: (burst, delay), span: node.span })
 }
 
 /// A number of requests above 0, in thousandths.
@@ -298,12 +270,12 @@ fn thousandths(text: &[u8]) -> Option<i64> {
 impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
-        let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
+        let Some(decision) = refusal::decide_once(r, self.slot, decide) else { return Step::PASS };
         let dry_run = if self.refusal.dry_run { ", dry run" } else { "" };
         let (status, decision) = match decision {
-            Decision::NotCounted => return Step::PASS,
-            Decision::Passed => ("PASSED", AccessDecision::Pass),
-            Decision::Delayed(span, excess, zone) => {
+            ReqDecision::NotCounted => return Step::PASS,
+            ReqDecision::Passed => ("PASSED", AccessDecision::Pass),
+            ReqDecision::Delayed(span, excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
                     lower(self.refusal.level),
@@ -318,12 +290,12 @@ impl Handler for LimitReq {
                     return Step::Wait(Box::pin(async move {
                         match r.wire().clone().sleep(span).await {
                             Ok(()) => Outcome::Pass,
-                            Err(error) => phases::gone(r, &error),
+                            Err(error) => phases::client_closed(r, &error),
                         }
                     }));
                 }
             }
-            Decision::Rejected(excess, zone) => {
+            ReqDecision::Rejected(excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
                     self.refusal.level,
@@ -333,7 +305,7 @@ impl Handler for LimitReq {
                 );
                 self.refusal.decision()
             }
-            Decision::Full(zone) => {
+            ReqDecision::Full(zone) => {
                 r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
                 self.refusal.decision()
             }
@@ -353,43 +325,35 @@ fn lower(level: Level) -> Level {
 }
 
 /// Counts a request of `s` in all zones, or in none if one refuses it. `key` is scratch.
-fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S>], key: &mut Vec<u8>) -> Decision<'l> {
+fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -> ReqDecision<'l> {
     let now = tw_rt::clock::now();
-    let mut held: Vec<(&Limit<S>, Held<'l>)> = Vec::new();
+    let mut held: Vec<(&ReqLimit<S>, HeldBucket<'l>)> = Vec::new();
     let mut worst = None;
     let mut counted = false;
     for (at, limit) in limits.iter().enumerate() {
-        let Declared { key: template, rate, buckets } = &*limit.zone;
-        key.clear();
-        template.eval(s, key);
-        if key.is_empty() {
-            continue;
-        }
-        if key.len() > KEY_MAX {
-            let (name, key) = (&buckets.zone.key, Text(key));
-            let message = format_args!("the value of the \"{name}\" key is more than 65535 bytes: \"{key}\"");
-            s.log(Level::Error, message);
+        let ReqZone { key: template, rate, buckets } = &*limit.zone;
+        if !zone::eval_key(s, template, &buckets.zone, KEY_MAX, key) {
             continue;
         }
         counted = true;
         let is_last = at + 1 == limits.len();
         match bucket::take(&buckets.zone, key, *rate, limit.burst, now, is_last) {
-            Taken::Counted(excess) => worst = Some((limit, excess)),
-            Taken::Held(one) => held.push((limit, one)),
-            Taken::Refused(excess) => {
+            BucketDecision::Counted(excess) => worst = Some((limit, excess)),
+            BucketDecision::Held(one) => held.push((limit, one)),
+            BucketDecision::Refused(excess) => {
                 buckets.rejected.add(1);
-                return Decision::Rejected(excess, &buckets.zone.name);
+                return ReqDecision::Rejected(excess, &buckets.zone.name);
             }
-            Taken::Full => {
+            BucketDecision::Full => {
                 buckets.rejected.add(1);
-                return Decision::Full(&buckets.zone.name);
+                return ReqDecision::Full(&buckets.zone.name);
             }
         }
     }
     if !counted {
-        return Decision::NotCounted;
+        return ReqDecision::NotCounted;
     }
-    let mut longest: Option<(i64, i64, &Limit<S>)> = None;
+    let mut longest: Option<(i64, i64, &ReqLimit<S>)> = None;
     let held = held.into_iter().rev().map(|(limit, one)| (limit, one.count(limit.zone.rate, now)));
     for (limit, excess) in worst.into_iter().chain(held) {
         let delay = limit.zone.rate.delay_ms(excess.saturating_sub(limit.delay));
@@ -398,11 +362,11 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S>], key: &mut Vec<u8>) -> D
         }
     }
     match longest {
-        None => Decision::Passed,
+        None => ReqDecision::Passed,
         Some((delay, excess, limit)) => {
             let buckets = &limit.zone.buckets;
             buckets.delayed.add(1);
-            Decision::Delayed(Duration::from_millis(delay.unsigned_abs()), excess, &buckets.zone.name)
+            ReqDecision::Delayed(Duration::from_millis(delay.unsigned_abs()), excess, &buckets.zone.name)
         }
     }
 }

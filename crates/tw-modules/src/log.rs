@@ -1,15 +1,15 @@
-//! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module, ngx_stream_log_module). Log handler, in every
-//! protocol.
+//! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module, ngx_stream_log_module). Log handler,
+//! in every protocol.
 //!
-//! A line is made in one buffer of the loop and copied into the ring of its file or syslog server, whose own thread writes
-//! it. A full ring drops lines and counts them; a session never waits for a log. A path with variables goes along with its
-//! line: the thread opens the file.
+//! A line is made in one buffer of the loop and copied into the ring of its file or syslog server, which has a thread
+//! that writes it. A full ring drops lines and counts them; a session never waits for a log. A path with variables is
+//! sent along with its line: the thread opens the file.
 //!
-//! A level with `access_log` replaces what the outer one has; `off` wins over other logs of its level. Formats are found
-//! wherever they stand in `http`.
+//! A level with `access_log` replaces those of the outer level; `off` wins over other logs of its level. Formats may be
+//! defined anywhere in `http`.
 
 mod path;
-mod written;
+mod raw;
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ use tw_log::escape::Escape;
 use tw_log::{CacheConfig, Level, NamedFiles, PushResult, Sink, SyslogHead, Target};
 
 use self::path::VarPath;
-use self::written::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
+use self::raw::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
 
 const SERVERS: Contexts = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER;
 
@@ -57,13 +57,13 @@ struct Format<S> {
 /// One `access_log`.
 struct Log<S> {
     sink: SinkRef,
-    place: Place<S>,
+    place: LogDestination<S>,
     format: Format<S>,
     condition: Option<Template<S>>,
 }
 
-/// Where the lines of a log go.
-enum Place<S> {
+/// Destination of the lines of a log.
+enum LogDestination<S> {
     /// Into a file.
     File,
     /// To a syslog server.
@@ -145,7 +145,7 @@ where
             (false, None, Some(_)) => {
                 let log = P::Session::FILE.zip(formats.first()).map(|(path, format)| Log {
                     sink: cx.sink(&full_path(path.as_bytes(), cx)),
-                    place: Place::File,
+                    place: LogDestination::File,
                     format: format.clone(),
                     condition: None,
                 });
@@ -168,7 +168,7 @@ where
 
     fn reach(&self, _core: &P::Core, reach: &mut Reach) {
         for log in self.logs.iter().flat_map(|logs| logs.iter()) {
-            if let Place::Named(path) = &log.place {
+            if let LogDestination::Named(path) = &log.place {
                 reach.appends(&path.path, Some(path.at));
             }
         }
@@ -185,7 +185,7 @@ impl<S: LoggedSession> SessionLogger<S> for AccessLog<S> {
             if let Some(sink) = log.sink.sink()
                 && log.is_wanted(s, &mut line)
             {
-                // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it; there is nobody else to tell.
+                // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it.
                 let _ = log.push(sink, s, &mut line);
             }
         }
@@ -196,7 +196,7 @@ impl<S: LoggedSession> SessionLogger<S> for AccessLog<S> {
 }
 
 impl<S: LoggedSession> Log<S> {
-    /// What `if=` says about `s`; `buf` is room for it.
+    /// Evaluates `if=` for `s`; `buf` is scratch.
     fn is_wanted(&self, s: &S, buf: &mut Vec<u8>) -> bool {
         self.condition.as_ref().is_none_or(|condition| {
             buf.clear();
@@ -208,7 +208,7 @@ impl<S: LoggedSession> Log<S> {
     /// Makes the line of `s` in `line` and queues it.
     fn push(&self, sink: &Sink, s: &S, line: &mut Vec<u8>) -> Option<PushResult> {
         line.clear();
-        if let Place::Syslog(head, severity) = &self.place {
+        if let LogDestination::Syslog(head, severity) = &self.place {
             head.push(line, *severity, tw_rt::clock::unix().secs);
             self.format.write(s, line);
             return Some(sink.push(line));
@@ -216,8 +216,8 @@ impl<S: LoggedSession> Log<S> {
         self.format.write(s, line);
         line.push(b'\n');
         match &self.place {
-            Place::File | Place::Syslog(..) => Some(sink.push(line)),
-            Place::Named(path) => {
+            LogDestination::File | LogDestination::Syslog(..) => Some(sink.push(line)),
+            LogDestination::Named(path) => {
                 let mut buf = s.scratch().take();
                 let pushed = match path.eval(s, &mut buf) {
                     Ok(path) => Some(s.push_to(sink, path, line)),
@@ -281,28 +281,28 @@ fn resolve_log<P: Protocol<Session: LoggedSession>>(
     let (sink, place) = match (&log.syslog, log.batch) {
         (Some(syslog), _) => {
             let sink = cx.sink_of(&Target::Syslog(syslog.server.clone()));
-            (sink, Place::Syslog(Arc::new(syslog.head.clone()), syslog.severity))
+            (sink, LogDestination::Syslog(Arc::new(syslog.head.clone()), syslog.severity))
         }
         (None, _) if log.has_variables() => {
-            let sink = cx.sink_of(&named(log.path.lossy().into(), cache));
-            (sink, Place::Named(Arc::new(VarPath::compile(&log.path, cx)?)))
+            let sink = cx.sink_of(&variable_files(log.path.lossy().into(), cache));
+            (sink, LogDestination::Named(Arc::new(VarPath::compile(&log.path, cx)?)))
         }
-        (None, None) => (cx.sink(&path), Place::File),
+        (None, None) => (cx.sink(&path), LogDestination::File),
         (None, Some(batch)) => {
             let sink = cx.batched_sink(&path, batch).map_err(|_| {
                 let path = &log.path;
                 let message = format!("access_log \"{path}\" already defined with conflicting parameters");
                 ConfError::new(message).at(path.span)
             })?;
-            (sink, Place::File)
+            (sink, LogDestination::File)
         }
     };
     let condition = log.condition.as_ref().map(|word| cx.template(word)).transpose()?;
     Ok(Log { sink, place, format: format.clone(), condition })
 }
 
-/// Files whose names hold variables. Two logs with the same words share one thread.
-fn named(path: String, cache: Option<CacheConfig>) -> Target {
+/// Files whose names contain variables. Two logs with the same text share one thread.
+fn variable_files(path: String, cache: Option<CacheConfig>) -> Target {
     Target::Files(NamedFiles { name: path, cache, opener: tw_core::log::OPENER })
 }
 
@@ -313,8 +313,8 @@ fn with_cache<P: Protocol>(
     cx: &mut Resolve<'_, P>,
 ) -> Arc<[Log<P::Session>]> {
     let change = |log: &Log<P::Session>| match (&log.place, log.sink.target()) {
-        (Place::Named(_), Target::Files(files)) => {
-            Log { sink: cx.sink_of(&named(files.name.clone(), cache)), ..log.clone() }
+        (LogDestination::Named(_), Target::Files(files)) => {
+            Log { sink: cx.sink_of(&variable_files(files.name.clone(), cache)), ..log.clone() }
         }
         _ => log.clone(),
     };
@@ -344,7 +344,7 @@ impl<S> Clone for Log<S> {
     }
 }
 
-impl<S> Clone for Place<S> {
+impl<S> Clone for LogDestination<S> {
     fn clone(&self) -> Self {
         match self {
             Self::File => Self::File,

@@ -13,11 +13,11 @@ use tw_core::module::{Protocol, Settings};
 use tw_core::regex::{Caseless, Regex};
 use tw_core::vars::{SlotKind, Value};
 
-use self::table::{Subject, Table, Text};
+use self::table::{MapTable, Subject, Text};
 
 const OUTERMOST: Contexts = HTTP | STREAM;
 
-/// Largest `map_hash_bucket_size`; nginx refuses what is above.
+/// Largest `map_hash_bucket_size`; nginx refuses larger ones.
 const BUCKET_SIZE_MAX: u64 = 65536 - 64;
 
 /// Maps as written.
@@ -28,7 +28,7 @@ pub(crate) struct Raw {
     bucket_size: Setting<u64>,
 }
 
-/// One map as written, already in the form of its look-up.
+/// One map as written, already compiled for look-ups.
 struct RawMap {
     source: Word,
     variable: Word,
@@ -37,12 +37,12 @@ struct RawMap {
     values: Vec<(Box<[u8]>, Span)>,
     default: Option<u32>,
     subject: Subject,
-    kept: Kept,
+    kept: ValueLifetime,
 }
 
-/// Whether a value holds for the whole request.
+/// Lifetime of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum ValueLifetime {
     Yes,
     /// `volatile`
     No,
@@ -111,7 +111,7 @@ fn read(node: &Node) -> Result<RawMap, ConfError> {
         values: Vec::new(),
         default: None,
         subject: Subject::Text,
-        kept: Kept::Yes,
+        kept: ValueLifetime::Yes,
     };
     crate::block::variable_name(node, variable)?;
     let mut known = HashMap::new();
@@ -130,7 +130,7 @@ impl RawMap {
                 return Ok(());
             }
             [] if line.name.is("volatile") => {
-                self.kept = Kept::No;
+                self.kept = ValueLifetime::No;
                 return Ok(());
             }
             [value] => value,
@@ -196,7 +196,7 @@ impl RawMap {
             });
         }
         let source = cx.template(&self.source)?;
-        let table: Table<P::Session> = Table {
+        let table: MapTable<P::Session> = MapTable {
             names: self.names,
             regexes: self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect(),
             values,
@@ -208,8 +208,8 @@ impl RawMap {
             Value::Found
         });
         let kind: SlotKind<P::Session> = match self.kept {
-            Kept::Yes => SlotKind::Computed(compute),
-            Kept::No => SlotKind::Volatile(compute),
+            ValueLifetime::Yes => SlotKind::Computed(compute),
+            ValueLifetime::No => SlotKind::Volatile(compute),
         };
         crate::block::define(cx, &self.variable, kind)
     }

@@ -1,4 +1,4 @@
-//! `memcached_pass` and its kin: a value of memcached is the response (nginx: ngx_http_memcached_module). Content phase.
+//! `memcached_pass`: a value of memcached as the response (nginx: ngx_http_memcached_module). Content phase.
 
 use std::sync::Arc;
 
@@ -27,12 +27,13 @@ use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::cgi::address::{Fixed, RawTarget, Scheme, Target};
+use crate::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
 use crate::cgi::params;
+use crate::gateway::{self, Gateway};
 
-const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
+const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("memcached://")];
 
-/// What makes this gateway the one it is.
+/// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
     prefix: "memcached_",
     temp_path: None,
@@ -46,7 +47,7 @@ const KIND: ProxyKind = ProxyKind {
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     gzip_flag: Setting<u64>,
 }
 
@@ -59,8 +60,8 @@ impl HasProxy for Raw {
 /// Settings of one location.
 pub(crate) struct MemcachedPass {
     settings: Arc<ProxySettings>,
-    /// Where requests go, and what their key is.
-    passed: Option<(Target, Template)>,
+    /// Destination of requests, and their key.
+    passed: Option<(PassAddress, Template)>,
     gzip_flag: u64,
 }
 
@@ -68,7 +69,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("memcached_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The memcached that answers with the value of $memcached_key: host:port, unix:path, or a group; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassAddress::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::number("memcached_gzip_flag", params::ALL)
@@ -110,27 +111,35 @@ impl Settings<Http> for MemcachedPass {
         if let Some((target, _)) = &passed {
             cx.block.passing = match target.fixed() {
                 None => PassTarget::Anywhere,
-                Some(to) => PassTarget::To(Arc::new(Checked { settings: settings.clone(), to: to.clone() })),
+                Some(to) => PassTarget::To(Arc::new(MemcachedHealthCheck {
+                    settings: settings.clone(),
+                    to: to.clone(),
+                })),
             };
         }
         Ok(Self { settings, passed, gzip_flag })
     }
 
     fn are_shared(&self) -> bool {
-        self.passed.is_none()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.passed.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.passed.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl Gateway for MemcachedPass {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.passed.is_some()
     }
 }
 
@@ -153,12 +162,9 @@ impl Handler for MemcachedPass {
 impl MemcachedPass {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some((target, key)) = &self.passed else { return Outcome::Pass };
-        let to = match target.of(r, SCHEMES) {
+        let to = match target.destination(r, SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         let key = key.value(r);
         if key.is_empty() {
@@ -187,7 +193,7 @@ impl MemcachedPass {
     }
 }
 
-/// The command that asks for the value of a key, and the key as it stands in it.
+/// Command that reads the value of a key, and the key as it is written in it.
 fn get(key: &[u8]) -> (Bytes, Bytes) {
     const GET: &[u8] = b"get ";
     let mut command = GET.to_vec();
@@ -199,13 +205,13 @@ fn get(key: &[u8]) -> (Bytes, Bytes) {
     (command, key)
 }
 
-/// A location as health checks know it: they ask for the key that is written as the path of a request, which need not be there.
-struct Checked {
+/// Health check of a location: it reads the key that is written as the path of a request, which need not exist.
+struct MemcachedHealthCheck {
     settings: Arc<ProxySettings>,
-    to: Arc<Fixed>,
+    to: Arc<FixedAddress>,
 }
 
-impl Checkable for Checked {
+impl Checkable for MemcachedHealthCheck {
     fn group(&self) -> &Arc<UpstreamGroup> {
         self.to.group()
     }

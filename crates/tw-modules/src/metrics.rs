@@ -24,7 +24,7 @@ pub(crate) struct Raw {
     on: Setting<()>,
 }
 
-/// Whether a location answers with metrics; not inherited.
+/// Set if a location answers with metrics; not inherited.
 pub(crate) struct Metrics {
     here: Setting<()>,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn write(r: &Request, memory: Option<u64>, format: Format, out:
     }
 }
 
-/// Bytes of this process in RAM, if they are known soon.
+/// Bytes of this process in RAM, if they can be read soon.
 pub(crate) async fn resident_bytes(r: &mut Request) -> Option<u64> {
     let generation = r.generation().clone();
     history::resident_bytes(generation.disks.default_disk(), &mut r.costs.account).await

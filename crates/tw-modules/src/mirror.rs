@@ -1,4 +1,4 @@
-//! `mirror`: other locations get a copy of each request, and nobody sees what they answer (nginx: ngx_http_mirror_module).
+//! `mirror`: a copy of each request to other locations, whose responses are discarded (nginx: ngx_http_mirror_module).
 //! Precontent phase.
 
 use std::sync::Arc;
@@ -19,12 +19,12 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 /// Copies as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    to: Setting<To>,
+    to: Setting<RawUris>,
     request_body: Setting<bool>,
 }
 
-/// Where copies go, as written.
-enum To {
+/// Destination of copies, as written.
+enum RawUris {
     Nobody,
     These(Vec<Box<[u8]>>),
 }
@@ -54,8 +54,8 @@ impl Settings<Http> for Mirror {
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let to = match raw.to.take() {
-            Some(To::These(uris)) => uris.into(),
-            Some(To::Nobody) => [].into(),
+            Some(RawUris::These(uris)) => uris.into(),
+            Some(RawUris::Nobody) => [].into(),
             None => outer.map_or_else(|| [].into(), |o| o.to.clone()),
         };
         let outer = outer.map(|o| o.copied == Copied::Body);
@@ -74,12 +74,12 @@ impl Settings<Http> for Mirror {
     }
 }
 
-fn add(to: &mut Setting<To>, node: &Node) -> Result<(), ConfError> {
+fn add(to: &mut Setting<RawUris>, node: &Node) -> Result<(), ConfError> {
     let uri = node.arg(0)?.bytes.clone();
     match (to.get_mut(), &*uri) {
-        (None, b"off") => to.replace(node, To::Nobody),
-        (None, _) => to.replace(node, To::These(vec![uri])),
-        (Some(To::These(uris)), other) if other != b"off" => uris.push(uri),
+        (None, b"off") => to.replace(node, RawUris::Nobody),
+        (None, _) => to.replace(node, RawUris::These(vec![uri])),
+        (Some(RawUris::These(uris)), other) if other != b"off" => uris.push(uri),
         (Some(_), _) => return Err(node.error("is duplicate")),
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! `mp4`: a part of a video, `?start=` and `?end=` in seconds (nginx: ngx_http_mp4_module). Content phase, before other
 //! files.
 //!
-//! The boxes at the top of the file are looked at through the disk door; `moov` is read whole, and cut by a job of the pool
-//! if it is long. What goes out is a new head and one span of the file.
+//! The boxes at the top of the file are read through the disk door; `moov` is read whole, and cut by a job of the pool
+//! if it is long. The response is a new head and one range of the file.
 
 mod movie;
 
@@ -27,7 +27,7 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
 
-use self::movie::{Around, Begin, Fault, Look, Part, Piece, look};
+use self::movie::{Fault, FileLayout, ParsedHeader, Part, PartStart, Piece, read_header};
 use crate::static_files;
 
 /// Longest content of `ftyp`, bytes.
@@ -58,7 +58,7 @@ pub(crate) struct Mp4 {
     is_on: bool,
     buffer_size: usize,
     max_buffer_size: usize,
-    begin: Begin,
+    begin: PartStart,
 }
 
 impl Settings<Http> for Mp4 {
@@ -114,13 +114,14 @@ impl Settings<Http> for Mp4 {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let begin = raw.start_key_frame.take().map(|on| if on { Begin::AtKeyFrame } else { Begin::Exactly });
+        let begin =
+            raw.start_key_frame.take().map(|on| if on { PartStart::AtKeyFrame } else { PartStart::Exactly });
         Ok(Self {
             // DIFF(nginx): it is lost in a `limit_except`.
             is_on: raw.on.is_set() || cx.block.is_nameless() && outer.is_some_and(|o| o.is_on),
             buffer_size: raw.buffer_size.or(outer.map(|o| o.buffer_size), 512 << 10),
             max_buffer_size: raw.max_buffer_size.or(outer.map(|o| o.max_buffer_size), 10 << 20),
-            begin: begin.or(outer.map(|o| o.begin)).unwrap_or(Begin::Exactly),
+            begin: begin.or(outer.map(|o| o.begin)).unwrap_or(PartStart::Exactly),
         })
     }
 
@@ -171,7 +172,7 @@ impl Mp4 {
         Outcome::Respond(body)
     }
 
-    /// What the arguments ask for; `None` is the whole file.
+    /// Part that the arguments ask for; `None` is the whole file.
     fn part(&self, args: &[u8]) -> Option<Part> {
         let start_ms = target::arg(args, b"start").and_then(milliseconds);
         let end_ms = target::arg(args, b"end").and_then(milliseconds).filter(|end| *end > 0);
@@ -185,14 +186,14 @@ impl Mp4 {
         Some(Part { start_ms, length_ms, begin: self.begin })
     }
 
-    /// `None` if the file as it is does as well.
+    /// Cuts the part; `None` if the file can be sent unchanged.
     async fn cut(&self, r: &mut Request, file: &Rc<OpenFile>, part: Part) -> Result<Option<Piece>, Failure> {
-        let Some(found) = self.look(r, file, &part).await? else { return Ok(None) };
+        let Some(found) = self.read_boxes(r, file, &part).await? else { return Ok(None) };
         let Some(moov) = found.moov else {
             return Err(Fault::In("no mp4 trak atoms were found").into());
         };
         let moov = read(r, file, moov).await?;
-        let around = Around {
+        let around = FileLayout {
             file_size: file.meta().size,
             ftyp: found.ftyp,
             mdat_end: found.mdat.map(|mdat| mdat.end),
@@ -207,8 +208,14 @@ impl Mp4 {
         Ok(Some(piece?))
     }
 
-    /// Looks at the boxes at the top of the file. `None` if the whole file is asked for, and a player can use it as it is.
-    async fn look(&self, r: &mut Request, file: &OpenFile, part: &Part) -> Result<Option<Found>, Failure> {
+    /// Reads the boxes at the top of the file. `None` if the whole file is requested, and a player can use it
+    /// unchanged.
+    async fn read_boxes(
+        &self,
+        r: &mut Request,
+        file: &OpenFile,
+        part: &Part,
+    ) -> Result<Option<Found>, Failure> {
         let size = file.meta().size;
         let mut found = Found::default();
         let mut window = Window::default();
@@ -221,10 +228,10 @@ impl Mp4 {
                 // DIFF(nginx): nginx looks at any number of boxes.
                 return Err(Fault::In("too many mp4 atoms").into());
             }
-            let header = match look(window.front(r, file, at, size).await?, size - at)? {
-                Look::Box(header) => header,
-                Look::NeedMore => return Err(Fault::Truncated.into()),
-                Look::End => break,
+            let header = match read_header(window.front(r, file, at, size).await?, size - at)? {
+                ParsedHeader::Box(header) => header,
+                ParsedHeader::NeedMore => return Err(Fault::Truncated.into()),
+                ParsedHeader::End => break,
             };
             let content = at + header.header_len..at + header.size;
             at = content.end;
@@ -258,7 +265,7 @@ fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     }
 }
 
-/// What was found at the top of a file.
+/// Boxes found at the top of a file.
 #[derive(Default)]
 struct Found {
     ftyp: Option<Vec<u8>>,
@@ -270,7 +277,7 @@ struct Found {
 enum Failure {
     /// The file is not as it should be.
     Fault(Fault),
-    /// It cannot be read.
+    /// The file cannot be read.
     Io(io::Error),
 }
 
@@ -291,7 +298,7 @@ impl Failure {
         let shown = Text(path.to_bytes());
         let error = match self {
             Self::Fault(fault) => {
-                r.log(Level::Error, format_args!("{}", fault.about(shown)));
+                r.log(Level::Error, format_args!("{}", fault.in_file(shown)));
                 return Outcome::Status(500);
             }
             Self::Io(error) => error,
@@ -323,7 +330,7 @@ struct Window {
 }
 
 impl Window {
-    /// The bytes from `at` on: a whole header, if the file goes that far.
+    /// Bytes from `at` on: a whole header, if the file is long enough.
     async fn front(
         &mut self,
         r: &mut Request,

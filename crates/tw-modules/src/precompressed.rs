@@ -1,5 +1,5 @@
 //! `brotli_static`, `zstd_static`, `gzip_static`: answers with a file that was compressed before, `FILE.gz` instead of
-//! `FILE` (nginx: ngx_http_gzip_static_module and its like). Content phase, before `static`.
+//! `FILE` (nginx: ngx_http_gzip_static_module and others). Content phase, before `static`.
 
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
@@ -21,27 +21,27 @@ use tw_server::load::Resolve;
 use crate::static_files;
 
 /// A content coding whose files may lie beside the plain ones.
-pub(crate) trait Coding: Send + Sync + 'static {
+pub(crate) trait StaticCoding: Send + Sync + 'static {
     /// The directive.
     const DIRECTIVE: &'static str;
-    /// One line about it.
+    /// Documentation of the directive, in one line.
     const DOC: &'static str;
-    /// What the name of a compressed file ends with.
+    /// Suffix of the name of a compressed file.
     const SUFFIX: &'static str;
     /// The word of `Content-Encoding`.
     const NAME: &'static str;
-    /// Whether the client may get it.
+    /// Returns `true` if the client accepts the coding.
     fn is_allowed(r: &Request) -> bool;
 }
 
 /// `gzip_static`
-pub(crate) struct Gzip;
+pub(crate) struct GzipStatic;
 /// `brotli_static`
-pub(crate) struct Brotli;
+pub(crate) struct BrotliStatic;
 /// `zstd_static`
-pub(crate) struct Zstd;
+pub(crate) struct ZstdStatic;
 
-impl Coding for Gzip {
+impl StaticCoding for GzipStatic {
     const DIRECTIVE: &'static str = "gzip_static";
     const DOC: &'static str = "Answers with FILE.gz instead of FILE if the client accepts gzip, or always.";
     const SUFFIX: &'static str = ".gz";
@@ -52,7 +52,7 @@ impl Coding for Gzip {
     }
 }
 
-impl Coding for Brotli {
+impl StaticCoding for BrotliStatic {
     const DIRECTIVE: &'static str = "brotli_static";
     const DOC: &'static str = "Answers with FILE.br instead of FILE if the client accepts brotli, or always.";
     const SUFFIX: &'static str = ".br";
@@ -63,7 +63,7 @@ impl Coding for Brotli {
     }
 }
 
-impl Coding for Zstd {
+impl StaticCoding for ZstdStatic {
     const DIRECTIVE: &'static str = "zstd_static";
     const DOC: &'static str = "Answers with FILE.zst instead of FILE if the client accepts zstd, or always.";
     const SUFFIX: &'static str = ".zst";
@@ -80,14 +80,14 @@ pub(crate) struct Raw {
     mode: Setting<Mode>,
 }
 
-/// Who gets compressed files.
+/// Clients that get compressed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nobody.
+    /// None.
     Off,
-    /// Who accepts them.
+    /// Clients that accept them.
     On,
-    /// Everybody.
+    /// All clients.
     Always,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Precompressed<C> {
     coding: PhantomData<C>,
 }
 
-impl<C: Coding> Settings<Http> for Precompressed<C> {
+impl<C: StaticCoding> Settings<Http> for Precompressed<C> {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =
@@ -124,7 +124,7 @@ impl<C: Coding> Settings<Http> for Precompressed<C> {
     }
 }
 
-impl<C: Coding> Handler for Precompressed<C> {
+impl<C: StaticCoding> Handler for Precompressed<C> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) || r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
@@ -161,7 +161,7 @@ impl<C: Coding> Handler for Precompressed<C> {
     }
 }
 
-impl<C: Coding> Precompressed<C> {
+impl<C: StaticCoding> Precompressed<C> {
     fn answer(
         &self,
         r: &mut Request,

@@ -1,10 +1,10 @@
-//! `proxy_pass` and its kin: requests go to an HTTP server behind this one (nginx: ngx_http_proxy_module). Content phase.
+//! `proxy_pass`: requests to an upstream HTTP server (nginx: ngx_http_proxy_module). Content phase.
 //!
-//! What is sent is written anew, field by field, and never copied as a whole: what could be read in two ways does not leave.
+//! The request is written anew, field by field, and never copied as a whole: ambiguous parts are not forwarded.
 
-mod check;
 mod cookie;
 pub(crate) mod fields;
+mod health_check;
 mod redirect;
 mod target;
 
@@ -43,16 +43,18 @@ use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use check::Checked;
-use fields::Fields;
-use target::{RawTarget, Scheme, Target, To};
+use crate::gateway::{self, Gateway};
+
+use fields::RequestFields;
+use health_check::ProxyHealthCheck;
+use target::{PassUrl, RawPassUrl, UrlDestination, UrlScheme};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// Bytes that the head of a request usually has at most.
 const HEAD_SIZE: usize = 1024;
 
-/// What makes this gateway the one it is.
+/// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
     prefix: "proxy_",
     temp_path: Some(b"proxy_temp"),
@@ -75,15 +77,15 @@ const KIND: ProxyKind = ProxyKind {
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawProxy,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassUrl>,
     fields: Setting<Vec<(Word, Word)>>,
     body: Setting<Word>,
     method: Setting<Word>,
     version: Setting<Version>,
-    redirects: Setting<Vec<redirect::Written>>,
-    cookie_domains: Setting<Vec<cookie::Written>>,
-    cookie_paths: Setting<Vec<cookie::Written>>,
-    cookie_flags: Setting<Vec<cookie::WrittenFlags>>,
+    redirects: Setting<Vec<redirect::RawRedirect>>,
+    cookie_domains: Setting<Vec<cookie::RawCookieRule>>,
+    cookie_paths: Setting<Vec<cookie::RawCookieRule>>,
+    cookie_flags: Setting<Vec<cookie::RawCookieFlags>>,
     pass_trailers: Setting<bool>,
     without_effect: IneffectiveDirectives,
 }
@@ -97,15 +99,15 @@ impl HasProxy for Raw {
 /// Settings of one location.
 pub(crate) struct Proxy {
     settings: Arc<ProxySettings>,
-    target: Option<Target>,
-    fields: Arc<Fields>,
+    target: Option<PassUrl>,
+    fields: Arc<RequestFields>,
     body: Option<Template>,
     method: Option<Template>,
     version: Version,
-    redirects: Arc<[redirect::Rule]>,
-    /// `proxy_redirect` as it is inherited: with `default`, which differs between locations.
-    written_redirects: Option<Arc<[redirect::Inherited]>>,
-    cookies: Arc<cookie::Rules>,
+    redirects: Arc<[redirect::RedirectRule]>,
+    /// `proxy_redirect` as it is inherited: with `default`, whose meaning differs between locations.
+    written_redirects: Option<Arc<[redirect::InheritedRedirect]>>,
+    cookies: Arc<cookie::CookieRules>,
     pass_trailers: bool,
     slots: Slots,
 }
@@ -117,12 +119,12 @@ struct Slots {
     port: u16,
 }
 
-/// Records besides those that every gateway has.
+/// Records besides those that gateways share.
 const OWN: &[Directive<Raw>] = &[
     record::new("proxy_pass", "URL", LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, Args::exact(1))
         .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group, or https:// instead; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node)?;
+            let target = RawPassUrl::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::new("proxy_set_header", "field value", ALL, Args::exact(2))
@@ -158,7 +160,7 @@ const OWN: &[Directive<Raw>] = &[
         .default("default")
         .doc("How Location and Refresh of a response are changed.")
         .set(|raw, node, _| {
-            let rule = redirect::Written::read(node, raw.redirects.get(), raw.pass.get())?;
+            let rule = redirect::RawRedirect::read(node, raw.redirects.get(), raw.pass.get())?;
             raw.redirects.push(node, rule);
             Ok(())
         }),
@@ -167,7 +169,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.1.15")
         .doc("How the domain of cookies is changed.")
         .set(|raw, node, _| {
-            let rule = cookie::Written::read(node, raw.cookie_domains.get())?;
+            let rule = cookie::RawCookieRule::read(node, raw.cookie_domains.get())?;
             raw.cookie_domains.push(node, rule);
             Ok(())
         }),
@@ -176,7 +178,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.1.15")
         .doc("How the path of cookies is changed.")
         .set(|raw, node, _| {
-            let rule = cookie::Written::read(node, raw.cookie_paths.get())?;
+            let rule = cookie::RawCookieRule::read(node, raw.cookie_paths.get())?;
             raw.cookie_paths.push(node, rule);
             Ok(())
         }),
@@ -185,7 +187,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.19.3")
         .doc("Flags that cookies get or lose: secure, httponly, samesite=strict, lax or none, nosecure, nohttponly, nosamesite.")
         .set(|raw, node, _| {
-            let rule = cookie::WrittenFlags::read(node, raw.cookie_flags.get())?;
+            let rule = cookie::RawCookieFlags::read(node, raw.cookie_flags.get())?;
             raw.cookie_flags.push(node, rule);
             Ok(())
         }),
@@ -251,13 +253,13 @@ impl Settings<Http> for Proxy {
         };
         let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
         let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
-        if target.as_ref().is_some_and(Target::may_be_secured) {
+        if target.as_ref().is_some_and(PassUrl::may_be_secured) {
             let inside = if version == Version::HTTP_2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
             settings.upstream.tls.enable(KIND.prefix, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
-            (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
+            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
         };
         let template = |word: Option<Word>, outer: Option<&Option<Template>>, cx: &mut Resolve<'_>| match word
         {
@@ -273,7 +275,7 @@ impl Settings<Http> for Proxy {
             None => outer.and_then(|o| o.written_redirects.clone()),
         };
         let redirects = redirect::rules(written_redirects.as_deref(), target.as_ref(), cx)?;
-        let cookies = cookie::Rules::resolve(
+        let cookies = cookie::CookieRules::resolve(
             raw.cookie_domains.take(),
             raw.cookie_paths.take(),
             raw.cookie_flags.take(),
@@ -283,10 +285,10 @@ impl Settings<Http> for Proxy {
         let settings = Arc::new(settings);
         cx.block.passing = match &target {
             None => PassTarget::Nowhere,
-            Some(Target::Variable { .. }) => PassTarget::Anywhere,
-            Some(Target::Fixed(to)) => {
+            Some(PassUrl::Variable { .. }) => PassTarget::Anywhere,
+            Some(PassUrl::Fixed(to)) => {
                 let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
-                PassTarget::To(Arc::new(Checked { settings, to, fields, version, slots }))
+                PassTarget::To(Arc::new(ProxyHealthCheck { settings, to, fields, version, slots }))
             }
         };
         Ok(Self {
@@ -305,21 +307,25 @@ impl Settings<Http> for Proxy {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none() && !self.settings.has_handler()
+        gateway::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-            plan.add_slash();
-        }
-        self.settings.install(plan);
+        gateway::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(core, reach);
-        }
+        gateway::reach(self, core, reach);
+    }
+}
+
+impl Gateway for Proxy {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
     }
 }
 
@@ -342,8 +348,8 @@ impl Handler for Proxy {
     }
 }
 
-/// What tells responses apart where no `proxy_cache_key` does.
-fn usual_key(to: &To<'_>, uri: &[u8], key: &mut Vec<u8>) {
+/// Default key of cached responses, without `proxy_cache_key`.
+fn usual_key(to: &UrlDestination<'_>, uri: &[u8], key: &mut Vec<u8>) {
     for part in [to.scheme.text().as_bytes(), &to.host, uri] {
         key.extend_from_slice(part);
     }
@@ -352,12 +358,9 @@ fn usual_key(to: &To<'_>, uri: &[u8], key: &mut Vec<u8>) {
 impl Proxy {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r) {
+        let to = match target.destination(r) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
@@ -381,23 +384,14 @@ impl Proxy {
             true => (r.body.framing(r.head.framing()), RequestBody::Client),
             false => (Framing::None, RequestBody::Nothing),
         };
-        let method: Cow<'static, [u8]> = match &self.method {
-            Some(template) => template.value(r).into(),
-            None if lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache)) => {
-                b"GET".into()
-            }
-            None => match r.method() {
-                Method::Other => r.method_name().to_vec().into(),
-                known => known.as_str().as_bytes().into(),
-            },
-        };
-        let announced = match announced {
-            // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
-            Framing::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
-            announced => announced,
-        };
+        // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
+        if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {
+            return Outcome::Status(411);
+        }
+        let wants_body = lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache));
+        let method = self.method(r, wants_body);
         let line = Line { method: &method, uri: &uri, version: self.version };
-        let passed = fields::Passed {
+        let passed = fields::ForwardedFields {
             is_client_passed: self.settings.request.pass_headers,
             host: &to.host,
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
@@ -418,8 +412,8 @@ impl Proxy {
         let sent_method = Method::of(&method);
         let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
-            Scheme::Http => None,
-            Scheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
+            UrlScheme::Http => None,
+            UrlScheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
         };
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
@@ -442,13 +436,25 @@ impl Proxy {
         proxy::pass(r, &self.settings, self, lookup, request).await
     }
 
+    /// Method of the request to the server; with `wants_body`, a cache needs the response to GET.
+    fn method(&self, r: &Request, wants_body: bool) -> Cow<'static, [u8]> {
+        match &self.method {
+            Some(template) => template.value(r).into(),
+            None if wants_body => b"GET".into(),
+            None => match r.method() {
+                Method::Other => r.method_name().to_vec().into(),
+                known => known.as_str().as_bytes().into(),
+            },
+        }
+    }
+
     /// Writes a request that begins with `line`. The error is a status.
     fn write(
         &self,
         r: &Request,
         line: &Line<'_>,
         announced: Framing,
-        passed: &fields::Passed<'_>,
+        passed: &fields::ForwardedFields<'_>,
     ) -> Result<BuiltRequest, u16> {
         let (announced, body) = match &self.body {
             Some(own) => {
@@ -484,7 +490,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Where the URI stands in the head.
+    /// Range of the URI in the head.
     fn uri_at(&self) -> std::ops::Range<usize> {
         let start = self.method.len() + b" ".len();
         start..start + self.uri.len()

@@ -1,5 +1,5 @@
-//! `random_index`: a directory is answered with one of its files, chosen at random (nginx: ngx_http_random_index_module).
-//! Content phase.
+//! `random_index`: answers for a directory with one of its files, chosen at random (nginx:
+//! ngx_http_random_index_module). Content phase.
 
 use std::ffi::CString;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! `set_real_ip_from`, `real_ip_header`: the client's address as a trusted proxy tells it (nginx: ngx_http_realip_module).
-//! Post-read phase, and preaccess phase for settings of a location.
+//! `set_real_ip_from`, `real_ip_header`: the client's address as given by a trusted proxy (nginx:
+//! ngx_http_realip_module). Post-read phase, and preaccess phase for settings of a location.
 //!
-//! Nothing a client says is believed unless the connection, or the proxy named last, is one of the trusted.
+//! An address is believed only if the connection, or the proxy named last, is one of the trusted.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use crate::forwarded::{Chain, forwarded};
+use crate::forwarded::{ProxyChain, forwarded};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// Who is trusted, as written.
+/// Trusted proxies, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    from: Trusted,
+    from: TrustedProxies,
     header: Setting<Source>,
-    chain: Setting<Chain>,
+    chain: Setting<ProxyChain>,
 }
 
-/// Proxies that may say who their client is.
+/// Proxies that may name the client's address.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Trusted {
+pub(crate) struct TrustedProxies {
     networks: Vec<Network>,
-    /// Whether clients of Unix sockets are proxies.
+    /// Set if clients of Unix sockets are trusted proxies.
     unix: bool,
 }
 
-/// Who says who the client is.
+/// Source of the client's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     /// A field with one address.
@@ -50,9 +50,9 @@ enum Source {
 
 /// Settings of one block.
 pub(crate) struct RealIp {
-    from: Arc<Trusted>,
+    from: Arc<TrustedProxies>,
     header: Source,
-    chain: Chain,
+    chain: ProxyChain,
 }
 
 impl Settings<Http> for RealIp {
@@ -70,7 +70,7 @@ impl Settings<Http> for RealIp {
             .default("off")
             .since("1.3.0")
             .doc("Takes the last address that is not that of a trusted proxy, not the last one.")
-            .set(|raw, node, _| raw.chain.set_with(node, |node| Ok(Chain::of(node.flag()?)))),
+            .set(|raw, node, _| raw.chain.set_with(node, |node| Ok(ProxyChain::of(node.flag()?)))),
     ];
 
     const VARIABLES: &'static [VarDef] = &[
@@ -93,7 +93,7 @@ impl Settings<Http> for RealIp {
         let header = raw
             .header
             .or_else(|| outer.map(|outer| outer.header.clone()), || Source::Field("X-Real-IP".into()));
-        let chain = raw.chain.or(outer.map(|o| o.chain), Chain::Last);
+        let chain = raw.chain.or(outer.map(|o| o.chain), ProxyChain::Last);
         Ok(Self { from, header, chain })
     }
 
@@ -126,7 +126,7 @@ impl Handler for RealIp {
         if is_told {
             return Step::PASS;
         }
-        if let Some(addr) = self.told(r) {
+        if let Some(addr) = self.given_address(r) {
             r.set_client_addr(addr);
         }
         Step::PASS
@@ -134,8 +134,8 @@ impl Handler for RealIp {
 }
 
 impl RealIp {
-    /// The client's address as the proxy tells it; `None` if there is no proxy, or it tells nothing.
-    fn told(&self, r: &Request) -> Option<Addr> {
+    /// Client's address as the proxy gives it; `None` without a proxy or without an address.
+    fn given_address(&self, r: &Request) -> Option<Addr> {
         let peer = r.client().peer();
         let trusts = |addr: &Addr| self.from.has(addr);
         let found = match &self.header {
@@ -155,7 +155,7 @@ impl RealIp {
     }
 }
 
-impl Trusted {
+impl TrustedProxies {
     fn is_empty(&self) -> bool {
         self.networks.is_empty() && !self.unix
     }
@@ -180,7 +180,7 @@ impl Trusted {
         Ok(())
     }
 
-    /// Whether `addr` is that of a trusted proxy.
+    /// Returns `true` if `addr` is that of a trusted proxy.
     fn has(&self, addr: &Addr) -> bool {
         match addr.inet() {
             Some(addr) => self.networks.iter().any(|network| network.contains(addr.ip())),

@@ -1,5 +1,5 @@
-//! `valid_referers`: a variable that tells requests from pages elsewhere (nginx: ngx_http_referer_module). Computed
-//! variable.
+//! `valid_referers`: a variable that marks requests from pages of other sites (nginx: ngx_http_referer_module).
+//! Computed variable.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(crate) struct Referers {
     slot: u16,
 }
 
-/// Which referers are valid.
+/// Valid referers.
 struct Valid {
     /// Hosts to indices of `paths`.
     hosts: HostNames<u32>,
@@ -51,9 +51,9 @@ struct Valid {
     host_regexes: Vec<Arc<Regex>>,
     /// For what follows the scheme.
     regexes: Vec<Arc<Regex>>,
-    /// Whether a request without the field is valid.
+    /// Set if a request without the field is valid.
     none: bool,
-    /// Whether a field without scheme is valid.
+    /// Set if a field without scheme is valid.
     blocked: bool,
 }
 
@@ -207,7 +207,7 @@ impl Valid {
         })
     }
 
-    /// Whether the referer of `r` is valid. An expression that fails is logged and decides that it is not.
+    /// Returns `true` if the referer of `r` is valid. An expression that fails is logged and does not match.
     fn has(&self, r: &Request) -> bool {
         let referer = r.head.field_known(Known::Referer);
         self.is_valid(referer).unwrap_or_else(|BacktrackLimit| {
@@ -254,7 +254,7 @@ fn host_name(host: &[u8]) -> Result<HostName, String> {
     })
 }
 
-/// What follows `http://` or `https://`; `None` if the field does not begin so.
+/// Rest behind `http://` or `https://`; `None` if the field does not begin so.
 fn after_scheme(referer: &[u8]) -> Option<&[u8]> {
     if referer.len() < SHORTEST {
         return None;

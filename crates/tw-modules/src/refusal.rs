@@ -1,33 +1,73 @@
-//! What `limit_req` and `limit_conn` are told in the same words: what becomes of a request that is one too many.
+//! Settings shared by `limit_req` and `limit_conn`: status, log level and dry run of refused requests.
 
-use tw_conf::{ConfError, Node, Setting};
+use tw_conf::{Args, ConfError, Contexts, Directive, Node, Setting, record};
 use tw_core::access_check::AccessDecision;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_log::Level;
 
 /// `limit_req_log_level`, `limit_conn_log_level`
-pub(crate) const LEVELS: &[(&str, Level)] =
+const LEVELS: &[(&str, Level)] =
     &[("info", Level::Info), ("notice", Level::Notice), ("warn", Level::Warn), ("error", Level::Error)];
 
 /// Refusals as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    pub(crate) level: Setting<Level>,
-    pub(crate) status: Setting<u16>,
-    pub(crate) dry_run: Setting<bool>,
+    level: Setting<Level>,
+    status: Setting<u16>,
+    dry_run: Setting<bool>,
 }
 
-/// How requests are refused.
-pub(crate) struct Refusal {
+/// Settings as written that have those of refusals.
+pub(crate) trait HasRefusal {
+    fn refusal(&mut self) -> &mut Raw;
+}
+
+/// Record of the directive that sets the log level of refusals.
+pub(crate) const fn log_level<R: HasRefusal>(
+    name: &'static str,
+    contexts: Contexts,
+    doc: &'static str,
+) -> Directive<R> {
+    record::new(name, "info | notice | warn | error", contexts, Args::exact(1))
+        .default("error")
+        .since("0.8.18")
+        .doc(doc)
+        .set(|raw, node, _| raw.refusal().level.set_one_of(node, LEVELS))
+}
+
+/// Record of the directive that sets the status of refusals.
+pub(crate) const fn status<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
+    record::new(name, "code", contexts, Args::exact(1))
+        .default("503")
+        .since("1.3.15")
+        .doc("Status of a refusal, 400 to 599.")
+        .set(|raw, node, _| raw.refusal().status.set_with(node, read_status))
+}
+
+/// Record of the directive that only logs refusals.
+pub(crate) const fn dry_run<R: HasRefusal>(
+    name: &'static str,
+    contexts: Contexts,
+    since: &'static str,
+) -> Directive<R> {
+    record::flag(name, contexts)
+        .default("off")
+        .since(since)
+        .doc("Counts and logs, but limits nothing.")
+        .set(|raw, node, _| raw.refusal().dry_run.set_flag(node))
+}
+
+/// Response and log level of refused requests.
+pub(crate) struct LimitRefusal {
     /// Level at which that is logged.
     pub(crate) level: Level,
     status: u16,
-    /// Whether they are only logged.
+    /// Set if refusals are only logged.
     pub(crate) dry_run: bool,
 }
 
-impl Refusal {
+impl LimitRefusal {
     /// From written to used.
     pub(crate) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
         Self {
@@ -37,7 +77,7 @@ impl Refusal {
         }
     }
 
-    /// The word for it in the variable, and what happens.
+    /// Text of the variable, and the decision.
     pub(crate) fn decision(&self) -> (&'static str, AccessDecision) {
         match self.dry_run {
             true => ("REJECTED_DRY_RUN", AccessDecision::Pass),
@@ -47,16 +87,20 @@ impl Refusal {
 }
 
 /// Reads a status of 400 to 599.
-pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
+fn read_status(node: &Node) -> Result<u16, ConfError> {
     match node.number()? {
         code @ 400..=599 => Ok(code as u16),
         _ => Err(node.fail("value must be between 400 and 599")),
     }
 }
 
-/// Decides about a session once, whatever locations it goes through: `None` if the variable of `slot` says that it was done.
-/// `decide` gets room for a key.
-pub(crate) fn once<S: Session, T>(s: &S, slot: u16, decide: impl FnOnce(&S, &mut Vec<u8>) -> T) -> Option<T> {
+/// Decides about a session once, in whatever locations it is processed: `None` if the variable of `slot` is set
+/// already. `decide` gets room for a key.
+pub(crate) fn decide_once<S: Session, T>(
+    s: &S,
+    slot: u16,
+    decide: impl FnOnce(&S, &mut Vec<u8>) -> T,
+) -> Option<T> {
     let mut key = s.scratch().take();
     key.clear();
     let decided = (s.slot(slot, &mut key) != Value::Found).then(|| decide(s, &mut key));

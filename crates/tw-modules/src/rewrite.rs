@@ -4,16 +4,16 @@
 //! ```text
 //! directives ─ written → operations as written, `if` with what is in it ─ resolve → Program: a flat list with jumps ─ run
 //! ```
-//! The program of a `server` block runs in the phase before the location is chosen, that of a location in the one after.
-//! What is in an `if` belongs to the program of the block around it; when its condition is true, the request goes on with
-//! the settings of the `if`.
+//! The program of a `server` block runs in the phase before the location is chosen, that of a location in the one
+//! after. The content of an `if` belongs to the program of the block around it; if its condition is true, the request
+//! continues with the settings of the `if`.
 
-mod answer;
 mod condition;
 mod program;
+mod raw;
 mod replace;
+mod return_response;
 mod run;
-mod written;
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use self::condition::Condition;
+use self::condition::IfCondition;
 use self::program::Program;
+use self::raw::RawOperation;
 use self::run::Run;
-use self::written::Written;
 
 const BLOCKS: u32 = SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION;
 
 /// A program as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    operations: Vec<Written>,
+    operations: Vec<RawOperation>,
     log: Setting<bool>,
 }
 
@@ -61,24 +61,24 @@ impl Settings<Http> for Rewrite {
         )
         .doc("Changes a URI that matches, or redirects the client.")
         .set(|raw, node, _| {
-            raw.operations.push(Written::rewrite(node)?);
+            raw.operations.push(RawOperation::rewrite(node)?);
             Ok(())
         }),
         record::new("return", "code [text] | code URL | URL", BLOCKS, Args::range(1, 2))
             .doc("Ends the request with this code; 444 closes the connection without an answer.")
             .set(|raw, node, _| {
-                raw.operations.push(Written::Return(answer::Written::parse(node)?));
+                raw.operations.push(RawOperation::Return(return_response::RawReturn::parse(node)?));
                 Ok(())
             }),
         record::new("break", "", BLOCKS, Args::NONE)
             .doc("Ends the program of the block; the request goes on where it is.")
             .set(|raw, _, _| {
-                raw.operations.push(Written::Break);
+                raw.operations.push(RawOperation::Break);
                 Ok(())
             }),
         record::new("set", "$variable value", BLOCKS, Args::exact(2)).doc("Gives a variable a value.").set(
             |raw, node, _| {
-                raw.operations.push(Written::set(node)?);
+                raw.operations.push(RawOperation::set(node)?);
                 Ok(())
             },
         ),
@@ -89,15 +89,15 @@ impl Settings<Http> for Rewrite {
     ];
 
     const TAKE_IF: Option<TakeIf<Raw>> = Some(|raw, inner, block, _| {
-        let condition = Condition::parse(block)?;
+        let condition = IfCondition::parse(block)?;
         let inner = std::mem::take(&mut inner.operations);
-        raw.operations.push(Written::If(condition, inner));
+        raw.operations.push(RawOperation::If(condition, inner));
         Ok(())
     });
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let phase = if cx.block.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
-        let looks_for_files = raw.operations.iter().any(Written::looks_for_files);
+        let looks_for_files = raw.operations.iter().any(RawOperation::looks_for_files);
         let program = Program::compile(raw.operations, phase, cx)?;
         Ok(Self { program, phase, looks_for_files, log: raw.log.or(outer.map(|o| o.log), false) })
     }
@@ -119,7 +119,7 @@ impl Settings<Http> for Rewrite {
 impl Handler for Rewrite {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let mut run = Run::new(&self.program, self.log, r);
-        match run.go_on(r) {
+        match run.advance(r) {
             Ok(outcome) => Step::Now(outcome),
             Err(file) => Step::Wait(Box::pin(run.wait(r, file))),
         }

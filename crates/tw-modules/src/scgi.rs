@@ -1,4 +1,4 @@
-//! `scgi_pass` and its kin: requests go to an application that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
+//! `scgi_pass`: requests to an application server that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
 
 use tw_conf::{ConfError, Directive, record};
 use tw_http::{Framing, Method, num};
@@ -9,8 +9,8 @@ use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::Scheme;
-use crate::cgi::params::{Sent, Writer};
+use crate::cgi::address::AddressScheme;
+use crate::cgi::params::{RequestParams, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the parameters of a request usually have at most.
@@ -19,7 +19,7 @@ const PARAMS_SIZE: usize = 2048;
 /// The module.
 pub(crate) type ScgiPass = CgiGateway<Scgi>;
 
-/// SCGI has nothing of its own to be said.
+/// SCGI, which has no settings of its own.
 pub(crate) struct Scgi;
 
 type Own = cgi::Raw<Scgi>;
@@ -54,7 +54,7 @@ impl Language for Scgi {
         buffers: true,
         converts_head: false,
     };
-    const SCHEMES: &'static [Scheme] = &[Scheme::unwritten("scgi://")];
+    const SCHEMES: &'static [AddressScheme] = &[AddressScheme::unwritten("scgi://")];
     const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
     const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
@@ -67,7 +67,7 @@ impl Language for Scgi {
         Ok(Self)
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String> {
         // It comes first.
         // DIFF(nginx): the length is that of what is sent.
         let len = match sent.body {
@@ -96,7 +96,7 @@ impl Language for Scgi {
 /// Names and values, a zero byte behind each.
 struct Netstring {
     text: Vec<u8>,
-    /// Whether one of them has such a byte itself.
+    /// Set if one of them has such a byte itself.
     has_nul: bool,
 }
 

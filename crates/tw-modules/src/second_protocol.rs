@@ -1,5 +1,5 @@
-//! A protocol besides HTTP, of sessions that have an address and a log and nothing else. What it registers are the modules
-//! themselves, one line each: nothing in them is HTTP.
+//! Test protocol besides HTTP, whose sessions have only an address and a log. It registers modules with one line each:
+//! they are independent of HTTP.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -109,7 +109,7 @@ impl LoggedSession for Visit {
 type Decide = Box<dyn Fn(&mut Visit) -> AccessDecision>;
 type Record = Box<dyn Fn(&Visit)>;
 
-/// Who decides, in their order, and who is told at the end.
+/// Judges in their order, and observers of the end of a session.
 #[derive(Default)]
 struct Plan {
     access_checks: Vec<(AccessStage, Decide)>,
@@ -132,7 +132,7 @@ impl LogPlan<Visit> for Plan {
 struct Loaded {
     slots: Slots<Visit>,
     plan: Plan,
-    /// What the test asks for.
+    /// Text that the test asks for.
     text: Template<Visit>,
 }
 
@@ -150,12 +150,12 @@ impl Loaded {
 }
 
 impl Visit {
-    /// The text of the test, as it is for this client.
+    /// Text of the test, evaluated for this client.
     fn text(&self) -> String {
         String::from_utf8(self.config.text.value(self).to_vec()).unwrap()
     }
 
-    /// What the judges decide, up to the first that does not pass.
+    /// Decision of the judges, up to the first that does not pass.
     fn decision(&mut self) -> AccessDecision {
         let config = self.config.clone();
         let mut decisions = config.plan.access_checks.iter().map(|(_, check)| check(self));
@@ -163,7 +163,7 @@ impl Visit {
     }
 }
 
-/// Its block while a configuration is loaded.
+/// Block of the protocol while a configuration is loaded.
 struct PlainBlocks {
     table: Table<Plain>,
     vars: VarTable<Visit>,
@@ -262,7 +262,7 @@ fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
 }
 
 #[test]
-fn variables_are_those_of_its_sessions() {
+fn variables_use_the_session() {
     let conf = r"
         map $client $kind { default other; 192.0.2.1 known; ~^10\.(?<net>\d+) net$net; }
         geo $zone { default outside; 10.0.0.0/8 inside; }
@@ -279,7 +279,7 @@ fn variables_are_those_of_its_sessions() {
 }
 
 #[test]
-fn its_sessions_are_judged() {
+fn sessions_pass_access_checks() {
     let conf = "limit_conn_zone $client zone=one:32k; limit_conn one 1; allow 192.0.2.0/24; deny all;";
     let loaded = load(conf, "$limit_conn_status").unwrap();
     assert_eq!(
@@ -297,7 +297,7 @@ fn its_sessions_are_judged() {
 }
 
 #[test]
-fn its_sessions_are_logged_where_it_says() {
+fn sessions_are_logged() {
     let loggers = |conf| load(conf, "").map(|loaded| loaded.plan.loggers.len());
     assert_eq!(loggers(""), Ok(0));
     assert_eq!(loggers("log_format combined $client; access_log x combined;"), Ok(1));
@@ -305,7 +305,7 @@ fn its_sessions_are_logged_where_it_says() {
 }
 
 #[test]
-fn what_only_requests_have_is_refused() {
+fn parameters_of_http_are_refused() {
     for (conf, expected) in [
         ("geo $a { proxy 10.0.0.0/8; }", "invalid network \"proxy\""),
         ("limit_conn_status 500;", "\"limit_conn_status\" directive is not allowed here"),

@@ -1,4 +1,4 @@
-//! Comparing secrets: passwords and hashes that are made of them.
+//! Constant-time comparison of secrets: passwords and their hashes.
 
 /// Compares in a time that depends on the lengths only.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {

@@ -1,5 +1,5 @@
-//! `secure_link`: variables that tell whether a link was made by someone who knows a secret, and until when it holds (nginx:
-//! ngx_http_secure_link_module). Computed variables.
+//! `secure_link`: variables that check the signature and expiry of a link (nginx: ngx_http_secure_link_module).
+//! Computed variables.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `slice`: a response that is fetched, and cached, in parts of one size (nginx: ngx_http_slice_filter_module). Preaccess phase,
-//! and first filter.
+//! `slice`: a response that is fetched, and cached, in parts of one size (nginx: ngx_http_slice_filter_module).
+//! Preaccess phase, and first filter.
 //!
 //! ```text
 //! $slice_range in the key and in Range ─► 206 of the slice in which the wanted range begins
@@ -7,9 +7,9 @@
 //!                                                ▼
 //!                        Slices: the rest of that slice, then one subrequest for each further slice
 //! ```
-//! Slicing begins with the first look at `$slice_range`: who never asks for that slices nothing. A slice is asked for when the
-//! client has taken what is in front of it. The head of each is held against what was asked for, and its body against its head:
-//! bytes of two files, or none in their place, never reach a client as one response.
+//! Slicing begins with the first use of `$slice_range`; a location that does not use it slices nothing. A slice is
+//! requested when the client has received everything in front of it. The head of each is compared with the request, and
+//! its body with its head: bytes of two files, or missing bytes, never reach a client as one response.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -46,13 +46,13 @@ pub(crate) struct Slice {
 }
 
 /// The slice that a request is for.
-struct Asked {
-    /// Where: elsewhere it is for none.
+struct RequestedSlice {
+    /// Plan that it belongs to; others ignore it.
     plan: PlanId,
-    /// Its first byte; `None` for a part of a page and the like, which is fetched whole.
+    /// First byte; `None` for a subrequest of a page and the like, which is fetched whole.
     start: Option<u64>,
     size: u64,
-    /// Whether somebody has looked at `$slice_range`.
+    /// Set once `$slice_range` was evaluated.
     is_seen: Cell<bool>,
 }
 
@@ -88,12 +88,14 @@ impl Settings<Http> for Slice {
 }
 
 fn slice_range(r: &Request, out: &mut Vec<u8>) -> Value {
-    let asked = r.facts.states.get::<Asked>().filter(|asked| asked.plan == r.route.plan);
-    let Some((asked, start)) = asked.and_then(|asked| Some((asked.clone(), asked.start?))) else {
+    let requested = r.facts.states.get::<RequestedSlice>().filter(|requested| requested.plan == r.route.plan);
+    let Some((requested, start)) =
+        requested.and_then(|requested| Some((requested.clone(), requested.start?)))
+    else {
         return Value::Missing;
     };
-    let range = slice(start, asked.size);
-    asked.is_seen.set(true);
+    let range = slice(start, requested.size);
+    requested.is_seen.set(true);
     // Should this be for a key.
     r.facts.upstream.cache.part.set(Some(range));
     out.extend_from_slice(b"bytes=");
@@ -110,7 +112,7 @@ fn slice(start: u64, size: u64) -> ByteRange {
 
 impl Handler for Slice {
     // DIFF(nginx): `$slice_range` has no value before this phase, when it is not known yet which location answers.
-    /// Decides which slice comes first: the one in which the wanted range begins.
+    /// Chooses the first slice: the one in which the requested range begins.
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let start = if r.is_subrequest() {
             None
@@ -120,26 +122,29 @@ impl Handler for Slice {
             let first = r.head.field_known(Known::Range).map_or(0, range::first_byte);
             Some(first - first % self.size)
         };
-        let asked = Asked { plan: r.route.plan, start, size: self.size, is_seen: Cell::new(false) };
-        r.facts.states.put_common(Rc::new(asked));
+        let requested =
+            RequestedSlice { plan: r.route.plan, start, size: self.size, is_seen: Cell::new(false) };
+        r.facts.states.put_common(Rc::new(requested));
         Step::PASS
     }
 }
 
 impl HeaderFilter for Slice {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let asked = r.facts.states.get::<Asked>();
-        let Some(asked) = asked.filter(|asked| asked.plan == r.route.plan && asked.is_seen.get()) else {
+        let requested = r.facts.states.get::<RequestedSlice>();
+        let Some(requested) =
+            requested.filter(|requested| requested.plan == r.route.plan && requested.is_seen.get())
+        else {
             return body;
         };
-        let Some(start) = asked.start.filter(|_| r.out.status == 206 && !r.is_subrequest()) else {
+        let Some(start) = requested.start.filter(|_| r.out.status == 206 && !r.is_subrequest()) else {
             return body;
         };
         let found = match Found::of(r, start, self.size, b"") {
             Ok(found) => found,
             Err(Mismatch) => {
                 cache::discard(r);
-                // Nobody could tell this response from a good one.
+                // A client could not tell this response from a good one.
                 r.state.after = After::Abort;
                 return Body::Empty;
             }
@@ -149,7 +154,7 @@ impl HeaderFilter for Slice {
         r.out.fields.remove_known(Known::ContentRange);
         r.out.fields.remove_known(Known::AcceptRanges);
         r.state.ranges = Ranges::One;
-        let first = Current { body: Of::First(body), at: start, end: found.end };
+        let first = Current { body: SliceSource::First(body), at: start, end: found.end };
         Body::Pull(Box::new(Slices {
             size: self.size,
             length: found.length,
@@ -162,7 +167,7 @@ impl HeaderFilter for Slice {
     }
 }
 
-/// What the head of a slice says of it.
+/// Fields of the head of a slice.
 struct Found {
     /// The byte behind its last one.
     end: u64,
@@ -171,11 +176,12 @@ struct Found {
     etag: Bytes,
 }
 
-/// A response is not the slice that was asked for. The log knows why.
+/// The response is not the slice that was requested; the reason is logged.
 struct Mismatch;
 
 impl Found {
-    /// Looks at the head of the slice that begins with `start`; `etag` is that of the slices before it, empty if they have none.
+    /// Parses the head of the slice that begins with `start`; `etag` is that of the slices before it, empty if they
+    /// have none.
     fn of(r: &Request, start: u64, size: u64, etag: &[u8]) -> Result<Self, Mismatch> {
         let fail = |message: std::fmt::Arguments<'_>| {
             r.log(Level::Error, message);
@@ -188,20 +194,21 @@ impl Found {
         if !etag.is_empty() && own != etag {
             return fail(format_args!("etag mismatch in slice response"));
         }
-        let Some(said) = r.out.fields.get_known(Known::ContentRange).and_then(ContentRange::parse) else {
+        let Some(content_range) = r.out.fields.get_known(Known::ContentRange).and_then(ContentRange::parse)
+        else {
             return fail(format_args!("invalid range in slice response"));
         };
-        let Some(length) = said.length else {
+        let Some(length) = content_range.length else {
             return fail(format_args!("no complete length in slice response"));
         };
         let wanted = slice(start, size);
-        if !said.is_all_of(wanted) {
-            let (ByteRange { start: from, end: to }, end) = (said.range, wanted.end.min(length));
+        if !content_range.is_all_of(wanted) {
+            let (ByteRange { start: from, end: to }, end) = (content_range.range, wanted.end.min(length));
             return fail(format_args!(
                 "unexpected range in slice response: {from}-{to}, expected: {start}-{end}"
             ));
         }
-        Ok(Self { end: said.range.end, length, etag: own })
+        Ok(Self { end: content_range.range.end, length, etag: own })
     }
 }
 
@@ -216,22 +223,22 @@ struct Slices {
     at: u64,
     /// The byte behind the last one that is to be sent.
     end: u64,
-    /// The slice that came first, until the one who begins with it has it: the whole body, or a part of it.
+    /// Body of the first slice, until it is sent: all of it, or a part.
     first: RefCell<Option<Current>>,
     current: Option<Current>,
 }
 
-/// A slice that is being read, or what is left of it.
+/// Slice that is being read, or its rest.
 struct Current {
-    body: Of,
-    /// The next byte of the whole that comes.
+    body: SliceSource,
+    /// Offset of its next byte in the whole.
     at: u64,
-    /// The byte behind the last one that comes.
+    /// Offset behind its last byte in the whole.
     end: u64,
 }
 
-/// Where a slice comes from.
-enum Of {
+/// Source of a slice.
+enum SliceSource {
     First(Body),
     Further(Subrequest),
 }
@@ -247,13 +254,13 @@ impl Slices {
                 continue;
             };
             if self.at >= self.end && current.at < current.end {
-                // Nobody wants the rest of it.
+                // The rest of it is not needed.
                 self.current = None;
                 continue;
             }
             let piece = match &mut current.body {
-                Of::First(body) => body.next(want, r).await?,
-                Of::Further(part) => part.next(want, r).await?,
+                SliceSource::First(body) => body.next(want, r).await?,
+                SliceSource::Further(part) => part.next(want, r).await?,
             };
             let Some(piece) = piece else {
                 if current.at < current.end {
@@ -275,15 +282,16 @@ impl Slices {
         }
     }
 
-    /// The slice that has the next byte: the one that came first, if it is that, or else it is asked for.
+    /// Slice with the next byte: the first slice, if it has that, or else a subrequest.
     async fn begin(&mut self, r: &mut Request) -> io::Result<Current> {
         let first = self.first.take();
         if let Some(first) = first.filter(|first| (first.at..first.end).contains(&self.at)) {
             return Ok(first.without(self.at));
         }
         let (start, size) = (self.at - self.at % self.size, self.size);
-        let asked = Asked { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
-        r.facts.states.put_common(Rc::new(asked));
+        let requested =
+            RequestedSlice { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
+        r.facts.states.put_common(Rc::new(requested));
         // DIFF(nginx): a stored slice that does not fit is fetched anew, and what does not fit is not kept.
         let mut is_anew = false;
         loop {
@@ -296,7 +304,7 @@ impl Slices {
                 }
             };
             let looked = part.request().map(|part| {
-                let found = self.look(part, start);
+                let found = self.check_head(part, start);
                 let may_again = !is_anew && part.facts.upstream.cache.is_stored_before();
                 if found.is_err() && !may_again {
                     cache::discard(part);
@@ -306,7 +314,7 @@ impl Slices {
             match looked {
                 Some((Ok(found), _)) => {
                     self.etag = found.etag;
-                    return Ok(Current { body: Of::Further(part), at: start, end: found.end });
+                    return Ok(Current { body: SliceSource::Further(part), at: start, end: found.end });
                 }
                 // One of an older version: the upstream server may have the one that fits.
                 Some((Err(Mismatch), true)) => is_anew = true,
@@ -321,7 +329,7 @@ impl Slices {
     }
 
     /// Looks at the head of a further slice.
-    fn look(&self, part: &Request, start: u64) -> Result<Found, Mismatch> {
+    fn check_head(&self, part: &Request, start: u64) -> Result<Found, Mismatch> {
         let found = Found::of(part, start, self.size, &self.etag)?;
         if found.length == self.length {
             return Ok(found);
@@ -337,14 +345,14 @@ impl Slices {
 }
 
 impl Current {
-    /// Leaves out what comes before `at`, if that need not be read.
+    /// Drops the bytes before `at`, if they need not be read.
     fn without(self, at: u64) -> Self {
         match self.body {
-            Of::First(body) => match body.part(at - self.at, self.end - at) {
-                Some(part) => Self { body: Of::First(part), at, end: self.end },
-                None => Self { body: Of::First(body), ..self },
+            SliceSource::First(body) => match body.part(at - self.at, self.end - at) {
+                Some(part) => Self { body: SliceSource::First(part), at, end: self.end },
+                None => Self { body: SliceSource::First(body), ..self },
             },
-            Of::Further(_) => self,
+            SliceSource::Further(_) => self,
         }
     }
 }
@@ -382,19 +390,19 @@ impl Pull for Slices {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         match self.current.as_mut().map(|current| &mut current.body) {
-            Some(Of::First(body)) => body.run_ahead(cx),
-            Some(Of::Further(part)) => part.run_ahead(cx),
+            Some(SliceSource::First(body)) => body.run_ahead(cx),
+            Some(SliceSource::Further(part)) => part.run_ahead(cx),
             None => {}
         }
     }
 
     fn flushes(&self) -> bool {
         match self.current.as_ref().map(|current| &current.body) {
-            Some(Of::First(body)) => body.flushes(),
-            Some(Of::Further(part)) => part.flushes(),
+            Some(SliceSource::First(body)) => body.flushes(),
+            Some(SliceSource::Further(part)) => part.flushes(),
             None => self.first.borrow().as_ref().is_some_and(|first| match &first.body {
-                Of::First(body) => body.flushes(),
-                Of::Further(part) => part.flushes(),
+                SliceSource::First(body) => body.flushes(),
+                SliceSource::Further(part) => part.flushes(),
             }),
         }
     }

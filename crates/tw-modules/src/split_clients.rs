@@ -19,14 +19,14 @@ pub(crate) struct Raw {
     splits: Vec<RawSplit>,
 }
 
-/// One block, already in the form of its look-up.
+/// One block, already compiled for look-ups.
 struct RawSplit {
     source: Word,
     variable: Word,
     parts: Parts,
 }
 
-/// These are variables; nothing is left of them in the settings of a block.
+/// Module without settings: its variables belong to the whole configuration.
 pub(crate) struct SplitClients;
 
 /// Values of parts of all hashes.

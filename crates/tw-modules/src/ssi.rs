@@ -1,7 +1,7 @@
 //! `ssi`: commands in pages, server side includes (nginx: ngx_http_ssi_filter_module). Header filter.
 //!
-//! `parser` finds commands, `words` and `date` are the texts in them, `commands` says what they are, `page` runs them, and
-//! `shared` is what the pages of one request know of each other.
+//! `parser` finds commands, `words` and `date` evaluate the texts in them, `commands` lists them, `page` runs them, and
+//! `shared` is the state that the pages of one request share.
 
 mod commands;
 mod date;
@@ -24,16 +24,16 @@ use tw_core::module::Settings;
 use tw_core::regex::{Caseless, Regex};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::early_subrequest::Turn;
+use tw_server::http::early_subrequest::SubrequestTurn;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use self::date::Place;
-use self::page::Page;
-use self::shared::Shared;
-use crate::altered::{Validators, forget_length, refuse_ranges};
+use self::date::DateZone;
+use self::page::SsiPage;
+use self::shared::SsiState;
+use crate::changed_body::{Validators, refuse_ranges, remove_length};
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -68,9 +68,9 @@ pub(crate) struct Ssi {
 /// `ssi_silent_errors`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Errors {
-    /// The page says that there was one.
+    /// The page shows an error text.
     Shown,
-    /// Only the log knows.
+    /// Only the log has it.
     Silent,
 }
 
@@ -133,12 +133,12 @@ impl Settings<Http> for Ssi {
     const VARIABLES: &'static [VarDef] = &[
         VarDef::one(
             "date_local",
-            |r, out| put_date(r, Place::Local, out),
+            |r, out| put_date(r, DateZone::Local, out),
             "Local time, in the format of the page.",
         ),
         VarDef::one(
             "date_gmt",
-            |r, out| put_date(r, Place::Gmt, out),
+            |r, out| put_date(r, DateZone::Gmt, out),
             "Time in GMT, in the format of the page.",
         ),
     ];
@@ -206,7 +206,7 @@ impl Settings<Http> for Ssi {
         Ok(Self {
             enabled,
             errors: if raw.silent_errors.or(silent, false) { Errors::Silent } else { Errors::Shown },
-            validators: Validators::kept(raw.last_modified.or(keep, false)),
+            validators: Validators::of(raw.last_modified.or(keep, false)),
             value_len_max: length as usize,
             types: Types::resolve(raw.types, outer.map(|o| &o.types), TYPES),
         })
@@ -223,7 +223,7 @@ impl Settings<Http> for Ssi {
     }
 }
 
-fn put_date(r: &Request, place: Place, out: &mut Vec<u8>) -> Value {
+fn put_date(r: &Request, place: DateZone, out: &mut Vec<u8>) -> Value {
     let now = tw_rt::clock::unix().secs;
     let found = match r.facts.states.get::<TimeFormat>() {
         Some(format) => date::push(&format.0.borrow(), now, place, out),
@@ -237,9 +237,9 @@ pub(crate) fn share(r: &mut Request) {
     shared(r);
 }
 
-fn shared(r: &mut Request) -> Rc<Shared> {
-    r.facts.states.get::<Shared>().unwrap_or_else(|| {
-        let shared = Rc::new(Shared::default());
+fn shared(r: &mut Request) -> Rc<SsiState> {
+    r.facts.states.get::<SsiState>().unwrap_or_else(|| {
+        let shared = Rc::new(SsiState::default());
         r.facts.states.put(shared.clone());
         shared
     })
@@ -256,10 +256,10 @@ impl HeaderFilter for Filter {
         let shared = shared(r);
         r.facts.states.put(Rc::new(TimeFormat(RefCell::new(date::DEFAULT.to_vec()))));
         if !r.is_subrequest() {
-            forget_length(r);
+            remove_length(r);
             refuse_ranges(r);
             self.0.validators.apply(&mut r.out);
         }
-        Body::Pull(Box::new(Page::new(self.0.clone(), shared, Turn::of(r), body)))
+        Body::Pull(Box::new(SsiPage::new(self.0.clone(), shared, SubrequestTurn::of(r), body)))
     }
 }

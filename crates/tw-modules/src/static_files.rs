@@ -1,6 +1,6 @@
-//! Answers with files (nginx: ngx_http_static_module). Content phase, last: takes what nobody else took.
+//! Answers with files (nginx: ngx_http_static_module). Content phase, last: handles what no other handler took.
 //!
-//! A file that is known and in memory is answered without a future; anything else waits in one.
+//! A file that is open and in memory is sent without a future; anything else waits in one.
 
 use std::ffi::{CStr, CString};
 use std::rc::Rc;
@@ -97,7 +97,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     whole(r, file)
 }
 
-/// Answers with a regular file, of the media type that the URI tells.
+/// Answers with a regular file, with the media type of the URI.
 pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     describe(r, file, meta.size);

@@ -1,6 +1,6 @@
 //! `status_page`: a page that plots what `metrics` counts, live. Content phase. No counterpart in nginx's open source.
 //!
-//! One file without requests to anybody else: the page asks the location it came from for `?format=json` every second.
+//! One file without requests to other servers: the page requests `?format=json` from its own location every second.
 //! Its policy allows its own script and style, and connections to its own server, and nothing else.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use tw_server::load::Resolve;
 
 use crate::metrics;
 
-/// The page; `@NONCE@` stands where the policy's nonce goes.
+/// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
 const NONCE: &str = "@NONCE@";
 /// Bytes of the table of mounts that are read: some thousands of mounts.
@@ -37,7 +37,7 @@ pub(crate) struct Raw {
     on: Setting<()>,
 }
 
-/// Whether a location answers with the page; not inherited.
+/// Set if a location answers with the page; not inherited.
 pub(crate) struct StatusPage {
     here: Setting<()>,
     history: Option<Arc<History>>,
@@ -94,7 +94,7 @@ impl Handler for StatusPage {
             return Step::Wait(Box::pin(numbers(r)));
         }
         if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=history") {
-            return Step::Wait(Box::pin(past(r, self.history.clone())));
+            return Step::Wait(Box::pin(respond_history(r, self.history.clone())));
         }
         let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
         r.out.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
@@ -103,7 +103,7 @@ impl Handler for StatusPage {
     }
 }
 
-/// What the page may do: run its own script, use its own style, ask its own server.
+/// Content security policy of the page: its own script, its own style, its own server.
 fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
@@ -158,7 +158,7 @@ async fn numbers(r: &mut Request) -> Outcome {
 }
 
 /// Answers with the history of the plots, one series in each turn.
-async fn past(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
+async fn respond_history(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
     let mut out = format!("{{\"every\":{},\"series\":{{", KEPT_EVERY.as_secs());
     for (at, name) in history.iter().flat_map(|history| history.names()).enumerate() {
         if at > 0 {
@@ -177,7 +177,7 @@ async fn past(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
     Outcome::Respond(Body::Bytes(out.into()))
 }
 
-/// Where each device is mounted first, and as what, by `major:minor`: `/srv (ext4)`. Fields 3, 5 and the first after `-` of
+/// First mount point and type of each device, by `major:minor`: `/srv (ext4)`. Fields 3, 5 and the first after `-` of
 /// proc_pid_mountinfo(5).
 fn places(mounts: &str) -> BTreeMap<&str, String> {
     let mut places = BTreeMap::new();

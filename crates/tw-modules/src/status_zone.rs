@@ -1,7 +1,8 @@
-//! `status_zone`: what a server or a location served (nginx: ngx_http_api_module, which it sells). Log handler.
+//! `status_zone`: requests and responses by server or location (nginx: ngx_http_api_module, of its commercial edition).
+//! Log handler.
 //!
-//! A request that is over is counted in the zone of its server and in that of the location where it ended. A zone has a set
-//! of counters for each loop, which are added up by who asks, and outlives configurations.
+//! A finished request is counted in the zone of its server and in that of its last location. A zone has a set of
+//! counters for each loop, which are added up on reading, and outlives configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{
@@ -23,7 +24,7 @@ use tw_server::load::Resolve;
 
 /// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
 const ZONES_MAX: usize = 256;
-/// Different statuses that one zone tells apart.
+/// Most different statuses of one zone.
 const STATUSES_MAX: usize = 32;
 /// Sets of counters of one zone; with more loops, some share one.
 const SETS: usize = 64;
@@ -31,11 +32,11 @@ const SETS: usize = 64;
 /// `status_zone` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    zone: Setting<Written>,
+    zone: Setting<RawStatusZone>,
 }
 
 /// The argument of `status_zone`.
-enum Written {
+enum RawStatusZone {
     /// `off`
     Off,
     /// The name of a zone.
@@ -51,7 +52,7 @@ pub(crate) struct StatusZone {
     names: Arc<FatalMutex<BTreeSet<Box<[u8]>>>>,
 }
 
-/// Which block settings are of.
+/// Block that settings belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     Http,
@@ -60,16 +61,16 @@ enum Block {
     Location,
 }
 
-/// What zones count: zones of different kinds may have one name.
+/// Kind of a zone: zones of different kinds may have one name.
 #[derive(Clone, Copy)]
-enum Of {
+enum ZoneKind {
     Server,
     Location,
 }
 
-/// A zone. Whoever counts has its own set, made when it first counts.
+/// A zone. Each loop has its own set, made when it first counts.
 struct Zone {
-    of: Of,
+    of: ZoneKind,
     name: Box<str>,
     sets: [OnceLock<Box<Set>>; SETS],
 }
@@ -86,7 +87,7 @@ struct Set {
     times: Histogram,
 }
 
-/// How many requests ended with a status; 0 is a free place. Places are taken in order and kept.
+/// Number of requests that ended with a status; 0 is a free place. Places are taken in order and kept.
 #[derive(Default)]
 struct Status {
     code: AtomicU16,
@@ -94,7 +95,7 @@ struct Status {
 }
 
 /// A request that is over.
-struct Over {
+struct FinishedRequest {
     status: u16,
     received: u64,
     sent: u64,
@@ -132,7 +133,7 @@ impl Settings<Http> for StatusZone {
                 if word.bytes.is_empty() {
                     return Err(node.invalid_parameter(word));
                 }
-                let written = if word.is("off") { Written::Off } else { Written::Named(word.bytes.clone()) };
+                let written = if word.is("off") { RawStatusZone::Off } else { RawStatusZone::Named(word.bytes.clone()) };
                 raw.zone.set_once(node, written)
             })];
 
@@ -142,14 +143,14 @@ impl Settings<Http> for StatusZone {
             kind: MetricKind::Counter,
             labels: &["of", "zone"],
             doc: "Requests in a zone of status_zone, of a server or a location.",
-            read: |scrape, out| each(scrape, |zone, labels| out.value(labels, zone.times().count())),
+            read: |scrape, out| for_each_zone(scrape, |zone, labels| out.value(labels, zone.times().count())),
         },
         Metric {
             name: "zone_responses_total",
             kind: MetricKind::Counter,
             labels: &["of", "zone", "status"],
             doc: "Requests in a zone of status_zone by their status.",
-            read: |scrape, out| each(scrape, |zone, labels| statuses(zone, labels, out)),
+            read: |scrape, out| for_each_zone(scrape, |zone, labels| statuses(zone, labels, out)),
         },
         Metric {
             name: "zone_received_bytes_total",
@@ -170,7 +171,7 @@ impl Settings<Http> for StatusZone {
             kind: MetricKind::Histogram,
             labels: &["of", "zone"],
             doc: "Time from the first byte of a request in a zone of status_zone to the end of its response.",
-            read: |scrape, out| each(scrape, |zone, labels| out.histogram(labels, || zone.times())),
+            read: |scrape, out| for_each_zone(scrape, |zone, labels| out.histogram(labels, || zone.times())),
         },
     ];
 
@@ -180,23 +181,23 @@ impl Settings<Http> for StatusZone {
         };
         let span = raw.zone.span();
         let (block, of, inherited) = match outer.block {
-            Block::Http => (Block::Server, Of::Server, None),
-            Block::Server | Block::Location => (Block::Location, Of::Location, outer.location.clone()),
+            Block::Http => (Block::Server, ZoneKind::Server, None),
+            Block::Server | Block::Location => (Block::Location, ZoneKind::Location, outer.location.clone()),
         };
         let zone = match raw.zone.take() {
-            Some(Written::Named(name)) => {
+            Some(RawStatusZone::Named(name)) => {
                 let zone = zone(of, &name, &mut outer.names.lock(), cx);
                 Some(zone.map_err(|error| match span {
                     Some(span) => error.at(span),
                     None => error,
                 })?)
             }
-            Some(Written::Off) => None,
+            Some(RawStatusZone::Off) => None,
             None => inherited,
         };
         let (server, location) = match of {
-            Of::Server => (zone, None),
-            Of::Location => (outer.server.clone(), zone),
+            ZoneKind::Server => (zone, None),
+            ZoneKind::Location => (outer.server.clone(), zone),
         };
         Ok(Self { block, server, location, names: outer.names.clone() })
     }
@@ -221,7 +222,7 @@ impl LogHandler for StatusZone {
         }
         // Most requests begin and end in one turn, for which the clock of the loop stands still.
         let time = clock::precise().saturating_duration_since(r.facts.started.at);
-        let over = Over {
+        let over = FinishedRequest {
             status: r.out.status,
             received: r.head.read_len() as u64 + r.body.wire(),
             sent: r.costs.sent.bytes,
@@ -235,7 +236,7 @@ impl LogHandler for StatusZone {
 
 /// Takes a zone into use.
 fn zone(
-    of: Of,
+    of: ZoneKind,
     name: &[u8],
     names: &mut BTreeSet<Box<[u8]>>,
     cx: &mut Resolve<'_>,
@@ -252,7 +253,7 @@ fn zone(
     Ok(cx.keep(&key, |_| true, || Zone::new(of, name)))
 }
 
-impl Of {
+impl ZoneKind {
     /// In metrics.
     const fn word(self) -> &'static str {
         match self {
@@ -263,7 +264,7 @@ impl Of {
 }
 
 impl Zone {
-    fn new(of: Of, name: &[u8]) -> Self {
+    fn new(of: ZoneKind, name: &[u8]) -> Self {
         Self { of, name: String::from_utf8_lossy(name).into(), sets: [const { OnceLock::new() }; SETS] }
     }
 
@@ -300,14 +301,14 @@ impl Zone {
 }
 
 impl Set {
-    fn count(&self, over: &Over) {
+    fn count(&self, over: &FinishedRequest) {
         self.received.fetch_add(over.received, Relaxed);
         self.sent.fetch_add(over.sent, Relaxed);
         self.place(over.status).fetch_add(1, Relaxed);
         self.times.record_ns(over.time_ns);
     }
 
-    /// Where a status is counted. The most frequent ones come early and are found first.
+    /// Counter of a status. The most frequent ones come early and are found first.
     fn place(&self, status: u16) -> &AtomicU64 {
         for known in &self.statuses {
             let code = match known.code.load(Relaxed) {
@@ -336,7 +337,7 @@ fn statuses(zone: &Zone, labels: &[&str; 2], out: &mut Samples<'_>) {
 }
 
 /// Calls `read` with every zone and its labels, servers after locations, in the order of their names.
-fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
+fn for_each_zone(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
     for zone in scrape.shared_objects::<Zone>() {
         read(zone, &[zone.of.word(), &zone.name]);
     }
@@ -344,7 +345,7 @@ fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
 
 /// A number of every zone.
 fn totals(scrape: &Scrape<'_>, out: &mut Samples<'_>, which: impl Fn(&Set) -> &AtomicU64) {
-    each(scrape, |zone, labels| out.value(labels, zone.total(&which)));
+    for_each_zone(scrape, |zone, labels| out.value(labels, zone.total(&which)));
 }
 
 #[cfg(test)]
@@ -353,8 +354,8 @@ mod tests {
 
     #[test]
     fn loops_count_for_themselves_and_are_added_up() {
-        let zone = Zone::new(Of::Server, b"a");
-        let over = |status| Over { status, received: 3, sent: 5, time_ns: 1_000_000 };
+        let zone = Zone::new(ZoneKind::Server, b"a");
+        let over = |status| FinishedRequest { status, received: 3, sent: 5, time_ns: 1_000_000 };
         for (index, status) in [(0, 200), (1, 200), (SETS, 404), (7, 200), (7, 0)] {
             zone.set(index).count(&over(status));
         }

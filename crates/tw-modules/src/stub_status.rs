@@ -21,7 +21,7 @@ pub(crate) struct Raw {
     on: bool,
 }
 
-/// Whether a location answers with the counters; inherited only by blocks that are parts of it.
+/// Set if a location answers with the counters; inherited only by blocks that are parts of it.
 pub(crate) struct StubStatus {
     on: bool,
 }

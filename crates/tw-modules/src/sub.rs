@@ -17,15 +17,15 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use self::matcher::{Repeat, Replacer, Words};
-use crate::altered::{Validators, forget_length};
+use self::matcher::{Occurrences, Replacer, WordList};
+use crate::changed_body::{Validators, remove_length};
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
 /// Most words that are replaced in one block.
 const WORDS_MAX: usize = 255;
-/// Longest string that is looked for if variables are in it. A peer may choose it, and it is compiled on the loop for each
+/// Longest string with variables that is searched for. A peer may choose it, and it is compiled on the loop for each
 /// response: 7 KB took 5 ms without optimisation.
 const VARYING_MAX: usize = 1024;
 /// Bytes that are looked at before the result is measured: each could be a word, and stand for a long value.
@@ -43,12 +43,12 @@ pub(crate) struct Raw {
 /// Words of one location.
 pub(crate) struct Sub {
     pairs: Option<Arc<Pairs>>,
-    repeat: Repeat,
+    repeat: Occurrences,
     validators: Validators,
     types: Types,
 }
 
-/// What is replaced by what.
+/// Words and their replacements.
 struct Pairs {
     searched: Searched,
     values: Box<[Template]>,
@@ -56,8 +56,8 @@ struct Pairs {
 
 /// The words that are looked for.
 enum Searched {
-    /// They are always the same.
-    Fixed(Arc<Words>),
+    /// Words without variables.
+    Fixed(Arc<WordList>),
     /// Some have variables in them: words in the order of the values.
     Varying(Box<[Template]>),
 }
@@ -118,11 +118,11 @@ impl Settings<Http> for Sub {
             None => outer.and_then(|o| o.pairs.clone()),
         };
         let keep = outer.map(|o| o.validators == Validators::Keep);
-        let once = outer.map(|o| o.repeat == Repeat::Once);
+        let once = outer.map(|o| o.repeat == Occurrences::Once);
         Ok(Self {
             pairs,
-            repeat: if raw.once.or(once, true) { Repeat::Once } else { Repeat::Always },
-            validators: Validators::kept(raw.last_modified.or(keep, false)),
+            repeat: if raw.once.or(once, true) { Occurrences::Once } else { Occurrences::Always },
+            validators: Validators::of(raw.last_modified.or(keep, false)),
             types: Types::resolve(raw.types, outer.map(|o| &o.types), TYPES),
         })
     }
@@ -144,7 +144,7 @@ impl Pairs {
         let fixed: Option<Vec<_>> =
             words.iter().map(|word| word.constant().map(<[u8]>::to_ascii_lowercase)).collect();
         let searched = match fixed {
-            Some(words) => Searched::Fixed(Arc::new(Words::new(words.iter().map(|word| &**word)))),
+            Some(words) => Searched::Fixed(Arc::new(WordList::new(words.iter().map(|word| &**word)))),
             None => Searched::Varying(words),
         };
         let values = pairs.iter().map(|(_, value)| cx.template(value)).collect::<Result<_, _>>()?;
@@ -152,7 +152,7 @@ impl Pairs {
     }
 
     /// The words for `r`, and the number of the value of each.
-    fn words(&self, r: &Request) -> (Arc<Words>, Vec<u8>) {
+    fn words(&self, r: &Request) -> (Arc<WordList>, Vec<u8>) {
         match &self.searched {
             Searched::Fixed(words) => (words.clone(), (0..=u8::MAX).take(words.count()).collect()),
             Searched::Varying(templates) => {
@@ -161,7 +161,7 @@ impl Pairs {
                 // DIFF(nginx): a word with variables that is too long is not looked for.
                 let (of, words): (Vec<_>, Vec<_>) =
                     words.filter(|(_, word)| (1..=VARYING_MAX).contains(&word.len())).unzip();
-                (Arc::new(Words::new(words.iter().map(|word| &**word))), of)
+                (Arc::new(WordList::new(words.iter().map(|word| &**word))), of)
             }
         }
     }
@@ -178,7 +178,7 @@ impl HeaderFilter for Sub {
             return body;
         }
         if !r.is_subrequest() {
-            forget_length(r);
+            remove_length(r);
             self.validators.apply(&mut r.out);
         }
         let values = vec![None; value_of.len()];
@@ -193,16 +193,16 @@ struct Replaced {
     pairs: Arc<Pairs>,
     /// The number of the value of each word.
     value_of: Vec<u8>,
-    /// What stands for each word, once it was asked for.
+    /// Replacement of each word, once it was evaluated.
     values: Vec<Option<Bytes>>,
     replacer: Replacer,
     body: Body,
-    /// What was pulled of it and not yet looked at.
+    /// Bytes of the body that were pulled and not yet searched.
     rest: Bytes,
     end: End,
 }
 
-/// Whether the body has ended.
+/// End of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Open,
@@ -210,7 +210,7 @@ enum End {
 }
 
 impl Replaced {
-    /// What becomes of the next bytes of the rest, or of the end of the body: about `want` bytes.
+    /// Replaces words in the next bytes of the rest, or at the end of the body: about `want` bytes.
     fn change(&mut self, want: usize, r: &Request) -> Bytes {
         let Self { pairs, value_of, values, replacer, rest, .. } = self;
         if replacer.is_over() || replacer.passes(rest) {

@@ -1,7 +1,7 @@
-//! `trap`: goes wrong on purpose, for tests of what happens then. Only where debug assertions are on. Content phase.
+//! `trap`: causes faults on purpose, for tests of their handling. Only with debug assertions. Content phase.
 //!
-//! A directive, because configurations are how tests say what they want; and a module of its own, so that a release has
-//! not a word of it.
+//! A directive, because tests are written as configurations; and a module of its own, so that a release does not
+//! contain it.
 
 use std::io;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{Handler, LocalFuture, Outcome, Plan, Step};
 use tw_server::http::request::Request;
-use tw_server::http::request_body::{self, Source, Terms};
+use tw_server::http::request_body::{self, BodyLimits, Source};
 use tw_server::load::Resolve;
 
-/// What all loops share.
+/// State that all loops share.
 static SHARED: FatalMutex<u64> = FatalMutex::new(0);
 
-/// What goes wrong.
+/// Fault to cause.
 #[derive(Clone, Copy)]
 enum Fault {
     /// A request panics.
     Panic,
-    /// A request panics while it changes what all loops share.
+    /// A request panics while it changes state shared by all loops.
     Break,
-    /// A request panics while it changes what the requests of its loop share.
+    /// A request panics while it changes state shared by the requests of its loop.
     Tear,
     /// A request runs and does not end.
     Spin,
-    /// A request waits in the kernel, for what does not come.
+    /// A request waits in the kernel for ever.
     Wait,
-    /// Nothing: the response is the body of the request, while that is still coming.
+    /// No fault: the response is the body of the request, while that is still being received.
     Echo,
 }
 
@@ -93,7 +93,7 @@ impl Handler for Trap {
             Some(Fault::Spin) => watch::operation("trap", spins),
             Some(Fault::Wait) => watch::operation("trap", waits),
             Some(Fault::Echo) => {
-                let echo = Echo { terms: r.body_terms(), source: r.body.take() };
+                let echo = Echo { terms: r.body_limits(), source: r.body.take() };
                 return Step::Now(Outcome::Respond(Body::Pull(Box::new(echo))));
             }
         }
@@ -104,7 +104,7 @@ impl Handler for Trap {
 /// The body of a request as a response.
 struct Echo {
     source: Source,
-    terms: Terms,
+    terms: BodyLimits,
 }
 
 impl Pull for Echo {

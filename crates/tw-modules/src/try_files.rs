@@ -1,7 +1,7 @@
-//! `try_files`: the first file that exists answers (nginx: ngx_http_try_files_module). Precontent phase.
+//! `try_files`: serves the first file that exists (nginx: ngx_http_try_files_module). Precontent phase.
 //!
-//! What is found becomes the URI of the request, which then goes on where it is; the last argument is never looked at but
-//! redirected to.
+//! The file found becomes the URI of the request, which stays in its location; the last argument is not looked up, but
+//! an internal redirect.
 
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct TryFiles {
     plan: Option<Tries>,
 }
 
-/// What is tried, and what happens when nothing is there.
+/// Names to try, and the fallback.
 struct Tries {
     tries: Box<[Try]>,
     last: Last,
@@ -42,12 +42,12 @@ struct Tries {
 
 /// One argument.
 struct Try {
-    /// What is added to the root, without a slash at the end.
+    /// Text added to the root, without a slash at the end.
     name: Template,
     wanted: Wanted,
 }
 
-/// What a name has to lead to.
+/// Kind of file that a name has to lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Directory,
@@ -131,7 +131,7 @@ impl Handler for TryFiles {
                 cold = Some(at);
                 break;
             };
-            found = item.judge(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
+            found = item.outcome_for(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
             if found.is_some() {
                 break;
             }
@@ -146,21 +146,21 @@ impl Handler for TryFiles {
 }
 
 impl Tries {
-    /// The same from the argument `first` on, waiting for the disk.
+    /// Tries the names from `first` on, waiting for the disk.
     async fn wait(&self, r: &mut Request, first: usize) -> Outcome {
         let mut path = Vec::new();
         for item in &self.tries[first..] {
             let name = push_path(r, &item.name, &mut path);
             let file = CString::from(terminated(&mut path));
             let meta = files::stat(r, file.clone()).await;
-            if let Some(outcome) = item.judge(r, &file, meta, name) {
+            if let Some(outcome) = item.outcome_for(r, &file, meta, name) {
                 return outcome;
             }
         }
         self.last(r)
     }
 
-    /// Nothing was there.
+    /// Uses the fallback: no file was found.
     fn last(&self, r: &Request) -> Outcome {
         let text = match &self.last {
             // DIFF(nginx): a code below 300 is answered; there the connection closes without a word.
@@ -181,8 +181,8 @@ impl Tries {
 }
 
 impl Try {
-    /// What `file` leads to, whose part from `name` on is the argument; `None` to try the next.
-    fn judge(
+    /// Outcome for `file`, whose part from `name` on is the argument; `None` to try the next.
+    fn outcome_for(
         &self,
         r: &mut Request,
         file: &CStr,
@@ -204,7 +204,7 @@ impl Try {
         }
     }
 
-    /// Makes what was found the URI.
+    /// Makes the file found the URI.
     fn take(&self, r: &mut Request, name: &[u8]) {
         match r.plan().core.root.kind {
             RootKind::Root => r.uri.path.clear(),

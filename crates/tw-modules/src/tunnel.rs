@@ -1,9 +1,9 @@
-//! `tunnel_pass` and its kin: a client that says CONNECT gets a tunnel to the server that it names (nginx:
-//! ngx_http_tunnel_module). Content phase.
+//! `tunnel_pass`: a tunnel for CONNECT to the server that the client names (nginx: ngx_http_tunnel_module). Content
+//! phase.
 //!
-//! Who may reach what, `tunnel_allow_upstream` says: of the name that the client has sent (`$host`, `$request_port`), and of the
-//! address that is connected to (`$upstream_last_addr`). That address is the one that was looked at: no name is asked for in
-//! between.
+//! `tunnel_allow_upstream` restricts the destinations: by the name that the client sent (`$host`, `$request_port`), and
+//! by the address connected to (`$upstream_last_addr`). The address checked is the one connected to: the name is not
+//! resolved again in between.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::{RawTarget, Scheme, Target};
+use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
 use crate::cgi::params;
 
-const SCHEMES: &[Scheme] = &[Scheme::unwritten("")];
+const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("")];
 
-/// Where requests go unless the configuration says so: where the client wants to.
+/// Default destination of a tunnel: host and port of the request target.
 const WHERE_CLIENTS_WANT: &[u8] = b"$host:$request_port";
 
 /// `tunnel_buffer_size` by default.
@@ -42,7 +42,7 @@ const BUFFER_SIZE: usize = 16 << 10;
 #[derive(Default)]
 pub(crate) struct Raw {
     settings: RawUpstream,
-    pass: Setting<RawTarget>,
+    pass: Setting<RawPassAddress>,
     without_effect: IneffectiveDirectives,
 }
 
@@ -55,7 +55,7 @@ impl HasUpstream for Raw {
 /// Settings of one location.
 pub(crate) struct TunnelPass {
     settings: UpstreamSettings,
-    target: Option<Target>,
+    target: Option<PassAddress>,
 }
 
 const OWN: &[Directive<Raw>] = &[
@@ -90,8 +90,8 @@ const LISTS: &[&[Directive<Raw>]] = &[
 ];
 
 /// Reads where tunnels lead.
-fn read(node: &Node) -> RawTarget {
-    RawTarget::of(match node.args.first() {
+fn read(node: &Node) -> RawPassAddress {
+    RawPassAddress::of(match node.args.first() {
         Some(word) => word.clone(),
         None => Word { bytes: WHERE_CLIENTS_WANT.into(), span: node.span, quoted: false },
     })
@@ -178,12 +178,9 @@ impl Handler for TunnelPass {
 impl TunnelPass {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.of(r, SCHEMES) {
+        let to = match target.destination(r, SCHEMES) {
             Ok(to) => to,
-            Err(message) => {
-                r.log(Level::Error, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+            Err(status) => return Outcome::Status(status),
         };
         // DIFF(nginx): `CONNECT unix:80` asks for a host called unix, and for no socket in the working directory.
         if to.host.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:"))

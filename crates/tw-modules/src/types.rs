@@ -13,7 +13,7 @@ pub(crate) type RawTypes = Setting<TypeList>;
 pub(crate) enum TypeList {
     /// `*`
     Any,
-    /// These.
+    /// Types of a list.
     These(Vec<Box<[u8]>>),
 }
 
@@ -55,7 +55,8 @@ impl Types {
         }
     }
 
-    /// Whether a response with this head is meant. Parameters of the type do not matter. Does not allocate.
+    /// Returns `true` if a response with this head has one of the types. Parameters of the type do not matter. Does not
+    /// allocate.
     pub(crate) fn contain(&self, head: &ResponseHead) -> bool {
         let TypeList::These(types) = &*self.0 else { return true };
         let name = head.content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
@@ -65,7 +66,7 @@ impl Types {
     }
 }
 
-/// Whether it is JavaScript, by its name of RFC 9239 or the one it had before.
+/// Returns `true` for JavaScript, by its name of RFC 9239 or the one it had before.
 fn is_javascript(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"text/javascript") || name.eq_ignore_ascii_case(b"application/javascript")
 }

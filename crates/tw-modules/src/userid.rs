@@ -1,6 +1,7 @@
-//! `userid`: cookies by which a browser is known again (nginx: ngx_http_userid_filter_module). Header filter.
+//! `userid`: cookies that identify a browser (nginx: ngx_http_userid_filter_module). Header filter.
 //!
-//! An id is four words: service, time, process, sequence. Its cookie is their bytes in base64, its variable their digits.
+//! An id is four words: service, time, process, sequence. Its cookie is their bytes in base64, its variable their
+//! digits.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ use tw_server::vars::{Template, Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// Bytes of an id in base64 that count: what follows is a mark and padding, or garbage of old.
+/// Bytes of an id in base64 that are read: the rest is a mark and padding, or garbage of old versions.
 const ID_DIGITS: usize = 22;
 /// First sequence number of `on`.
 const SEQUENCE_START: u32 = 0x0303_0302;
@@ -37,7 +38,7 @@ const MAX_AT: i64 = 2_145_916_555;
 const GOT: &str = "uid_got";
 const SET: &str = "uid_set";
 
-/// Words of `userid_flags`, and what each adds to the cookie.
+/// Words of `userid_flags`, and the attribute that each adds to the cookie.
 const FLAGS: &[(&str, u32)] = &[
     ("off", 0),
     ("secure", 1),
@@ -186,17 +187,20 @@ impl Settings<Http> for UserId {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.mode > Mode::Off {
             let conf = self.clone();
-            plan.compute(self.got_slot, Arc::new(move |r, out| conf.put(conf.got(r, Say::Errors), out)));
+            plan.compute(
+                self.got_slot,
+                Arc::new(move |r, out| conf.put(conf.got(r, ErrorLogging::Errors), out)),
+            );
         }
         if self.mode > Mode::Log {
             let conf = self.clone();
-            plan.compute(self.set_slot, Arc::new(move |r, out| conf.put(conf.wanted(r), out)));
+            plan.compute(self.set_slot, Arc::new(move |r, out| conf.put(conf.id_to_set(r), out)));
             plan.add_header_filter(self.clone());
         }
     }
 }
 
-/// What `set $uid_reset` said.
+/// Value of `$uid_reset`.
 struct Reset(Vec<u8>);
 
 fn reset(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -232,27 +236,27 @@ fn read_mark(node: &Node) -> Result<Option<u8>, ConfError> {
     }
 }
 
-/// Whether mistakes of the client are logged, which they should be once.
+/// Logging of mistakes of the client, which happens once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Say {
+enum ErrorLogging {
     Errors,
     Nothing,
 }
 
 impl UserId {
-    /// The value of the cookie that came.
+    /// Value of the cookie of the request.
     fn cookie<'r>(&self, r: &'r Request) -> Option<(&'r [u8], &'r [u8])> {
         r.head.field_all(b"cookie").find_map(|line| Some((line, find_cookie(line, &self.name)?)))
     }
 
-    /// The id of the cookie that came.
-    fn got(&self, r: &Request, say: Say) -> Option<Id> {
+    /// Id of the cookie of the request.
+    fn got(&self, r: &Request, logging: ErrorLogging) -> Option<Id> {
         let (line, cookie) = self.cookie(r)?;
         let digits = cookie.get(..ID_DIGITS);
         let mut bytes = Vec::new();
         let decoded = digits.and_then(|text| base64::decode(text, Alphabet::Standard, &mut bytes).ok());
         let id = decoded.and_then(|()| Id::of_bytes(&bytes));
-        if id.is_none() && say == Say::Errors {
+        if id.is_none() && logging == ErrorLogging::Errors {
             let what = if digits.is_none() { "too short" } else { "invalid" };
             r.log(Level::Error, format_args!("client sent {what} userid cookie \"{}\"", Text(line)));
         }
@@ -260,9 +264,9 @@ impl UserId {
         id.filter(|id| id.0[3] != 0)
     }
 
-    /// The id to be set; `None` if the cookie that came is all right.
-    fn wanted(&self, r: &Request) -> Option<Id> {
-        let Some(got) = self.got(r, Say::Nothing) else { return Some(self.create(r)) };
+    /// Id to set; `None` if the cookie of the request is valid.
+    fn id_to_set(&self, r: &Request) -> Option<Id> {
+        let Some(got) = self.got(r, ErrorLogging::Nothing) else { return Some(self.create(r)) };
         match &*self.reset.value(r) {
             b"" | b"0" => {
                 let (_, cookie) = self.cookie(r)?;
@@ -310,7 +314,7 @@ impl UserId {
         let mut out = [&*self.name, b"="].concat();
         match self.cookie(r) {
             // The same id with another mark: the text stays as it came.
-            Some((_, cookie)) if self.got(r, Say::Nothing) == Some(id) => {
+            Some((_, cookie)) if self.got(r, ErrorLogging::Nothing) == Some(id) => {
                 out.extend_from_slice(cookie.get(..ID_DIGITS).unwrap_or_default());
                 out.extend_from_slice(&[self.mark.unwrap_or(b'='), b'=']);
             }
@@ -357,8 +361,8 @@ impl HeaderFilter for UserId {
         text.clear();
         let id = match r.slot(self.set_slot, &mut text) {
             Value::Found => Id::of_digits(&text),
-            // Somebody asked before this location was chosen.
-            Value::Missing => self.wanted(r),
+            // A variable was read before this location was chosen.
+            Value::Missing => self.id_to_set(r),
         };
         let Some(id) = id else { return body };
         let cookie = self.set_cookie(r, id);
@@ -398,7 +402,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// What tells this process from others: microseconds of its start and its number.
+/// Number that tells this process from others: microseconds of its start and its process number.
 fn process() -> u32 {
     static PROCESS: OnceLock<u32> = OnceLock::new();
     *PROCESS.get_or_init(|| ((u32::from(tw_rt::clock::unix().msec) * 50) << 16) | std::process::id())

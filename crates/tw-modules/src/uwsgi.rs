@@ -1,4 +1,4 @@
-//! `uwsgi_pass` and its kin: requests go to an application that speaks uwsgi, as those of Python do (nginx:
+//! `uwsgi_pass`: requests to an application server that speaks uwsgi, such as those of Python (nginx:
 //! ngx_http_uwsgi_module). Content phase.
 
 use tw_conf::{ConfError, Directive, Node, Setting, record};
@@ -10,8 +10,8 @@ use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
-use crate::cgi::address::Scheme;
-use crate::cgi::params::{self, Sent, Writer};
+use crate::cgi::address::AddressScheme;
+use crate::cgi::params::{self, RequestParams, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes of the head of a request.
@@ -30,9 +30,9 @@ pub(crate) struct Raw {
     modifiers: [Setting<u8>; 2],
 }
 
-/// What is said of applications at one location.
+/// Settings of one location.
 pub(crate) struct Uwsgi {
-    /// What kind of application it is, and for what it is asked.
+    /// Kind of the application, and kind of the request.
     modifiers: [u8; 2],
 }
 
@@ -88,9 +88,9 @@ impl Language for Uwsgi {
         buffers: true,
         converts_head: false,
     };
-    const SCHEMES: &'static [Scheme] = &[
-        Scheme { text: "uwsgi://", is_written: true, is_secured: false },
-        Scheme { text: "suwsgi://", is_written: true, is_secured: true },
+    const SCHEMES: &'static [AddressScheme] = &[
+        AddressScheme { text: "uwsgi://", is_written: true, is_secured: false },
+        AddressScheme { text: "suwsgi://", is_written: true, is_secured: true },
     ];
     const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
@@ -106,7 +106,7 @@ impl Language for Uwsgi {
         Ok(Self { modifiers: [first.or(outer.map(|o| o[0]), 0), second.or(outer.map(|o| o[1]), 0)] })
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
+    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String> {
         let mut params = Vec::with_capacity(PARAMS_SIZE);
         params.resize(HEAD, 0);
         let mut params = Packet(params);

@@ -1,22 +1,25 @@
 //! Zones: tables of counters by key that all loops share and that outlive a configuration (nginx: shared memory zones).
 //!
-//! What a zone may hold is counted in bytes as nginx's slabs take them, so the same size means as many entries.
+//! The size of an entry is counted as nginx's slabs take it, so a zone of one size holds as many entries.
 
 mod table;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tw_base::{Counter, FatalMutex, FatalMutexGuard};
-use tw_conf::{ConfError, Node, Span, Word, units};
+use tw_base::{Counter, FatalMutex, FatalMutexGuard, Limit};
+use tw_conf::{ConfError, Node, Setting, Span, Word, units};
 use tw_core::load::Resolve;
 use tw_core::metrics::{Samples, Scrape};
 use tw_core::module::Protocol;
+use tw_core::session::Session;
 use tw_core::vars::Template;
+use tw_log::{Level, Text};
 
-pub(crate) use self::table::{Id, Table};
+pub(crate) use self::table::{Id, ZoneTable};
 
-/// The smallest zone: eight pages, as nginx asks for.
+/// Smallest zone: eight pages, as in nginx.
 const SIZE_MIN: u64 = 8 * PAGE;
 /// nginx's page; larger entries take whole pages.
 const PAGE: u64 = 4096;
@@ -26,14 +29,14 @@ const SHARD_SIZE: u64 = 1 << 20;
 const SHARDS_MAX: u64 = 16;
 
 /// `zone=name:size` as written.
-pub(crate) struct Written {
+pub(crate) struct ZoneParameter {
     /// The name; not empty.
     pub(crate) name: Box<[u8]>,
     /// Bytes.
     pub(crate) size: u64,
 }
 
-impl Written {
+impl ZoneParameter {
     /// Reads the value of a `zone=` parameter; `None` if it has no name, which is complained about once all are read.
     pub(crate) fn read(node: &Node, word: &Word, value: &[u8]) -> Result<Option<Self>, ConfError> {
         let invalid = || node.fail(format!("invalid zone size \"{word}\"")).at(word.span);
@@ -47,7 +50,7 @@ impl Written {
     }
 }
 
-/// Who a name belongs to: names of zones are the same for everybody.
+/// Owner of a name: names of zones are shared by all modules.
 #[derive(PartialEq)]
 struct Owner {
     protocol: &'static str,
@@ -67,13 +70,13 @@ pub(crate) fn claim<P: Protocol>(
     if *cx.keep(name, |known: &Owner| *known == owner(), owner) == owner() {
         return Ok(());
     }
-    let name = tw_log::Text(name);
+    let name = Text(name);
     Err(ConfError::new(format!("the shared memory zone \"{name}\" is already declared for a different use")))
 }
 
-/// What is counted in a zone, and outlives configurations.
-pub(crate) trait Counted: Send + Sync + 'static {
-    /// What there is of each key.
+/// Counters of a zone, which outlive configurations.
+pub(crate) trait ZoneCounters: Send + Sync + 'static {
+    /// Counters of one key.
     type Value;
 
     /// The zone.
@@ -81,35 +84,35 @@ pub(crate) trait Counted: Send + Sync + 'static {
 }
 
 /// A sample of every zone whose counters are `T`, in the order of their names.
-pub(crate) fn values<T: Counted>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
+pub(crate) fn values<T: ZoneCounters>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
     for counted in scrape.shared_objects::<T>() {
         out.value(&[&counted.zone().name], of(counted));
     }
 }
 
 /// Words of a directive that declares zones.
-pub(crate) struct Words {
-    /// Whose zones they are.
+pub(crate) struct ZoneMessages {
+    /// Module that owns the zones.
     pub(crate) owner: &'static str,
     /// The directive.
     pub(crate) directive: &'static str,
-    /// Who complains of another key.
+    /// Directive that messages about another key name.
     pub(crate) keyed: &'static str,
 }
 
-/// Takes a zone that is declared with this key into use, which is new, or was there before; `known` is what this configuration
-/// has already declared under its name.
+/// Takes a zone declared with this key into use, new or from an earlier configuration; `known` is an earlier
+/// declaration of its name in this configuration.
 ///
 /// # Errors
 /// The name is taken, or the declaration differs from an earlier one.
-pub(crate) fn declare<P: Protocol, T: Counted>(
+pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
     cx: &mut Resolve<'_, P>,
-    words: &Words,
-    (key, written, span): (&Word, &Written, Span),
+    words: &ZoneMessages,
+    (key, written, span): (&Word, &ZoneParameter, Span),
     known: Option<&T>,
     make: impl FnOnce(Zone<T::Value>) -> T,
 ) -> Result<(Template<P::Session>, Arc<T>), ConfError> {
-    let Written { name, size } = written;
+    let ZoneParameter { name, size } = written;
     claim(cx, name, words.owner).map_err(|error| error.at(span))?;
     if let Some(known) = known {
         let known = known.zone();
@@ -121,7 +124,7 @@ pub(crate) fn declare<P: Protocol, T: Counted>(
     let counted = cx.keep(name, fits, || make(Zone::new(name, *size, &key.lossy())));
     let before = &counted.zone().key;
     if **before != *key.lossy() {
-        let (name, keyed) = (tw_log::Text(name), words.keyed);
+        let (name, keyed) = (Text(name), words.keyed);
         return Err(ConfError::new(format!(
             "{keyed} \"{name}\" uses the \"{key}\" key while previously it used the \"{before}\" key"
         )));
@@ -134,9 +137,9 @@ pub(crate) fn missing(node: &Node) -> ConfError {
     node.fail(format!("\"{}\" must have \"zone\" parameter", node.name))
 }
 
-/// Checks two declarations of a zone in one configuration, and says what is wrong with the second.
+/// Error of the second of two declarations of a zone in one configuration.
 fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
-    let (name, [first, second]) = (tw_log::Text(name), sizes);
+    let (name, [first, second]) = (Text(name), sizes);
     if first == second {
         format!("{directive} \"{name}\" is already bound to key \"{key}\"")
     } else {
@@ -147,10 +150,89 @@ fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> S
 }
 
 /// The error of a name that no directive declares.
-pub(crate) fn undeclared(name: &[u8], at: Span) -> ConfError {
-    ConfError::new(format!("zero size shared memory zone \"{}\"", tw_log::Text(name)))
+fn undeclared(name: &[u8], at: Span) -> ConfError {
+    ConfError::new(format!("zero size shared memory zone \"{}\"", Text(name)))
         .at(at)
         .hint("a zone of this name is used, and nothing in \"http\" defines one")
+}
+
+/// Zones of a configuration by name.
+pub(crate) type Zones<Z> = HashMap<Box<[u8]>, Arc<Z>>;
+
+/// Directive that limits requests by the counters of a zone, as written.
+pub(crate) struct RawLimit<V> {
+    /// Name of the zone.
+    pub(crate) zone: Box<[u8]>,
+    pub(crate) values: V,
+    pub(crate) span: Span,
+}
+
+impl<V> RawLimit<V> {
+    /// Refuses a second limit by a zone in one block.
+    pub(crate) fn refuse_duplicate(
+        limits: &Setting<Vec<Self>>,
+        zone: &[u8],
+        node: &Node,
+    ) -> Result<(), ConfError> {
+        match limits.get().is_some_and(|limits| limits.iter().any(|known| *known.zone == *zone)) {
+            true => Err(node.error("is duplicate")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Limits of one block: its own, made by `make` for the zone of each, or those of the enclosing block.
+///
+/// # Errors
+/// No directive declares the zone.
+pub(crate) fn resolve_limits<P: Protocol, Z, V, L>(
+    raw: Setting<Vec<RawLimit<V>>>,
+    outer: Option<&Arc<[L]>>,
+    (zones, owner): (&Zones<Z>, &'static str),
+    cx: &mut Resolve<'_, P>,
+    make: impl Fn(Arc<Z>, V) -> L,
+) -> Result<Arc<[L]>, ConfError> {
+    let Some(limits) = raw.take() else { return Ok(outer.cloned().unwrap_or_else(|| [].into())) };
+    let used = |limit: RawLimit<V>| match zones.get(&limit.zone) {
+        Some(zone) => Ok(make(zone.clone(), limit.values)),
+        None => {
+            claim(cx, &limit.zone, owner)?;
+            Err(undeclared(&limit.zone, limit.span))
+        }
+    };
+    limits.into_iter().map(used).collect()
+}
+
+/// Evaluates the key of a zone into `key`. Returns `false` if the session is not counted there: its key is empty, or longer
+/// than `max`, which is logged.
+pub(crate) fn eval_key<S: Session, V>(
+    s: &S,
+    template: &Template<S>,
+    zone: &Zone<V>,
+    max: usize,
+    key: &mut Vec<u8>,
+) -> bool {
+    key.clear();
+    template.eval(s, key);
+    if key.len() > max {
+        let (name, key) = (&zone.key, Text(key));
+        let message = format_args!("the value of the \"{name}\" key is more than {max} bytes: \"{key}\"");
+        s.log(Level::Error, message);
+        return false;
+    }
+    !key.is_empty()
+}
+
+/// Limit of the bytes of one zone; `when_full` is what a full one does.
+pub(crate) const fn size_limit(directive: &'static str, when_full: &'static str) -> Limit {
+    let value = "a size that must be given";
+    Limit::parameter(directive, "zone=name:", value, "Bytes of keys and counters of one zone", when_full)
+}
+
+/// Limit of the length of a key.
+pub(crate) const fn key_limit(max: usize) -> Limit {
+    let excess = "the request is not counted, and a line in the error log";
+    Limit::bytes("KEY_MAX", max as u64, "A key that is counted", excess)
 }
 
 /// Bytes that nginx's slabs take for `bytes`: a power of two up to half a page, then whole pages.
@@ -161,17 +243,17 @@ pub(crate) fn slab_cost(bytes: usize) -> u64 {
 
 /// A table in parts, each with a lock. Locks are held for some tens of nanoseconds and never across an await.
 pub(crate) struct Zone<V> {
-    /// Its name.
+    /// Name of the zone.
     pub(crate) name: Box<str>,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
     /// The text of its key.
     pub(crate) key: Box<str>,
     /// Entries in it now.
     pub(crate) entries: Counter,
-    /// Keys are a client's choice: which part they fall into and where they lie there nobody can foresee.
+    /// Keyed by random numbers, so that a client cannot choose keys of one part.
     hasher: RandomState,
-    shards: Box<[FatalMutex<Table<V>>]>,
+    shards: Box<[FatalMutex<ZoneTable<V>>]>,
 }
 
 impl<V> Zone<V> {
@@ -184,7 +266,7 @@ impl<V> Zone<V> {
             key: key.into(),
             entries: Counter::default(),
             hasher: RandomState::new(),
-            shards: (0..count).map(|_| FatalMutex::new(Table::new(size / count))).collect(),
+            shards: (0..count).map(|_| FatalMutex::new(ZoneTable::new(size / count))).collect(),
         }
     }
 
@@ -195,7 +277,7 @@ impl<V> Zone<V> {
     }
 
     /// Locks a part.
-    pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, Table<V>> {
+    pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, ZoneTable<V>> {
         self.shards[shard].lock()
     }
 }

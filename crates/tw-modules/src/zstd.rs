@@ -13,7 +13,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Rules, Spec};
+use crate::coding::{self, CompressionRules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "zstd_ratio";
@@ -30,7 +30,7 @@ pub(crate) struct Raw {
 /// `zstd` at one location.
 pub(crate) struct Zstd {
     level: i32,
-    rules: Rules,
+    rules: CompressionRules,
 }
 
 impl Settings<Http> for Zstd {
@@ -60,7 +60,7 @@ impl Settings<Http> for Zstd {
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let level = raw.level.or(outer.map(|o| o.level), 1);
         let spec = Spec::Zstd { level };
-        let rules = Rules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
+        let rules = CompressionRules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
         Ok(Self { level, rules })
     }
 

@@ -1,13 +1,13 @@
-//! Every directive has a place of its own for what it says: given twice it is refused where nginx refuses it, and no two
-//! directives are taken for each other. Goes through all records, so a new directive is tested without being named here,
-//! unless it may be given twice or takes words that no default shows.
+//! Every directive has a field of its own: given twice it is refused where nginx refuses it, and no two directives set
+//! the same field. Checks all records, so a new directive is tested without being named here, unless it may be given
+//! twice or takes words that its default does not show.
+
+mod support;
 
 use tw_conf::{
-    Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
-    MAIN, MODULE_BLOCK, MemoryFiles, Reader, SERVER, Tree, UPSTREAM,
+    Contexts, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, Level, MAIN,
+    MODULE_BLOCK, SERVER, UPSTREAM,
 };
-use tw_core::shared_objects::SharedObjects;
-use tw_server::load::{Prefixes, load};
 
 /// Directives that may be given several times in a block. Facts of nginx 1.31: lists, bits that add up, and handlers,
 /// of which the last one counts.
@@ -371,30 +371,10 @@ fn within(context: Contexts, text: &str) -> String {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// Messages of the mistakes of a configuration.
 fn mistakes(text: &str) -> Vec<String> {
-    let mut tree = Tree::default();
-    Reader::new(&MemoryFiles::default(), b"")
-        .text(&mut tree, b"n", text.as_bytes())
-        .expect("samples are words");
-    let prefixes = Prefixes {
-        prefix: b"/p/".to_vec(),
-        conf: b"/p/".to_vec(),
-        error_log: b"stderr".to_vec(),
-        hostname: b"h".to_vec(),
-    };
-    let mut diagnostics = Diagnostics::default();
-    let loaded = load(
-        &mut tree,
-        &MemoryFiles::default(),
-        &prefixes,
-        tw_modules::MODULES,
-        &SharedObjects::default(),
-        &mut diagnostics,
-    );
-    let first = loaded.err().map(|error| error.message);
-    let more = diagnostics.into_iter().filter(|said| said.level == tw_conf::Level::Emerg);
-    first.into_iter().chain(more.map(|error| error.message)).collect()
+    let errors = support::mistakes(text).into_iter().filter(|mistake| mistake.level == Level::Emerg);
+    errors.map(|mistake| mistake.message).collect()
 }
 
 /// Every record but those of blocks that make the structure, each with its contexts one by one.
@@ -408,7 +388,7 @@ fn records() -> Vec<(DirectiveInfo, Vec<Contexts>)> {
 }
 
 #[test]
-fn what_is_given_twice_is_refused_where_nginx_refuses_it() {
+fn repeated_directives_are_refused_where_nginx_refuses_them() {
     let mut wrong = Vec::new();
     for (info, contexts) in records() {
         for context in contexts {

@@ -1,9 +1,9 @@
-//! The directives of gateways come from one list with a prefix and a few differences. What nginx 1.31 has is written down here
-//! as facts, and compared with the records.
+//! The directives of gateways come from one list with a prefix and a few differences. This table has nginx 1.31's
+//! directives, and is compared with the records.
 
 use std::collections::BTreeSet;
 
-/// What every gateway has.
+/// Directives of every gateway.
 const CONNECTION: &[&str] = &[
     "allow_upstream",
     "bind",
@@ -19,14 +19,14 @@ const CONNECTION: &[&str] = &[
     "socket_keepalive",
 ];
 
-/// What those have whose connections may carry much.
+/// Directives of gateways whose connections may carry much.
 const SOCKETS: &[&str] = &["socket_rcvbuf", "socket_sndbuf"];
 
-/// What all have whose servers make responses to requests.
+/// Directives of gateways whose servers respond to requests.
 const RESPONSES: &[&str] =
     &["hide_header", "ignore_headers", "intercept_errors", "pass_header", "request_dynamic"];
 
-/// What those of them have that keep bodies.
+/// Directives of gateways that buffer bodies.
 const BODIES: &[&str] = &[
     "buffering",
     "buffers",
@@ -60,7 +60,7 @@ const BODIES: &[&str] = &[
     "temp_path",
 ];
 
-/// What those have that may reach their servers over TLS.
+/// Directives of gateways that may reach their servers over TLS.
 const TLS: &[&str] = &[
     "ssl_certificate",
     "ssl_certificate_cache",
@@ -79,7 +79,7 @@ const TLS: &[&str] = &[
     "ssl_verify_depth",
 ];
 
-/// What nginx does not have, where there are caches.
+/// Directives that nginx does not have, of gateways with caches.
 const ADDED: &[&str] = &["cache_purge_tag", "cache_rfc9111", "cache_status", "cache_tag", "cache_targeted"];
 
 /// Names of directives, without a prefix.
@@ -134,7 +134,7 @@ fn every_gateway_has_the_directives_of_nginx() {
 }
 
 #[test]
-fn what_is_shared_is_the_same_everywhere() {
+fn shared_directives_are_equal_in_all_gateways() {
     let all = tw_server::load::all_directives(tw_modules::MODULES);
     let of = |prefix: &str, name: &str| {
         let found = all.iter().find(|(_, info)| info.name.strip_prefix(prefix) == Some(name));

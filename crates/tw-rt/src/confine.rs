@@ -46,8 +46,8 @@ pub fn confine(needs: ConfineOptions) -> io::Result<()> {
 }
 
 /// Refused system calls: those without rules always, others if one of their rules matches.
-fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
-    let mut rules: BTreeMap<_, _> = nr::never().map(|call| (call, Vec::new())).collect();
+fn rules(needs: ConfineOptions) -> Result<Rules, seccompiler::BackendError> {
+    let mut rules: Rules = nr::never().map(|call| (call, Vec::new())).collect();
     // Files change their length by descriptors only, which were opened for that.
     rules.insert(nr::SYS_truncate, Vec::new());
     if !needs.io_uring {
@@ -59,7 +59,18 @@ fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, secco
     if !needs.listen && !needs.bind {
         rules.insert(nr::SYS_bind, Vec::new());
     }
+    restrict_processes(&mut rules)?;
+    restrict_sockets(&mut rules, needs)?;
+    restrict_terminals(&mut rules)?;
+    restrict_memory(&mut rules)?;
+    Ok(rules)
+}
 
+/// Conditions under which a system call is refused, by its number; a call without any is always refused.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Restricts new processes, signals and limits of other processes.
+fn restrict_processes(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
     // Threads, no processes, and no name spaces.
     let name_spaces = [
         nr::CLONE_NEWCGROUP,
@@ -81,11 +92,15 @@ fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, secco
     for call in [nr::SYS_kill, nr::SYS_tgkill, nr::SYS_rt_sigqueueinfo, nr::SYS_rt_tgsigqueueinfo] {
         rules.insert(call, vec![rule([differs(0, own)?])?]);
     }
-    // It names a thread and no process. The library of musl ends a process by it.
+    // Its argument is a thread, not a process. The library of musl ends a process by it.
     #[cfg(not(target_env = "musl"))]
     rules.insert(nr::SYS_tkill, Vec::new());
     rules.insert(nr::SYS_prlimit64, vec![rule([differs(0, 0)?, differs(0, own)?])?]);
+    Ok(())
+}
 
+/// Restricts the families and kinds of sockets, and connections that the sandbox of files and ports does not see.
+fn restrict_sockets(rules: &mut Rules, needs: ConfineOptions) -> Result<(), seccompiler::BackendError> {
     // Families with a peer somewhere, and the list of interfaces that a look-up of names asks for.
     let families = [nr::AF_UNIX, nr::AF_INET, nr::AF_INET6, nr::AF_NETLINK].map(bits);
     let [unix, inet, inet6, netlink] = families;
@@ -94,12 +109,12 @@ fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, secco
         vec![
             rule([differs(0, unix)?, differs(0, inet)?, differs(0, inet6)?, differs(0, netlink)?])?,
             rule([equals(0, netlink)?, differs(2, bits(nr::NETLINK_ROUTE))?])?,
-            // Nobody makes packets of his own, whatever he may.
+            // No packets of its own, whatever the capabilities.
             rule([differs(0, netlink)?, has(1, SOCKET_KIND, bits(nr::SOCK_RAW))?])?,
         ],
     );
 
-    // What forbids to connect knows TCP alone, and not that data may open a connection.
+    // Landlock knows TCP alone, and not that data may open a connection.
     if !needs.listen {
         let protocols = [nr::IPPROTO_TCP, nr::IPPROTO_UDP].map(bits);
         let [tcp, udp] = protocols;
@@ -112,12 +127,20 @@ fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, secco
             rules.insert(call, vec![rule([has(flags, open, open)?])?]);
         }
     }
+    Ok(())
+}
 
-    // Nobody types into a terminal but who sits there.
+/// Restricts input to terminals.
+fn restrict_terminals(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
+    // Input of a terminal comes from its user only.
     let terminal = [nr::TIOCSTI, nr::TIOCLINUX];
     let terminal = terminal.map(|request| equals(1, request).and_then(|request| rule([request])));
     rules.insert(nr::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?);
+    Ok(())
+}
 
+/// Restricts executable memory.
+fn restrict_memory(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
     // Memory is written to or run, and what is run comes from a file.
     let (write, exec, anonymous) = (bits(nr::PROT_WRITE), bits(nr::PROT_EXEC), bits(nr::MAP_ANONYMOUS));
     rules.insert(
@@ -130,7 +153,7 @@ fn rules(needs: ConfineOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, secco
     for call in [nr::SYS_mprotect, nr::SYS_pkey_mprotect] {
         rules.insert(call, vec![rule([has(2, exec, exec)?])?]);
     }
-    Ok(rules)
+    Ok(())
 }
 
 type Made<T> = Result<T, seccompiler::BackendError>;

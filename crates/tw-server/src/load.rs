@@ -7,6 +7,7 @@
 mod block;
 mod blocks;
 mod directories;
+mod resolve;
 mod scope;
 
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_disk::Locks;
 
 use self::blocks::LoadedHttp;
-use self::scope::Scope;
+use self::scope::BlockScope;
 use crate::config::acme::{self, Acme, NOT_IN_SANDBOX};
 use crate::config::http2::Http2;
 use crate::config::location::{Location, TempPath};
@@ -34,13 +35,12 @@ use crate::http::proxy::health::GroupChecks;
 use crate::http::request::Request;
 use crate::vars::VarTable;
 
-pub use block::Block;
-pub use directories::{Directory, DirectoryPurpose};
-pub use scope::directives;
+pub use self::block::Block;
+pub use self::directories::{Directory, DirectoryPurpose};
+pub use self::resolve::Resolve;
+pub use self::scope::directives;
 pub use tw_core::load::Prefixes;
 
-/// What modules of HTTP may use while their settings are resolved.
-pub type Resolve<'a> = tw_core::load::Resolve<'a, Http>;
 /// A module of HTTP.
 pub type Module = tw_core::module::Module<Http>;
 
@@ -84,7 +84,7 @@ struct HttpBlocks {
     vars: VarTable,
     memory: memory::Raw,
     locks: Arc<Locks>,
-    http: Option<Scope>,
+    http: Option<BlockScope>,
     built: LoadedHttp,
     temp_paths: Vec<Arc<TempPath>>,
     directories: Vec<Directory>,

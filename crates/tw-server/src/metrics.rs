@@ -3,7 +3,7 @@
 use tw_core::metrics::{Metric, MetricKind, each_loop};
 use tw_disk::{Locks, Refusal};
 
-/// What is counted of requests, whatever modules answer them.
+/// Metrics of requests, whatever modules answer them.
 pub static METRICS: &[Metric] = &[
     Metric {
         name: "requests_total",

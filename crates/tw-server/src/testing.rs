@@ -57,7 +57,7 @@ pub(crate) fn with_request<T: Send + 'static>(
     with_request_of(generation(conf), head, look)
 }
 
-/// The same with a configuration that was loaded already.
+/// As [`with_request`], with a configuration that was loaded already.
 pub(crate) fn with_request_of<T: Send + 'static>(
     generation: Generation,
     head: &str,
@@ -74,7 +74,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let home = Loop::new(3, Arc::new(Counts::default()), generation);
         let client = Client::new(42, peer.into(), listen, home.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
-        let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
+        let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
         let mut r = home.app.take_request();
         r.bind(&client, Wire::H1(conn.clone()));
         r.begin();
@@ -85,7 +85,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
             start::choose_server(&mut r, &generation.groups[0]);
             r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
             h1::begin_body(&conn, &mut r);
-            start::take_over(&mut r);
+            start::set_uri(&mut r);
         }
         let seen = look(&mut r);
         home.app.give_back(r);

@@ -13,17 +13,17 @@ pub(crate) const NAMED_BODY_FILE: Preparations = Preparations(2);
 pub type Template = tw_core::vars::Template<Request>;
 /// A variable of requests as a module declares it.
 pub type VarDef = tw_core::vars::VarDef<Request>;
-/// How such a variable is computed.
+/// Function of a computed variable.
 pub type VarKind = tw_core::vars::VarKind<Request>;
 /// A variable bound at load.
 pub type Var = tw_core::vars::Var<Request>;
 /// A computed variable that a module defines at load.
 pub type Computed = tw_core::vars::Computed<Request>;
-/// What fills a slot.
+/// Source of the value of a slot.
 pub type SlotKind = tw_core::vars::SlotKind<Request>;
 /// The slots of a configuration.
 pub type Slots = tw_core::vars::Slots<Request>;
-/// Where a new value of a variable goes.
+/// Destination of a new value of a variable.
 pub type VarTarget = tw_core::vars::VarTarget<Request>;
 /// All names known while a configuration is loaded.
 pub type VarTable = tw_core::vars::VarTable<Request>;

@@ -39,13 +39,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
     ];
     let options = Options::parse(args, NAMES, &["cold-names"])?;
     let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.numbers("connections", &[64])?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options, &[64])?;
     let memory = options.size("memory", if quick { 128 << 20 } else { 512 << 20 })?;
     let cold = cold::Plan {
         limits: Limits {

@@ -16,6 +16,11 @@ use super::options::Options;
 use super::{Outcome, home};
 use crate::root;
 
+/// Name of our server in results.
+pub(super) const OURS: &str = "ours";
+/// Name of nginx in results.
+pub(super) const NGINX: &str = "nginx";
+
 /// The programs that are compared.
 #[derive(Debug, Clone)]
 pub(super) struct Binaries {
@@ -137,12 +142,38 @@ impl Binaries {
 
 impl Binary {
     fn new(path: PathBuf, http: String, main: String) -> Outcome<Self> {
-        let output =
-            Command::new(&path).arg("-V").output().map_err(|e| format!("{}: {e}", path.display()))?;
-        let text = [output.stdout, output.stderr].concat();
-        let version = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
+        let version = version_line(&path, "-V")?;
         Ok(Self { path, version, http, main })
     }
+}
+
+/// A program of another kind, to compare with.
+pub(super) struct OtherProgram {
+    pub(super) path: PathBuf,
+    /// First line of its version output.
+    pub(super) version: String,
+}
+
+impl OtherProgram {
+    /// Reads the version of a program, if there is one, with this argument.
+    pub(super) fn at(path: Option<PathBuf>, argument: &str) -> Outcome<Option<Self>> {
+        let Some(path) = path else { return Ok(None) };
+        let version = version_line(&path, argument)?;
+        Ok(Some(Self { path, version }))
+    }
+}
+
+/// First line that a program prints for this argument.
+fn version_line(path: &Path, argument: &str) -> Outcome<String> {
+    let output = Command::new(path).arg(argument).output().map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok(String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned())
+}
+
+/// Group of one server with persistent connections, for `http {}`: more of them than any measurement uses, so that none
+/// is closed for want of room.
+pub(super) fn upstream_group(name: &str, server: &str) -> String {
+    format!("upstream {name} {{ server {server}; keepalive 1024; keepalive_requests 1000000000; }}")
 }
 
 impl Contestant {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
 use super::cgroup::{Cgroup, Limits};
-use super::contestant::{Binaries, Binary, Contestant, Running, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, OURS, Running, root_directive};
 use super::data::{ColdSet, forget_everything, noise};
 use super::exec::Place;
 use super::load::{Load, LoadResult};
@@ -22,7 +22,6 @@ use super::options::Options;
 use super::report::{Limit, Report, Table, Target, number, progress, span};
 use super::{Outcome, home, stalls};
 
-const OURS: &str = "ours";
 const NGINX_THREADS: &str = "nginx, aio threads";
 /// The cold load begins this long before the hot one, so that the disk is busy when that begins, and ends after it.
 const LEAD: Duration = Duration::from_secs(2);

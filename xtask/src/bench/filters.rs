@@ -7,15 +7,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::contestant::{Binaries, Binary, Contestant, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, root_directive};
 use super::data;
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
 use super::{Outcome, home};
-
-const OURS: &str = "ours";
-const NGINX: &str = "nginx";
 
 /// Name, file, coding and directives of each case.
 const CASES: [(&str, &str, &str, &str); 5] = [

@@ -13,19 +13,15 @@ use serde_json::Value;
 use tw_testkit::TempDir;
 
 use super::Outcome;
-use super::contestant::{Binaries, Binary, Contestant, Running};
+use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running, upstream_group};
 use super::exec::Place;
 use super::options::Options;
 use super::proxy::origin::FILES;
 use super::report::{Limit, Report, Table, Target, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, warn_if_busy, whole};
 
-const OURS: &str = "ours";
-const NGINX: &str = "nginx";
 const CACHED: &str = "ours, fastcgi_cache";
 const CACHED_PROXY: &str = "ours, proxy_cache";
-/// More than any measurement has, so that none is ever closed for want of room.
-const KEPT_CONNECTIONS: usize = 1024;
 
 /// Parameters for an application, about as many as in a distribution's files.
 const PARAMS: &str = "fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method;
@@ -64,9 +60,9 @@ impl Application {
             "access_log off;
     client_body_temp_path client_body_temp;
     fastcgi_temp_path fastcgi_temp;
-    upstream app {{ server unix:{}; keepalive {KEPT_CONNECTIONS}; keepalive_requests 1000000000; }}
+    {}
     {http}",
-            socket.display()
+            upstream_group("app", &format!("unix:{}", socket.display()))
         );
         let server = format!("location / {{ fastcgi_pass app; {PARAMS} {location} }}");
         Contestant::server(name, binary, &http, &server)
@@ -76,14 +72,7 @@ impl Application {
 /// Measures, prints, writes `gateways.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
-    let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.numbers("connections", &[64])?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options, &[64])?;
     let binaries = Binaries::find(&options)?;
     let mut report = Report::new("gateways", &binaries);
     let [small, _, large] = FILES;

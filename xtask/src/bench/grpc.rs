@@ -9,32 +9,21 @@ use serde_json::{Value, json};
 use tw_testkit::{TempDir, wait};
 
 use super::Outcome;
-use super::contestant::{Binaries, Binary, Contestant, Running};
+use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running};
 use super::data::noise;
 use super::exec::Place;
 use super::h2load::{Amount, Load, LoadResult};
+use super::http2::Plan;
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
 use super::usage;
 
-const OURS: &str = "ours";
-const NGINX: &str = "nginx";
 /// Idle connections that nginx may keep: more than there are concurrent calls.
 const KEPT_CONNECTIONS: usize = 4096;
 /// Bytes of messages.
 const MESSAGES: [(&str, usize); 2] = [("small", 128), ("large", 16 << 10)];
 /// Processor time of a call, of nginx's.
 const CPU_WANTED: f64 = 0.8;
-
-/// Duration and directory.
-struct Plan {
-    rounds: usize,
-    seconds: u64,
-    connections: usize,
-    streams: usize,
-    server_cpu: usize,
-    load_cpu: usize,
-}
 
 /// All loads on one proxy, and their medians.
 struct Score {
@@ -57,15 +46,7 @@ impl Score {
 /// Measures, prints, writes `grpc.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["rounds", "seconds", "connections", "streams"], &[])?;
-    let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.number("connections", 64)?,
-        streams: options.number("streams", 16)?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options)?;
     let binaries = Binaries::find(&options)?;
     let mut report = Report::new("grpc", &binaries);
     for (name, size) in MESSAGES {

@@ -15,7 +15,7 @@ use tw_testkit::tls::{Authority, Certificate};
 use tw_testkit::{TempDir, wait};
 
 use super::Outcome;
-use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running, hot_files, root_directive};
 use super::exec::Place;
 use super::h2load::{Amount, Load, LoadResult};
 use super::options::Options;
@@ -23,8 +23,6 @@ use super::report::{Limit, Report, Table, Target, median, number, progress};
 use super::tls::OFFERED;
 use super::usage;
 
-const OURS: &str = "ours";
-const NGINX: &str = "nginx";
 /// Names, paths and sizes of the files; the last one is the large download.
 const FILES: [(&str, &str, usize); 4] =
     [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("1m", "/1m", 1 << 20), ("64m", "/64m", 64 << 20)];
@@ -101,13 +99,28 @@ impl Setup {
 }
 
 /// Duration and directory.
-struct Plan {
-    rounds: usize,
-    seconds: u64,
-    connections: usize,
-    streams: usize,
-    server_cpu: usize,
-    load_cpu: usize,
+pub(super) struct Plan {
+    pub(super) rounds: usize,
+    pub(super) seconds: u64,
+    pub(super) connections: usize,
+    pub(super) streams: usize,
+    pub(super) server_cpu: usize,
+    pub(super) load_cpu: usize,
+}
+
+impl Plan {
+    /// Reads the options that benchmarks of streams have.
+    pub(super) fn parse(options: &Options) -> Outcome<Self> {
+        let quick = options.flag("quick");
+        Ok(Self {
+            rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+            seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+            connections: options.number("connections", 64)?,
+            streams: options.number("streams", 16)?,
+            server_cpu: options.number("server-cpu", 0)?,
+            load_cpu: options.number("load-cpu", 1)?,
+        })
+    }
 }
 
 /// Target, relative to nginx.
@@ -123,14 +136,7 @@ enum Wanted {
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["rounds", "seconds", "connections", "streams", "idle"], &[])?;
     let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.number("connections", 64)?,
-        streams: options.number("streams", 16)?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options)?;
     let idle_count = options.number("idle", if quick { 100 } else { 1_000 })?;
     let setup = Setup::new(&options)?;
     let mut report = Report::new("h2", &setup.binaries);

@@ -38,13 +38,7 @@ struct CpuLimits {
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["rounds", "seconds", "connections", "haproxy", "tunnels"], &[])?;
     let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.numbers("connections", if quick { &[64] } else { &[64, 512] })?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options, if quick { &[64] } else { &[64, 512] })?;
     let tunnels = options.number("tunnels", if quick { 1_000 } else { 10_000 })?;
     let proxies = Proxies::find(&options, plan.load_cpu)?;
     let mut report = Report::new("proxy", &proxies.binaries);

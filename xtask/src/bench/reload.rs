@@ -16,14 +16,12 @@ use tw_testkit::wait;
 use self::clients::{Clients, Counts, OnDemandClient};
 use self::daemon::Daemon;
 use super::Outcome;
-use super::contestant::{Binaries, Binary};
+use super::contestant::{Binaries, Binary, NGINX, OURS};
 use super::exec::Place;
 use super::options::Options;
 use super::prometheus::Histogram;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
 
-const OURS: &str = "ours";
-const NGINX: &str = "nginx";
 /// Pause between two reloads, in which late effects of the last one show.
 const PAUSE: Duration = Duration::from_millis(100);
 const SERVERS: usize = 2_000;

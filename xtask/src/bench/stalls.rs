@@ -10,12 +10,11 @@ use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::wait;
 
 use super::Outcome;
-use super::contestant::{Binaries, Binary, Contestant, hot_files, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, OURS, hot_files, root_directive};
 use super::exec::Place;
 use super::load::{Load, LoadResult};
 use super::report::{Limit, Report, Table, Target, number, span};
 
-const OURS: &str = "ours";
 const STALL: Duration = Duration::from_secs(1);
 const SLOW_CONNECTIONS: usize = 64;
 const HEALTHY_CONNECTIONS: usize = 16;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
 use super::Outcome;
-use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, OURS, Running, hot_files, root_directive};
 use super::exec::Place;
 use super::load::{Load, LoadResult};
 use super::loops;
@@ -20,7 +20,6 @@ use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
 use super::usage;
 
-const OURS: &str = "ours";
 const OURS_CACHE: &str = "ours, open_file_cache";
 const OURS_SENDFILE: &str = "ours, open_file_cache, sendfile, tcp_nopush";
 const OURS_LOG: &str = "ours, access_log";
@@ -50,6 +49,20 @@ pub(super) struct Plan {
     pub(super) connections: Vec<usize>,
     pub(super) server_cpu: usize,
     pub(super) load_cpu: usize,
+}
+
+impl Plan {
+    /// Reads the options that most benchmarks have; `connections` is the default of theirs.
+    pub(super) fn parse(options: &Options, connections: &[usize]) -> Outcome<Self> {
+        let quick = options.flag("quick");
+        Ok(Self {
+            rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+            seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+            connections: options.numbers("connections", connections)?,
+            server_cpu: options.number("server-cpu", 0)?,
+            load_cpu: options.number("load-cpu", 1)?,
+        })
+    }
 }
 
 /// One file, one number of connections, several servers.
@@ -89,13 +102,7 @@ pub(super) struct Score {
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
     let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.numbers("connections", if quick { &[64] } else { &[64, 512] })?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options, if quick { &[64] } else { &[64, 512] })?;
     let binaries = Binaries::find(&options)?;
     let files = hot_files(&[("1k", 1 << 10), ("16k", 16 << 10), ("32k", 32 << 10), ("4m", 4 << 20)])?;
     let mut report = Report::new("static", &binaries);

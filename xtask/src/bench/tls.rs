@@ -14,13 +14,11 @@ use tw_testkit::TempDir;
 use tw_testkit::tls::{Authority, Certificate};
 
 use super::Outcome;
-use super::contestant::{Binaries, Binary, Contestant, hot_files, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, hot_files, root_directive};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy, whole};
 
-const OURS: &str = "ours";
-const NGINX: &str = "nginx";
 /// Name, path and size of the files.
 const FILES: [(&str, &str, usize); 3] =
     [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("4m", "/4m", 4 << 20)];
@@ -98,13 +96,7 @@ impl Setup {
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["rounds", "seconds", "connections", "rate", "idle"], &[])?;
     let quick = options.flag("quick");
-    let plan = Plan {
-        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
-        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
-        connections: options.numbers("connections", &[64])?,
-        server_cpu: options.number("server-cpu", 0)?,
-        load_cpu: options.number("load-cpu", 1)?,
-    };
+    let plan = Plan::parse(&options, &[64])?;
     let rate = options.number("rate", 500)?;
     let idle_count = options.number("idle", if quick { 1_000 } else { 10_000 })?;
     let setup = Setup::new(&options)?;

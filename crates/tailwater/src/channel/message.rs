@@ -1,4 +1,4 @@
-//! What master and worker process say to each other.
+//! Messages between master and worker process.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::user::Identity;
 
 /// From the master.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub(crate) enum WorkerCommand {
     /// Serve by this configuration from now on. Comes with the descriptors of the sockets and of the logs. Is answered.
     Configure(Box<Configure>),
-    /// Accept connections. Until this comes to a process that was started, it has served nobody, and may be killed.
+    /// Accept connections. Until a started process receives this, it has served no client, and may be killed.
     Begin,
     /// Go on in these log files. Comes with their descriptors.
     Reopen(Vec<Vec<u8>>),
     /// Use these files in the place of those of the same names: a certificate, its key, and what opens it.
     Renew(Vec<Text>),
-    /// Purge. Is answered with the number ([`Answer::Purged`]).
+    /// Purge. Is answered with the number ([`WorkerReply::Purged`]).
     Purge(u64, Purge),
     /// Accept nothing more, finish what is going on, end.
     Quit,
@@ -32,7 +32,7 @@ pub(crate) enum Order {
 /// A configuration and what the master has opened for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Configure {
-    /// Where it comes from.
+    /// Source of the configuration.
     pub(crate) source: Source,
     /// Every file that was read.
     pub(crate) files: Vec<Text>,
@@ -42,11 +42,11 @@ pub(crate) struct Configure {
     pub(crate) logs: Vec<Vec<u8>>,
     /// Keys of session tickets that were in use before.
     pub(crate) keys: Keys,
-    /// Whom to become.
+    /// User and group to become.
     pub(crate) identity: Option<Identity>,
-    /// Whether nobody looks at standard error.
+    /// Set if standard error is not read.
     pub(crate) is_daemon: bool,
-    /// How often to say that all loops turn ([`Answer::Turning`]).
+    /// Interval of the message that all loops turn ([`WorkerReply::Turning`]).
     pub(crate) sign_interval: Duration,
 }
 
@@ -91,52 +91,52 @@ impl Drop for Text {
 
 /// From the worker process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum WorkerReply {
     /// The configuration is served; by a process that was just started, as soon as it is told to begin.
     Serving,
-    /// It is not; everything is as before.
+    /// The order was refused; everything is as before.
     Refused {
         /// The line of the log.
         message: String,
-        /// What to do about it.
+        /// Advice to the operator.
         hint: Option<String>,
     },
-    /// What came of the purge with this number: whether what it names is not used again, and what is to be said.
+    /// Result of the purge with this number: `is_done` if the entries are not used again, and a text to print.
     Purged { number: u64, is_done: bool, said: Option<String> },
-    /// What an order brings needs more open files than this process may have. Everything is as before.
+    /// The order needs more open files than this process may have. Everything is as before.
     Full,
     /// Every loop has turned lately.
     Turning,
     /// Tickets are sealed with these keys from now on: for the process that comes next.
     Keys(Keys),
-    /// It accepts nothing more, though nobody ordered it to: a signal did.
+    /// The process accepts nothing more, though no order asked for that: a signal did.
     Leaving,
 }
 
-/// What `tailwater purge` asks for.
+/// Arguments of `tailwater purge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Purge {
     /// The name of the cache.
     #[serde(with = "serde_bytes")]
     pub(crate) cache: Vec<u8>,
-    pub(crate) named: Named,
-    pub(crate) how: How,
+    pub(crate) named: PurgeScope,
+    pub(crate) how: PurgeMode,
 }
 
-/// What is to be purged.
+/// Entries to purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Named {
+pub(crate) enum PurgeScope {
     /// A key, or the beginning of keys and a `*`.
     Key(#[serde(with = "serde_bytes")] Vec<u8>),
     Tag(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
-/// What becomes of it.
+/// Effect on the entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum How {
-    /// It is gone.
+pub(crate) enum PurgeMode {
+    /// Removed.
     #[default]
     Hard,
-    /// It is stale.
+    /// Made stale.
     Soft,
 }

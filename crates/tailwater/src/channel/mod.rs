@@ -4,11 +4,11 @@
 //! packet 1:  head (size of the body, place of the body, number of descriptors) [body]   [the body as a file in memory]
 //! packet 2…: one byte                                                                   up to 200 descriptors
 //! ```
-//! What a message is made in is wiped: there are private keys among the files of a configuration.
+//! Buffers of messages are wiped: there are private keys among the files of a configuration.
 //!
-//! A Unix socket of packets, so that a message is whole or not there. The configuration of a large site has megabytes:
-//! a long body goes as a file in memory. The worker process may have been taken over by an attacker. What it sends is
-//! read by [`Channel::answer`], which takes short messages only, keeps no descriptor and never waits.
+//! A Unix socket of packets, so that a message arrives as a whole or not at all. The configuration of a large site has
+//! megabytes: a long body is sent as a file in memory. The worker process may be under an attacker's control. Its
+//! messages are read by [`Channel::answer`], which takes short messages only, keeps no descriptor and never waits.
 
 mod message;
 
@@ -28,33 +28,33 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-pub(crate) use message::{Answer, Configure, How, Keys, Named, Order, Purge, Text};
+pub(crate) use message::{Configure, Keys, Purge, PurgeMode, PurgeScope, Text, WorkerCommand, WorkerReply};
 
 /// The longest body inside a packet, bytes.
 const INLINE_MAX: usize = 8 * 1024;
 /// Descriptors of one packet; the kernel takes 253.
 const FDS_MAX: usize = 200;
-/// How long a message may wait for room in the socket. The reader needs milliseconds unless it hangs.
+/// Longest wait of a message for room in the socket. The reader needs milliseconds unless it hangs.
 pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a head: the size of the body, whether it is a file, the number of descriptors.
 const HEAD_SIZE: usize = 8 + 1 + 4;
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
-/// What came with one packet.
+/// Content of one packet.
 struct Packet {
-    /// Its bytes.
+    /// Length in bytes.
     size: usize,
     fds: Vec<OwnedFd>,
-    /// Whether descriptors are missing, because this process may open no more.
+    /// Set if descriptors are missing, because this process may open no more.
     is_short: bool,
 }
 
-/// What there was to read.
+/// Result of reading.
 #[derive(Debug)]
-pub(crate) enum Arrived<M> {
+pub(crate) enum ReadResult<M> {
     /// A message.
     Message(M),
     /// Nothing yet.
@@ -90,16 +90,16 @@ impl Channel {
         Self(end)
     }
 
-    /// Sends a message and descriptors. Waits for a reader who is late, at most [`SEND_PATIENCE`] for each packet. Errors as
+    /// Sends a message and descriptors. Waits for a late reader, at most [`SEND_PATIENCE`] for each packet. Errors as
     /// [`send_until`](Self::send_until).
     pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let packets = 1 + u32::try_from(fds.len().div_ceil(FDS_MAX)).map_err(io::Error::other)?;
         self.send_until(Instant::now() + SEND_PATIENCE.saturating_mul(packets), message, fds)
     }
 
-    /// The same for who waits at most until then, and not at all when that is over. Errors: the other end is closed;
-    /// `WouldBlock` if it does not read. When a part of the message was sent already, the other end finds
-    /// the channel closed behind it, and so does who sends again.
+    /// Sends a message, waiting at most until then, and not at all after that time. Errors: the other end is closed;
+    /// `WouldBlock` if it does not read. When a part of the message was sent already, the channel is closed for both
+    /// ends.
     pub(crate) fn send_until<M: Serialize>(
         &self,
         until: Instant,
@@ -179,19 +179,19 @@ impl Channel {
     }
 
     /// The next message, if there is one. For the master, which does not believe its workers.
-    pub(crate) fn answer<M: DeserializeOwned>(&self) -> Arrived<M> {
+    pub(crate) fn answer<M: DeserializeOwned>(&self) -> ReadResult<M> {
         let mut packet = vec![MaybeUninit::uninit(); HEAD_SIZE + INLINE_MAX];
         let packet = match recv(&self.0, &mut packet[..], RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC) {
             Ok(((packet, _), size)) if size > 0 => packet,
-            Err(Errno::AGAIN | Errno::INTR) => return Arrived::Nothing,
-            Ok(_) | Err(_) => return Arrived::Gone,
+            Err(Errno::AGAIN | Errno::INTR) => return ReadResult::Nothing,
+            Ok(_) | Err(_) => return ReadResult::Gone,
         };
-        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return Arrived::Nonsense };
+        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return ReadResult::Nonsense };
         let (size, is_inline, fds) = read_head(head);
         if !is_inline || fds != 0 || size != body.len() as u64 {
-            return Arrived::Nonsense;
+            return ReadResult::Nonsense;
         }
-        postcard::from_bytes(body).map_or(Arrived::Nonsense, Arrived::Message)
+        postcard::from_bytes(body).map_or(ReadResult::Nonsense, ReadResult::Message)
     }
 
     fn send_packet(&self, until: Instant, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -311,13 +311,13 @@ mod tests {
     #[test]
     fn a_master_does_not_wait_and_takes_no_descriptors_from_a_worker() {
         let (master, worker) = ends();
-        assert!(matches!(master.answer::<u32>(), Arrived::Nothing));
+        assert!(matches!(master.answer::<u32>(), ReadResult::Nothing));
         worker.send(&5_u32, &[]).unwrap();
-        assert!(matches!(master.answer::<u32>(), Arrived::Message(5)));
+        assert!(matches!(master.answer::<u32>(), ReadResult::Message(5)));
         let file = File::open("/dev/null").unwrap();
         // Newer kernels do not let it send them.
         let expected = match worker.send_packet(Instant::now(), b"x", &[file.as_fd()]) {
-            Ok(()) => matches!(master.answer::<u32>(), Arrived::Nonsense),
+            Ok(()) => matches!(master.answer::<u32>(), ReadResult::Nonsense),
             Err(error) => error.raw_os_error() == Some(Errno::PERM.raw_os_error()),
         };
         assert!(expected);
@@ -325,14 +325,14 @@ mod tests {
         for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9], &long] {
             let (master, worker) = ends();
             worker.send_packet(Instant::now(), nonsense, &[]).unwrap();
-            assert!(matches!(master.answer::<u32>(), Arrived::Nonsense));
+            assert!(matches!(master.answer::<u32>(), ReadResult::Nonsense));
             drop(worker);
-            assert!(matches!(master.answer::<u32>(), Arrived::Gone));
+            assert!(matches!(master.answer::<u32>(), ReadResult::Gone));
         }
     }
 
     #[test]
-    fn who_is_not_listened_to_learns_it_and_hears_orders_still() {
+    fn worker_without_a_listener_still_receives_orders() {
         let (master, worker) = ends();
         master.stop_listening();
         assert_eq!(worker.send(&5_u32, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);

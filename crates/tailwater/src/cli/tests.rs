@@ -26,8 +26,8 @@ fn options() {
         ("-tqc f", Options { file: some("f"), ..quiet }),
         ("-cf -pd", Options { file: some("f"), prefix: some("d"), ..none() }),
         ("-e stderr -gx;", Options { error_log: some("stderr"), globals: some("x;"), ..none() }),
-        ("-sreload", Options { order: Some(Order::Reload), ..none() }),
-        ("-s stop", Options { order: Some(Order::Stop), ..none() }),
+        ("-sreload", Options { order: Some(SignalCommand::Reload), ..none() }),
+        ("-s stop", Options { order: Some(SignalCommand::Stop), ..none() }),
         ("--explain a/b", Options { explain: some("a/b"), test: Some(Test::Check), ..none() }),
         (
             "-qT --explain=a",
@@ -119,18 +119,18 @@ fn proxying() {
 fn purging() {
     let some = |text: &str| Some(text.as_bytes().to_vec());
     let order = |named, how| Purge { cache: b"c".to_vec(), named, how };
-    let key = |text: &str| Named::Key(text.as_bytes().to_vec());
+    let key = |text: &str| PurgeScope::Key(text.as_bytes().to_vec());
     for (line, main, order) in [
-        ("purge --cache c a/b?c=d*", Options::default(), order(key("a/b?c=d*"), How::Hard)),
+        ("purge --cache c a/b?c=d*", Options::default(), order(key("a/b?c=d*"), PurgeMode::Hard)),
         (
             "purge -c f -p d --cache=c --soft -",
             Options { file: some("f"), prefix: some("d"), ..Options::default() },
-            order(key("-"), How::Soft),
+            order(key("-"), PurgeMode::Soft),
         ),
         (
             "purge --tag t --cache c -g x;",
             Options { globals: some("x;"), ..Options::default() },
-            order(Named::Tag(b"t".to_vec()), How::Hard),
+            order(PurgeScope::Tag(b"t".to_vec()), PurgeMode::Hard),
         ),
     ] {
         assert_eq!(parsed(line), Ok(Command::Purge(PurgeOptions { main, order })), "{line}");
@@ -269,7 +269,7 @@ fn mistakes() {
     }
 }
 #[test]
-fn what_to_do_about_mistakes() {
+fn mistakes_have_hints() {
     let hint =
         |line: &str| parse(line.split_whitespace().map(|word| word.as_bytes().to_vec())).unwrap_err().hint;
     for (line, meant) in [

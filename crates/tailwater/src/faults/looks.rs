@@ -1,7 +1,7 @@
-//! Who looks at loops from outside: which of them turn, and which stand in one turn for too long.
+//! Watchdog of the loops: finds those that stand in one turn for too long.
 //!
-//! Time is counted in looks. One that comes late, because the whole process was stopped or the machine slept, counts as
-//! little more than one in time: the loops had no time to turn either.
+//! Time is counted in checks. A check that comes late, because the whole process was stopped or the machine slept,
+//! counts as little more than one in time: the loops could not turn either.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use tw_rt::{LoopStats, Subject};
 const LOOKS: u32 = 8;
 /// The longest time between two looks.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How long a loop may stand when nobody says otherwise.
+/// Default of the longest time that a loop may stand still.
 const LATE: Duration = Duration::from_secs(10);
 
 /// The loops, as they were at the last look.
-pub(super) struct Looks {
+pub(super) struct LoopChecks {
     loops: Vec<Seen>,
     settings: Option<LoopWatchdog>,
     looked: Instant,
@@ -27,7 +27,7 @@ struct Seen {
     index: usize,
     stats: Arc<LoopStats>,
     turn: Option<u64>,
-    /// How long it has stood in this turn.
+    /// Time that it has stood still in this turn.
     stood: Duration,
     is_reported: bool,
 }
@@ -39,14 +39,14 @@ pub(super) struct Hanging {
     pub(super) index: usize,
     /// The kernel's number of its thread.
     pub(super) thread: i32,
-    /// How long it has stood, to the precision of looks.
+    /// Time that it has stood still, to the precision of checks.
     pub(super) stood: Duration,
-    /// Whom its task works for, and with what.
+    /// Subject of its task, such as a connection.
     pub(super) subject: Option<Subject>,
     pub(super) operation: Option<&'static str>,
 }
 
-impl Looks {
+impl LoopChecks {
     /// No loops yet.
     pub(super) fn new(now: Instant) -> Self {
         Self { loops: Vec::new(), settings: None, looked: now }
@@ -57,7 +57,7 @@ impl Looks {
         self.settings = settings;
     }
 
-    /// What is done about a loop that hangs.
+    /// Action on a loop that hangs.
     pub(super) fn settings(&self) -> Option<LoopWatchdog> {
         self.settings
     }
@@ -70,7 +70,7 @@ impl Looks {
         self.loops.retain(|seen| !Arc::ptr_eq(&seen.stats, stats));
     }
 
-    /// When to look again.
+    /// Time of the next check.
     pub(super) fn next(&self) -> Instant {
         self.looked + self.every()
     }
@@ -109,7 +109,7 @@ impl Looks {
         hanging
     }
 
-    /// Whether every loop has turned lately, or had nothing to do, and somebody has looked lately.
+    /// Returns `true` if every loop has turned lately, or was idle, and the last check is recent.
     pub(super) fn are_turning(&self, now: Instant) -> bool {
         let patience = self.patience();
         now.saturating_duration_since(self.looked) < patience.max(LATE)
@@ -147,7 +147,7 @@ mod tests {
     fn a_loop_that_hangs_is_found_once_and_one_that_rests_never() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
-        let mut looks = Looks::new(now);
+        let mut looks = LoopChecks::new(now);
         looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: HangAction::Report }));
         looks.add(3, worker.stats().clone());
         let mut found = Vec::new();
@@ -179,7 +179,7 @@ mod tests {
     fn time_in_which_nobody_could_turn_does_not_count() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
-        let mut looks = Looks::new(now);
+        let mut looks = LoopChecks::new(now);
         looks.set(Some(LoopWatchdog::DEFAULT));
         looks.add(0, worker.stats().clone());
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What happens when our own code fails.
+//! Handling of faults of the program itself.
 //!
 //! ```text
 //! a task panics ─────────────────────► its connection ends; a line with its stack
@@ -6,8 +6,8 @@
 //! a loop stands in one turn ─────────► a line for every thread; with `restart` the process ends: status HANGING
 //! ```
 //!
-//! One thread does all of it, which no loop and no order of the main thread can stop: it waits for the disk where the
-//! program's own file is read, and for nobody else. Loops hand it what they know and go on.
+//! One thread does all of it, which no loop and no order of the main thread can stop: it waits only for the disk, when
+//! the program's own file is read. Loops hand over their data and continue.
 
 mod looks;
 mod panic;
@@ -28,7 +28,7 @@ use tw_log::{ErrorLog, Sinks};
 use tw_rt::LoopStats;
 use tw_sys::stack;
 
-use self::looks::{Hanging, Looks};
+use self::looks::{Hanging, LoopChecks};
 use self::panic::Panic;
 use self::symbols::Symbols;
 
@@ -37,9 +37,9 @@ pub(crate) const BROKEN: u8 = 70;
 /// Status of a process that ended because a loop hung.
 pub(crate) const HANGING: u8 = 71;
 
-/// What the thread is called.
+/// Name of the thread.
 const NAME: &str = "watchdog";
-/// How long the end waits for logs. A disk that takes longer loses their last lines.
+/// Longest wait for logs at the end. A slower disk loses their last lines.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Opens what is read when something has failed: before the process gives up the right to.
@@ -51,14 +51,14 @@ pub(crate) fn prepare() {
 #[derive(Clone)]
 pub(crate) struct Faults(Arc<Common>);
 
-/// What the thread shares with the main thread, and with a loop that panics.
+/// State that the thread shares with the main thread, and with a loop that panics.
 struct Common {
-    /// Where faults are written.
+    /// Log of faults.
     log: Mutex<ErrorLog>,
     /// Locked by the main thread and by ours, never by a loop.
-    looks: Mutex<Looks>,
+    looks: Mutex<LoopChecks>,
     counts: Arc<Counts>,
-    /// What a panic has left half changed.
+    /// State that a panic has left half changed.
     broken: OnceLock<&'static str>,
     events: SyncSender<Event>,
 }
@@ -77,7 +77,7 @@ impl Faults {
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
         let common = Arc::new(Common {
             log: Mutex::new(ErrorLog::none()),
-            looks: Mutex::new(Looks::new(Instant::now())),
+            looks: Mutex::new(LoopChecks::new(Instant::now())),
             counts,
             broken: OnceLock::new(),
             events,
@@ -100,12 +100,12 @@ impl Faults {
         Ok(Self(common))
     }
 
-    /// Where faults are written from now on.
+    /// Sets the log of faults.
     pub(crate) fn log_to(&self, log: ErrorLog) {
         *lock(&self.0.log) = log;
     }
 
-    /// Where faults are written.
+    /// Log of faults.
     pub(crate) fn log(&self) -> ErrorLog {
         self.0.log()
     }
@@ -126,7 +126,7 @@ impl Faults {
         lock(&self.0.looks).remove(stats);
     }
 
-    /// Whether every loop has turned lately, or had nothing to do.
+    /// Returns `true` if every loop has turned lately, or was idle.
     pub(crate) fn are_turning(&self, now: Instant) -> bool {
         lock(&self.0.looks).are_turning(now)
     }
@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     fn end(&self, status: u8) -> ! {
-        // What cannot be written in time is lost; there is nobody left to tell.
+        // Lines that cannot be written in time are lost.
         let _ = self.sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
         tw_sys::exit::now(status)
     }

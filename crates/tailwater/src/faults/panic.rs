@@ -1,9 +1,9 @@
-//! A panic of ours goes to the error log, at `alert`, and ends no more than the request it happened in.
+//! A panic is written to the error log, at `alert`, and ends only the request in which it happened.
 //!
 //! The standard library would print it, and with `RUST_BACKTRACE` in the environment a backtrace as well: for that it
-//! asks for the current directory and reads the program's file, on whatever thread it is. No loop may wait for that, and
-//! the loop guard ends a process that tries. So the thread that panics only notes where it is; names are looked up by
-//! another one. The main thread may wait, and its panic ends the process: that one is printed as ever.
+//! reads the current directory and the program's file, on the thread that panics. A loop must not wait for that, and
+//! the loop guard ends a process that tries. So the thread that panics only notes addresses; another one looks up the
+//! names. The main thread may wait, and its panic ends the process: that one is printed as usual.
 
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use tw_sys::stack::{self, Frames};
 
 use super::{Common, Event, NAME};
 
-/// What the standard library calls the thread of `main`.
+/// Name of the thread of `main` in the standard library.
 const MAIN_THREAD: &str = "main";
-/// What tasks of connections are called; their numbers stand in every line about them.
+/// Kind of the tasks of connections; every line about them has their numbers.
 const CONNECTION: &str = "connection";
 
-/// What is known of a panic where it happens.
+/// Details of a panic, collected where it happens.
 pub(super) struct Panic {
     thread: String,
     subject: Option<Subject>,

@@ -18,18 +18,18 @@ use tw_sys::stack::{self, Origin};
 
 /// The file of the program, wherever it went.
 const PROGRAM: &str = "/proc/self/exe";
-/// What separates a frame from the one that called it.
+/// Separator between a frame and its caller.
 const CALLED_BY: &str = " < ";
 /// Frames of one stack that are shown. What is further out is the loop itself, or the beginning of a thread.
 const SHOWN_MAX: usize = 32;
 
-/// What a panic goes through to be told.
+/// Functions between a panic and its report.
 const PANIC: [&str; 2] = ["rust_begin_unwind", "core::panicking::"];
-/// What all tasks, and all threads, begin with.
+/// Functions that all tasks and threads begin with.
 const BEGIN: [&str; 3] = ["watch::Watched::poll", "__rust_begin_short_backtrace", "lang_start"];
-/// What only calls others.
+/// Functions that only call others.
 const PASSING: [&str; 4] = ["core::", "std::", "alloc::", "__rust_try"];
-/// Where the standard library is.
+/// Path of the standard library.
 const LIBRARY: &str = "library/";
 /// Before the part of a file name that tells something.
 const ROOTS: [&str; 3] = ["/registry/src/", "/rustc/", "/crates/"];
@@ -43,7 +43,7 @@ pub(super) struct Symbols {
 
 type Slice<'a> = EndianSlice<'a, NativeEndian>;
 
-/// What is known of addresses, as long as the file is being read.
+/// Names of addresses, while the file is being read.
 pub(super) struct Names<'a> {
     program: Option<&'a Origin>,
     /// The address in the file of the first byte that is mapped.
@@ -61,7 +61,7 @@ struct Frame {
 static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
 
 impl Symbols {
-    /// Opens the program's file, if nobody has yet. Without it stacks are told as addresses.
+    /// Opens the program's file, unless it is open. Without it stacks are printed as addresses.
     pub(super) fn open() -> &'static Self {
         SYMBOLS.get_or_init(|| Self { file: File::open(PROGRAM).ok(), program: stack::program() })
     }
@@ -159,7 +159,7 @@ fn foreign(origin: &Origin, address: usize) -> Frame {
     }
 }
 
-/// For who has the file and its symbols elsewhere: `addr2line -e FILE OFFSET`.
+/// Argument for `addr2line -e FILE OFFSET`, with the file and its symbols on another machine.
 fn unknown(file: &str, base: usize, address: usize) -> String {
     format!("{file}+{:#x}", address - base)
 }
@@ -185,7 +185,7 @@ fn shown(frames: &[Frame]) -> String {
     line
 }
 
-/// Whether a frame is the standard library's.
+/// Returns `true` if a frame belongs to the standard library.
 fn is_passing(frame: &Frame) -> bool {
     frame.place.as_ref().is_some_and(|place| place.starts_with(LIBRARY))
         || PASSING.iter().any(|start| frame.name.starts_with(start))
@@ -230,7 +230,7 @@ fn implementor(text: &str) -> &str {
     text
 }
 
-/// Where the bracket is closed that was opened before `text`.
+/// Offset of the bracket that closes the one opened before `text`.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut before) = (0, ' ');
     for (at, c) in text.char_indices() {

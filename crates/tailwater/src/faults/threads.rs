@@ -1,4 +1,4 @@
-//! What every thread of the process is doing, as far as it can be told.
+//! State and stack of every thread of the process, as far as they can be read.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -12,16 +12,16 @@ use super::symbols::Names;
 
 /// The threads of this process, as files.
 const TASKS: &str = "/proc/self/task";
-/// How long a thread may take to tell its stack. One that runs or sleeps does it at once, unless the machine is busy.
+/// Longest wait for the stack of a thread. One that runs or sleeps answers at once, unless the machine is busy.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// One in an uninterruptible wait most probably does not answer at all.
+/// Longest wait for a thread in an uninterruptible wait, which most probably does not answer at all.
 const PATIENCE_DISK: Duration = Duration::from_millis(20);
 
 /// One thread.
 pub(super) struct Thread {
     id: i32,
     name: String,
-    /// What the kernel says of it: state, system call, function it waits in.
+    /// State in the kernel: state, system call, function it waits in.
     state: String,
     stack: Result<Frames, NoStack>,
 }

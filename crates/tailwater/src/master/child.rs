@@ -25,13 +25,13 @@ use tw_server::http::cache::PURGES_MAX;
 use super::control::Client;
 use super::inbox::Inbox;
 use super::silence::Silence;
-use crate::channel::{Answer, Arrived, Channel, Keys, Order, Purge};
+use crate::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
 
 /// The file this process runs, whatever has its name now.
 const OURSELVES: &str = "/proc/self/exe";
-/// How long a process that has closed its channel may take to end, before the master wonders why without knowing it.
+/// Time between the end of a process's channel and its own end, after which the reason is reported as unknown.
 const DEATH_PATIENCE: Duration = Duration::from_secs(1);
 // DIFF(nginx): a worker process that the kernel holds is not waited for.
 /// Interval of looks whether a process that leaves has ended except for threads that wait in the kernel, for a disk or
@@ -39,7 +39,7 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(1);
 const STUCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row that have to find that before it is no longer waited for.
 const STUCK_LOOKS: u32 = 3;
-/// How often a worker process may say something within [`TALK_SPAN`]. It has something to say every few seconds.
+/// Most messages of a worker process within [`TALK_SPAN`]. It sends one every few seconds.
 const TALK_MAX: u32 = 100;
 /// See [`TALK_MAX`].
 const TALK_SPAN: Duration = Duration::from_secs(1);
@@ -49,27 +49,27 @@ const TALK_SPAN: Duration = Duration::from_secs(1);
 pub(super) struct Child {
     pid: Pid,
     channel: Channel,
-    /// When it was started.
+    /// Time of the start.
     pub(super) since: Instant,
-    /// When it is ended by force.
+    /// Time at which it is ended by force.
     pub(super) until: Option<Instant>,
     /// True if it was told to serve: it gives signs of life.
     serves: bool,
-    /// Whether it has been given a configuration and has not said what became of it.
+    /// Set if it was given a configuration and has not answered.
     pub(super) owes_answer: bool,
-    /// Whether it never served and is not wanted any more.
+    /// Set if it never served and is not needed any more.
     pub(super) is_discarded: bool,
-    /// Whether another one has taken its place because it said nothing.
+    /// Set if another process has replaced it because it was silent.
     pub(super) is_silent: bool,
-    /// How long it has said nothing.
+    /// Duration of its silence.
     pub(super) silence: Silence,
     /// Time of the next look whether it is stuck, and how often that was found.
     stuck: (Instant, u32),
     is_killed: bool,
-    talk: Talk,
-    /// What it seals tickets with, as it has said last, or one before it.
+    talk: MessageRate,
+    /// Keys of session tickets as it sent them last, or those of an earlier process.
     keys: Rc<RefCell<Keys>>,
-    /// Who waits for the end of a purge, by its number. Without an answer their connections end.
+    /// Clients that wait for the end of a purge, by its number. Without an answer their connections are closed.
     purges: HashMap<u64, Client>,
     last_purge: u64,
 }
@@ -77,15 +77,15 @@ pub(super) struct Child {
 /// Why a process does not serve what it was told to.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It says why. It is as before.
+    /// Refused with a reason. The process is as before.
     Refused(Fault),
-    /// It has too many files open for it. It is as before.
+    /// Too many files are open. The process is as before.
     Full(Fault),
-    /// It has not said anything in time, and may serve the one or the other.
+    /// No answer in time; it may serve the old or the new configuration.
     Silent(Fault),
     /// The process serves and has given no sign of life for too long, and may serve the one or the other.
     Unresponsive(Fault),
-    /// It can be told nothing any more.
+    /// The channel is closed.
     Lost(Fault),
     /// There was no time to wait for it.
     Interrupted(ReceivedSignal),
@@ -140,20 +140,20 @@ impl Child {
             silence: Silence::begin(since),
             stuck: (since, 0),
             is_killed: false,
-            talk: Talk { since, count: 0 },
+            talk: MessageRate { since, count: 0 },
             keys,
             purges: HashMap::new(),
             last_purge: 0,
         }
     }
 
-    /// Its number.
+    /// Process number.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
 
     /// Gives an order. An error means that it can be told nothing any more.
-    pub(super) fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(super) fn order(&self, order: &WorkerCommand, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.channel.send(order, fds)
     }
 
@@ -163,7 +163,7 @@ impl Child {
             return client.answer(false, &[Fault::emerg("too many purges wait for a disk")]);
         }
         self.last_purge += 1;
-        match self.order(&Order::Purge(self.last_purge, order), &[]) {
+        match self.order(&WorkerCommand::Purge(self.last_purge, order), &[]) {
             Ok(()) => drop(self.purges.insert(self.last_purge, client)),
             Err(error) => {
                 let text = format!("worker process {} cannot be told ({})", self.pid, Errno::from(&error));
@@ -172,20 +172,20 @@ impl Child {
         }
     }
 
-    /// The same; waits until then for one that reads late. Who orders many gives them one time.
+    /// Sends an order, waiting until then for a process that reads late. Several orders share one deadline.
     pub(super) fn order_until(
         &self,
         until: Instant,
-        order: &Order,
+        order: &WorkerCommand,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         self.channel.send_until(until, order, fds)
     }
 
-    /// Lets one that was started serve. From here on there may be somebody who counts on it: it is asked to end, not killed.
+    /// Lets a started process serve. From here on it may have clients: it is told to end, not killed.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         let pid = self.pid;
-        self.order(&Order::Begin, &[]).map_err(|error| {
+        self.order(&WorkerCommand::Begin, &[]).map_err(|error| {
             let errno = Errno::from(&error);
             Failure::Lost(Fault::emerg(format!("worker process {pid} cannot be told to begin ({errno})")))
         })?;
@@ -197,7 +197,7 @@ impl Child {
     /// One that serves gives signs of life while it loads, and is not waited for without them.
     pub(super) fn configure(
         &mut self,
-        order: &Order,
+        order: &WorkerCommand,
         fds: &[BorrowedFd<'_>],
         deadline: Instant,
         (inbox, is_daemon): (&Inbox, bool),
@@ -205,7 +205,7 @@ impl Child {
         let pid = self.pid;
         if let Err(error) = self.order(order, fds) {
             let how = match error.kind() {
-                io::ErrorKind::BrokenPipe => self.how_it_ended(),
+                io::ErrorKind::BrokenPipe => self.exit_reason(),
                 _ => format!("cannot be told ({})", Errno::from(&error)),
             };
             return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
@@ -213,18 +213,18 @@ impl Child {
         self.owes_answer = true;
         loop {
             match self.listen() {
-                Arrived::Message(Answer::Serving) => return Ok(()),
-                Arrived::Message(Answer::Refused { message, hint }) => {
+                ReadResult::Message(WorkerReply::Serving) => return Ok(()),
+                ReadResult::Message(WorkerReply::Refused { message, hint }) => {
                     let hint = hint.as_deref().map(without_controls);
                     let fault = Fault { hint, ..Fault::emerg(without_controls(&message)) };
                     return Err(Failure::Refused(fault));
                 }
-                Arrived::Message(Answer::Full) => {
+                ReadResult::Message(WorkerReply::Full) => {
                     let text = format!("worker process {pid} has too many open files");
                     return Err(Failure::Full(Fault::emerg(text)));
                 }
-                Arrived::Message(_) => {}
-                Arrived::Nothing => {
+                ReadResult::Message(_) => {}
+                ReadResult::Nothing => {
                     if let Some(received) = inbox.interruption(is_daemon).ok().flatten() {
                         return Err(Failure::Interrupted(received));
                     }
@@ -238,11 +238,11 @@ impl Child {
                         return Err(Failure::Silent(fault));
                     }
                 }
-                Arrived::Gone => {
-                    let how = self.how_it_ended();
+                ReadResult::Gone => {
+                    let how = self.exit_reason();
                     return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
                 }
-                Arrived::Nonsense => {
+                ReadResult::Nonsense => {
                     return Err(Failure::Lost(Fault::emerg(format!(
                         "worker process {pid} answers nonsense"
                     ))));
@@ -262,32 +262,34 @@ impl Child {
         now < deadline
     }
 
-    /// What it says. Nothing it sends holds the master or makes it grow; one that talks too much talks nonsense.
-    pub(super) fn listen(&mut self) -> Arrived<Answer> {
+    /// Reads one message. Messages cannot block the master or make it grow; a process that sends too many is faulty.
+    pub(super) fn listen(&mut self) -> ReadResult<WorkerReply> {
         let (arrived, now) = (self.channel.answer(), Instant::now());
-        if let Arrived::Message(_) = arrived {
+        if let ReadResult::Message(_) = arrived {
             self.silence = Silence::begin(now);
         }
-        if let Arrived::Message(Answer::Purged { number, is_done, said }) = &arrived
+        if let ReadResult::Message(WorkerReply::Purged { number, is_done, said }) = &arrived
             && let Some(client) = self.purges.remove(number)
         {
             let level = if *is_done { Level::Notice } else { Level::Error };
             let said = said.iter().map(|said| Fault { level, ..Fault::emerg(without_controls(said)) });
             client.answer(*is_done, &said.collect::<Vec<_>>());
-            return Arrived::Nothing;
+            return ReadResult::Nothing;
         }
-        if let Arrived::Message(Answer::Keys(keys)) = arrived {
+        if let ReadResult::Message(WorkerReply::Keys(keys)) = arrived {
             if self.talk.is_too_much(now) {
-                return Arrived::Nonsense;
+                return ReadResult::Nonsense;
             }
             self.keys.replace(keys);
-            return Arrived::Nothing;
+            return ReadResult::Nothing;
         }
         match &arrived {
-            Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Full) if self.owes_answer => {
+            ReadResult::Message(WorkerReply::Serving | WorkerReply::Refused { .. } | WorkerReply::Full)
+                if self.owes_answer =>
+            {
                 self.owes_answer = false;
             }
-            Arrived::Message(_) if self.talk.is_too_much(now) => return Arrived::Nonsense,
+            ReadResult::Message(_) if self.talk.is_too_much(now) => return ReadResult::Nonsense,
             _ => {}
         }
         arrived
@@ -328,31 +330,31 @@ impl Child {
     }
 
     /// For one that closed its channel instead of serving.
-    fn how_it_ended(&self) -> String {
+    fn exit_reason(&self) -> String {
         let end = self.end().map_or_else(|| "closed its channel".to_owned(), |end| end.to_string());
         format!("{end} before it served the configuration")
     }
 
-    /// How it ended, if it does within a moment. It has to be waited for all the same.
-    fn end(&self) -> Option<End> {
+    /// Exit status, if it ends within a moment. It has to be waited for all the same.
+    fn end(&self) -> Option<ProcessEnd> {
         let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
         let patience = Timespec::try_from(DEATH_PATIENCE).ok();
         poll(&mut [PollFd::new(&process, PollFlags::IN)], patience.as_ref()).ok()?;
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| End::from(&status))
+        waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| ProcessEnd::from(&status))
     }
 }
 
 /// Returns true if the first thread of a process has ended. The process has, too, as soon as the others have.
 fn is_first_thread_over(pid: Pid) -> bool {
-    // `123 (name) Z …`; without procfs nobody knows.
+    // `123 (name) Z …`; without procfs it is unknown.
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
     matches!(state, Some(b'Z' | b'X'))
 }
 
-/// What a worker process says is shown on the terminal of whoever ordered a reload: no line that looks like another one's,
-/// no order to the terminal.
+/// Removes controls from the text of a worker process, which is shown on the terminal that ordered a reload: no line
+/// that looks like another process's, no control sequence.
 fn without_controls(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -364,14 +366,14 @@ impl AsFd for Child {
     }
 }
 
-/// How much it has said lately.
+/// Number of its recent messages.
 #[derive(Debug)]
-struct Talk {
+struct MessageRate {
     since: Instant,
     count: u32,
 }
 
-impl Talk {
+impl MessageRate {
     /// Counts one more message.
     fn is_too_much(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) >= TALK_SPAN {
@@ -382,22 +384,22 @@ impl Talk {
     }
 }
 
-/// How a process ended, as nginx words it: `exited on signal 9`, `exited with code 1`.
+/// Exit status of a process, as nginx words it: `exited on signal 9`, `exited with code 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct ProcessEnd {
     signal: Option<i32>,
     code: Option<i32>,
     has_core: bool,
 }
 
-impl End {
-    /// Whether it ended as it should.
+impl ProcessEnd {
+    /// Returns `true` if it ended without an error.
     pub(super) fn is_clean(self) -> bool {
         self.code == Some(0)
     }
 }
 
-impl From<WaitStatus> for End {
+impl From<WaitStatus> for ProcessEnd {
     fn from(status: WaitStatus) -> Self {
         Self {
             signal: status.terminating_signal(),
@@ -407,13 +409,13 @@ impl From<WaitStatus> for End {
     }
 }
 
-impl From<&WaitIdStatus> for End {
+impl From<&WaitIdStatus> for ProcessEnd {
     fn from(status: &WaitIdStatus) -> Self {
         Self { signal: status.terminating_signal(), code: status.exit_status(), has_core: status.dumped() }
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.signal, self.code) {
             (Some(signal), _) => {
@@ -435,7 +437,7 @@ pub(super) mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::channel::{How, Named};
+    use crate::channel::{PurgeMode, PurgeScope};
     use tw_rt::signal::Signals;
     use tw_testkit::process::Group;
     use tw_testkit::wait;
@@ -460,11 +462,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_purge_gets_the_answer_to_it() {
+    fn purge_answer_reaches_its_client() {
         let (mut child, worker, _process) = actor();
         let ask = |child: &mut Child| {
             let (ours, theirs) = UnixStream::pair().unwrap();
-            let order = Purge { cache: b"c".to_vec(), named: Named::Key(b"k".to_vec()), how: How::Hard };
+            let order =
+                Purge { cache: b"c".to_vec(), named: PurgeScope::Key(b"k".to_vec()), how: PurgeMode::Hard };
             child.purge(Client::of(ours), order);
             theirs.set_read_timeout(Some(wait::PATIENCE)).unwrap();
             theirs
@@ -474,29 +477,31 @@ pub(super) mod tests {
             stream.read_to_string(&mut text).unwrap();
             text
         };
-        let number = || match worker.receive::<Order>() {
-            Ok(Some((Order::Purge(number, _), _))) => number,
+        let number = || match worker.receive::<WorkerCommand>() {
+            Ok(Some((WorkerCommand::Purge(number, _), _))) => number,
             other => panic!("{other:?}"),
         };
         // Not the first one first; and however many they are, that is no talk.
         let say = |number, is_done, said: Option<&str>| {
-            worker.send(&Answer::Purged { number, is_done, said: said.map(str::to_owned) }, &[]).unwrap();
+            worker
+                .send(&WorkerReply::Purged { number, is_done, said: said.map(str::to_owned) }, &[])
+                .unwrap();
         };
         let streams = [ask(&mut child), ask(&mut child)];
         let numbers = [number(), number()];
         say(numbers[1], true, Some("a\nb"));
         say(numbers[0], false, Some("no"));
-        assert!(matches!((child.listen(), child.listen()), (Arrived::Nothing, Arrived::Nothing)));
+        assert!(matches!((child.listen(), child.listen()), (ReadResult::Nothing, ReadResult::Nothing)));
         assert_eq!(streams.map(told), ["refused\nerror no\n", "done\nnotice a b\n"]);
         for _ in 0..=TALK_MAX {
             let stream = ask(&mut child);
             say(number(), true, None);
-            assert!(matches!(child.listen(), Arrived::Nothing));
+            assert!(matches!(child.listen(), ReadResult::Nothing));
             assert_eq!(told(stream), "done\n");
         }
-        // Nobody has asked for that, and nobody is told twice.
+        // Without a client there is no answer, and each client gets one.
         say(numbers[0], true, None);
-        assert!(matches!(child.listen(), Arrived::Message(Answer::Purged { .. })));
+        assert!(matches!(child.listen(), ReadResult::Message(WorkerReply::Purged { .. })));
         // More than there may be, and those that a process leaves behind.
         let waiting: Vec<_> = (0..PURGES_MAX).map(|_| ask(&mut child)).collect();
         assert_eq!(told(ask(&mut child)), "refused\nemerg too many purges wait for a disk\n");
@@ -506,20 +511,20 @@ pub(super) mod tests {
 
     #[test]
     fn whatever_a_worker_answers_the_master_goes_on() {
-        let refused = || Answer::Refused { message: "no".into(), hint: None };
+        let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
         let flood = |worker: &Channel| {
             for _ in 0..=TALK_MAX {
-                worker.send(&Answer::Turning, &[]).unwrap();
+                worker.send(&WorkerReply::Turning, &[]).unwrap();
             }
         };
         type Act<'a> = &'a dyn Fn(&Channel);
         let table: [(&str, Act<'_>, Result<(), &str>); 7] = [
-            ("serves", &|worker| worker.send(&Answer::Serving, &[]).unwrap(), Ok(())),
+            ("serves", &|worker| worker.send(&WorkerReply::Serving, &[]).unwrap(), Ok(())),
             (
                 "serves after a sign of life",
                 &|worker| {
-                    worker.send(&Answer::Turning, &[]).unwrap();
-                    worker.send(&Answer::Serving, &[]).unwrap();
+                    worker.send(&WorkerReply::Turning, &[]).unwrap();
+                    worker.send(&WorkerReply::Serving, &[]).unwrap();
                 },
                 Ok(()),
             ),
@@ -534,7 +539,8 @@ pub(super) mod tests {
             let (mut child, worker, process) = actor();
             act(&worker);
             let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::PATIENCE };
-            let outcome = child.configure(&Order::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
+            let outcome =
+                child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
             match (outcome, expected) {
                 (Ok(()), Ok(())) => {}
                 (Err(fault), Err(text)) => assert!(fault.message.contains(text), "{what}: {fault}"),
@@ -557,7 +563,7 @@ pub(super) mod tests {
             // Each look is in time.
             while !child.silence.is_too_long(child.silence.next_look()) {}
             let deadline = if serves { Instant::now() + wait::PATIENCE } else { Instant::now() };
-            let failure = child.configure(&Order::Quit, &[], deadline, (&inbox, false)).unwrap_err();
+            let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap_err();
             assert_eq!(matches!(failure, Failure::Unresponsive(_)), serves);
             assert!(Fault::from(failure).message.ends_with(expected) && child.owes_answer, "{expected}");
         }
@@ -568,10 +574,10 @@ pub(super) mod tests {
         let (mut child, worker, _process) = actor();
         let inbox = inbox();
         for _ in 0..2 * TALK_MAX {
-            worker.send(&Answer::Serving, &[]).unwrap();
+            worker.send(&WorkerReply::Serving, &[]).unwrap();
             let deadline = Instant::now() + wait::PATIENCE;
-            child.configure(&Order::Quit, &[], deadline, (&inbox, false)).unwrap();
-            assert!(matches!(worker.receive::<Order>(), Ok(Some(_))));
+            child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap();
+            assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some(_))));
         }
     }
 
@@ -581,7 +587,7 @@ pub(super) mod tests {
         child.kill();
         drop(worker);
         let deadline = Instant::now() + wait::PATIENCE;
-        let failure = child.configure(&Order::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
+        let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
         let message = Fault::from(failure).message;
         assert!(message.ends_with("exited on signal 9 before it served the configuration"), "{message}");
         assert!(process.ended());
@@ -590,7 +596,7 @@ pub(super) mod tests {
     #[test]
     fn talk_is_counted_by_the_second() {
         let start = Instant::now();
-        let mut talk = Talk { since: start, count: 0 };
+        let mut talk = MessageRate { since: start, count: 0 };
         assert!((0..TALK_MAX).all(|_| !talk.is_too_much(start)));
         assert!(talk.is_too_much(start));
         assert!(!talk.is_too_much(start + TALK_SPAN));

@@ -1,13 +1,15 @@
-//! Orders with an answer. Whoever orders `-s reload` learns whether the configuration was taken over, and if not, why not.
+//! Orders with an answer. The caller of `-s reload` learns if the configuration was taken over, and if not, the reason.
 //!
-//! A signal cannot be answered. So a master listens on a Unix socket as well, one in the abstract name space, which is no
-//! file and ends with the process: `tailwater/NUMBER`. To connect is to order a reload, for root and for whoever runs the
-//! master; the answer is the messages of the reload, and the end of the stream. Both sides look who the other one is.
+//! A signal cannot be answered. So a master listens on a Unix socket as well, one in the abstract name space, which is
+//! no file and ends with the process: `tailwater/NUMBER`. A connection is an order to reload, allowed for root and the
+//! user of the master; the answer is the messages of the reload, and the end of the stream. Both sides check the
+//! identity of the other.
 //!
-//! The same way goes what `tailwater purge` wants, behind a first line of its own. It needs no address at which the server listens
-//! and no location that allows it, only the rights of whoever runs the server.
+//! `tailwater purge` uses the same socket, with a first line of its own. It needs no address at which the server
+//! listens and no location that allows it, only the rights of the server's user.
 //!
-//! Who finds by itself that the configuration is wrong orders nothing, but says why, for the error log of the server.
+//! A caller that finds by itself that the configuration is wrong orders nothing, but sends the reason for the error log
+//! of the server.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -24,15 +26,15 @@ use super::workers::LOAD_PATIENCE;
 use crate::channel::Purge;
 use crate::console::Fault;
 
-/// How long an answer may wait for its reader. It fits into the buffer of a socket.
+/// Longest wait of an answer for its reader. It fits into the buffer of a socket.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the one who orders waits for the answer: as long as two worker processes in a row may take, and some more.
+/// Longest wait of a client for the answer: as long as two worker processes in a row may take, and some more.
 const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
-/// How long what somebody wants may take after the connection. It is sent with that.
+/// Longest wait for the request of a client, which is sent with the connection.
 const WISH_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of it that are read: some hundred messages.
 const WISH_MAX: u64 = 64 << 10;
-/// The first line of what somebody wants.
+/// First line of a request.
 const RELOAD: &str = "reload";
 const PURGE: &str = "purge";
 /// The first line of an answer.
@@ -40,22 +42,22 @@ const DONE: &str = "done";
 /// The first line of either, if the configuration is wrong; the messages follow.
 const REFUSED: &str = "refused";
 
-/// Where a master takes orders.
+/// Socket on which a master takes orders.
 #[derive(Debug)]
 pub(super) struct Control(UnixListener);
 
-/// Somebody who wants something.
+/// Client with a request.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
     /// The process.
     pub(super) pid: Pid,
-    wish: Wish,
+    wish: ClientRequest,
 }
 
-/// What somebody wants.
+/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum ClientRequest {
     /// A reload. It waits for the answer.
     Reload,
     /// To tell why it did not order one.
@@ -80,7 +82,7 @@ impl Control {
             if let Ok(peer) = socket_peercred(&stream)
                 && (peer.uid.is_root() || peer.uid == geteuid())
             {
-                let wish = Wish::read(&stream);
+                let wish = ClientRequest::read(&stream);
                 return Some(Client { stream, pid: peer.pid, wish });
             }
         }
@@ -95,8 +97,8 @@ impl AsFd for Control {
     }
 }
 
-impl Wish {
-    /// What is not understood is an order, as the connection is.
+impl ClientRequest {
+    /// Reads a request. An unknown one is a reload, as the connection alone is.
     fn read(stream: &UnixStream) -> Self {
         let mut text = Vec::new();
         let read = stream
@@ -115,15 +117,15 @@ impl Wish {
 }
 
 impl Client {
-    /// What it wants, once.
-    pub(super) fn take_wish(&mut self) -> Wish {
-        std::mem::replace(&mut self.wish, Wish::Nonsense)
+    /// Takes the request, once.
+    pub(super) fn take_wish(&mut self) -> ClientRequest {
+        std::mem::replace(&mut self.wish, ClientRequest::Nonsense)
     }
 
-    /// Somebody at the other end of `stream`.
+    /// Client at the other end of `stream`.
     #[cfg(test)]
     pub(super) fn of(stream: UnixStream) -> Self {
-        Self { stream, pid: rustix::process::getpid(), wish: Wish::Reload }
+        Self { stream, pid: rustix::process::getpid(), wish: ClientRequest::Reload }
     }
 
     /// Says how it went, and what was said.
@@ -193,7 +195,7 @@ pub(super) fn tell_refused(master: Pid, why: &[Fault]) {
 /// A connection to `master` with what is wanted.
 fn connect(master: Pid, wish: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
-    // The name is free for everybody to take.
+    // Any process can take the name.
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }
@@ -212,7 +214,7 @@ fn message(first: &str, said: &[Fault]) -> String {
     text
 }
 
-/// What such a line says.
+/// Message of such a line.
 fn fault(line: &str) -> Fault {
     let (level, message) = line.split_once(' ').unwrap_or(("", line));
     Fault { level: Level::parse(level.as_bytes()).unwrap_or(Level::Emerg), ..Fault::emerg(message) }
@@ -225,7 +227,7 @@ fn name_of(pid: Pid) -> io::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{How, Named};
+    use crate::channel::{PurgeMode, PurgeScope};
     use tw_testkit::wait;
 
     #[test]
@@ -238,7 +240,7 @@ mod tests {
             let answer = std::thread::scope(|scope| {
                 let asked = scope.spawn(|| order_reload(us));
                 let client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!((client.pid, &client.wish), (us, &Wish::Reload));
+                assert_eq!((client.pid, &client.wish), (us, &ClientRequest::Reload));
                 client.answer(is_done, &said);
                 asked.join().unwrap().unwrap()
             });
@@ -253,12 +255,16 @@ mod tests {
             asked.join().unwrap().unwrap()
         });
         assert!(ended.is_err());
-        let order = Purge { cache: b"c".to_vec(), named: Named::Key(b"a\nb\xff*".to_vec()), how: How::Soft };
+        let order = Purge {
+            cache: b"c".to_vec(),
+            named: PurgeScope::Key(b"a\nb\xff*".to_vec()),
+            how: PurgeMode::Soft,
+        };
         for is_done in [true, false] {
             let said = std::thread::scope(|scope| {
                 let asked = scope.spawn(|| order_purge(us, &order));
                 let mut client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!(client.take_wish(), Wish::Purge(order.clone()));
+                assert_eq!(client.take_wish(), ClientRequest::Purge(order.clone()));
                 client.answer(is_done, &[Fault::emerg("said")]);
                 asked.join().unwrap()
             });
@@ -268,10 +274,10 @@ mod tests {
         let long = Purge { cache: vec![b'c'; 70_000], ..order };
         assert!(order_purge(us, &long).unwrap_err()[0].message.contains("too long a name"));
         drop(connect(us, b"purge\nnonsense").unwrap());
-        assert_eq!(control.next().unwrap().take_wish(), Wish::Nonsense);
+        assert_eq!(control.next().unwrap().take_wish(), ClientRequest::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
         tell_refused(us, &why);
-        assert_eq!(control.next().unwrap().wish, Wish::Told(why));
+        assert_eq!(control.next().unwrap().wish, ClientRequest::Told(why));
         drop(control);
         // A child that another test starts has the socket, too, for a moment.
         assert!(wait::until(wait::PATIENCE, || order_reload(us).is_none()));

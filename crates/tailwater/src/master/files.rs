@@ -26,7 +26,7 @@ pub(crate) fn make_temp_paths(paths: &[Arc<TempPath>], owner: Option<&Identity>)
     Ok(given)
 }
 
-/// Directories that were given to another user. They are given back if nobody wants to [`keep`](Self::keep) that.
+/// Directories that were given to another user. They are given back unless [`keep`](Self::keep) is called.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Given(Vec<(PathBuf, u32)>);
@@ -81,13 +81,13 @@ pub(crate) fn give_logs<'a>(logs: impl Iterator<Item = &'a Path>, owner: &Identi
     }
 }
 
-/// Never through a link: whoever may write into the directory of a log could otherwise be given any file.
+/// Never through a link: a user that may write into the directory of a log could otherwise get any file.
 fn give(log: &Path, owner: &Identity) -> io::Result<()> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes());
     let file = match OpenOptions::new().append(true).custom_flags(flags).open(log) {
         Ok(file) => file,
-        // A link, a socket, a pipe that nobody reads: not ours to give.
+        // A link, a socket, a pipe without a reader: not ours to give.
         Err(error) if matches!(error.raw_os_error(), Some(libc) if NOT_A_FILE.contains(&libc)) => {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a worker process is to serve: kept for the next one, as long as the master serves by it.
+//! Configuration and resources of a worker process: kept for the next one, as long as the master serves by them.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -22,37 +22,37 @@ use crate::user::Identity;
 use crate::watch::Used;
 use crate::worker::sandbox::{Role, Rules};
 
-/// What a file with a private key has somewhere.
+/// Text that every file with a private key contains.
 const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
 
-/// What a worker process is to serve, kept for the next one.
+/// Configuration and resources of a worker process, kept for the next one.
 #[derive(Debug)]
 pub(super) struct Handover {
-    /// Where the configuration comes from.
+    /// Source of the configuration.
     pub(super) source: Source,
     /// Every file of it.
     pub(super) files: MemoryFiles,
-    /// Those with private keys, in memory and out of core files.
+    /// Files with private keys, in memory and excluded from core files.
     pub(super) concealed: Vec<ConcealedPages>,
     /// Certificates that are followed.
     pub(super) used: Used,
-    /// Where it listens.
+    /// Listening sockets.
     pub(super) sockets: Arc<Sockets>,
-    /// Its log files.
+    /// Log files.
     pub(super) logs: LogFiles,
     /// Keys of session tickets, as the last worker process had them.
     pub(super) keys: Rc<RefCell<Keys>>,
-    /// Its environment.
+    /// Environment.
     pub(super) env: Vec<(OsString, OsString)>,
-    /// Whom it becomes.
+    /// User and group to become.
     pub(super) identity: Option<Identity>,
-    /// Whether nobody looks at standard error.
+    /// Set if standard error is not read.
     pub(super) is_daemon: bool,
-    /// What it has to be able to do.
+    /// Rights that it needs.
     pub(super) rules: Rules,
-    /// How often it has to say that its loops turn.
+    /// Interval of its signs of life.
     pub(super) sign_interval: Duration,
-    /// How long it may take to finish what it has begun.
+    /// Longest time to finish open requests.
     pub(super) shutdown_timeout: Option<Duration>,
 }
 
@@ -60,21 +60,21 @@ pub(super) struct Handover {
 pub(super) struct Opened {
     /// Loaded, to see what it needs.
     pub(super) config: Config,
-    /// What was looked up for it.
+    /// Properties of the process that were looked up.
     pub(super) process: Process,
-    /// Where it listens.
+    /// Listening sockets.
     pub(super) sockets: Arc<Sockets>,
     /// Every file of it, for a worker process.
     pub(super) files: MemoryFiles,
-    /// Its log files, for a worker process.
+    /// Log files, for a worker process.
     pub(super) logs: LogFiles,
     /// Keys of session tickets of an old binary; none if there is no such one.
     pub(super) keys: Keys,
 }
 
 impl Handover {
-    /// What a worker process needs of `opened`. The loaded configuration is forgotten: the worker loads its own. A manager of
-    /// services may want signs of life more often than the master does.
+    /// Resources of `opened` that a worker process needs. The loaded configuration is dropped: the worker loads its
+    /// own. A service manager may require signs of life more often than the master does.
     pub(super) fn of(
         opened: Opened,
         source: Source,

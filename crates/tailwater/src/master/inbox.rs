@@ -1,7 +1,7 @@
 //! The signals of the master, in the order in which they are obeyed.
 //!
-//! They are taken from the kernel as soon as somebody looks, and wait here. So the master can wait for a worker process
-//! and still hear that it shall end: see [`Inbox::interruption`].
+//! They are taken from the kernel at each check, and wait here. So the master can wait for a worker process and still
+//! notice an order to end: see [`Inbox::interruption`].
 
 use std::cell::RefCell;
 use std::io;
@@ -44,13 +44,14 @@ impl Inbox {
         }
     }
 
-    /// One that cannot wait until a worker process has answered. It stays in here. WINCH is an order to a daemon only.
+    /// Returns a signal that cannot wait until a worker process has answered; it stays in here. WINCH is an order to a
+    /// daemon only.
     pub(super) fn interruption(&self, is_daemon: bool) -> io::Result<Option<ReceivedSignal>> {
         self.look()?;
         Ok(self.waiting.borrow().interruption(is_daemon))
     }
 
-    /// Whether one waits in here, of which the descriptor tells nothing.
+    /// Returns `true` if a signal waits in here, which the descriptor does not show.
     pub(super) fn has_some(&self) -> bool {
         !self.waiting.borrow().0.is_empty()
     }
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_something_comes_first_and_nothing_comes_twice() {
+    fn ending_signals_are_first_and_none_is_repeated() {
         let mut waiting = Waiting::default();
         let push = |waiting: &mut Waiting, signal| waiting.push(ReceivedSignal { signal, pid: 1 });
         assert_eq!(waiting.pop(), None);

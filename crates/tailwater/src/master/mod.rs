@@ -1,5 +1,5 @@
-//! The master: it reads the configuration, keeps what needs privileges (sockets, logs, the pid file), and does what
-//! signals ask for. A worker process serves; under `master_process off` this process does that as well.
+//! The master: it reads the configuration, keeps resources that need privileges (sockets, logs, the pid file), and
+//! obeys signals. A worker process serves; under `master_process off` this process does that as well.
 
 mod child;
 mod control;
@@ -43,18 +43,18 @@ use upgrade::Binaries;
 pub(crate) use pid::{order, purge, tell_refused};
 pub(crate) use start::start;
 
-/// How the server lives.
+/// Process model of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// As its starter's child: under systemd, in a container, in a terminal.
     Foreground,
     /// On its own (`daemon on`).
     Background,
-    /// In somebody's terminal for a while: without files of its own, and Ctrl-C lets requests finish.
+    /// In a terminal: without files of its own, and Ctrl-C lets requests finish.
     Session,
 }
 
-/// Everything that lives as long as the server.
+/// State that lives as long as the server.
 pub(crate) struct Master {
     mode: Mode,
     source: Source,
@@ -112,7 +112,7 @@ impl Master {
 
     /// Ends everything that still runs, and writes the logs to their end.
     fn end(mut self) {
-        // Nobody is listened to any more, and whoever waits to be heard must not wake this up all the time.
+        // No client is accepted any more, and waiting ones must not wake this up all the time.
         self.control = None;
         self.notify = Notify::default();
         match &mut self.serving {

@@ -1,5 +1,4 @@
-//! What a service manager is told (sd_notify(3)): that the server serves, reads its configuration again, ends, and that it
-//! is alive.
+//! Notifications of a service manager (sd_notify(3)): the server is ready, reloads, ends, and is alive.
 //!
 //! ```text
 //! start ─► READY ─┬─ RELOADING ─► READY          a reload, taken or refused: STATUS tells
@@ -8,7 +7,7 @@
 //!                 └─ STOPPING
 //! ```
 //! The socket is connected once, at the start: a single process may not be able to do so later. Without `NOTIFY_SOCKET`
-//! nobody is told anything.
+//! no notification is sent.
 
 use std::env;
 use std::ffi::OsStr;
@@ -26,14 +25,14 @@ use tw_log::Level;
 
 use crate::console::Console;
 
-/// Whom the manager expects signs of life from, if not from whichever process is the service.
+/// Process that the manager expects signs of life from, if it is not the main process of the service.
 pub(super) const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// How long a message may wait for room. The manager reads them as they come.
+/// Longest wait of a message for room. The manager reads them as they come.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Signs of life within the time after which the manager loses patience: one that is late must not be the end.
 const SIGNS: u32 = 3;
-/// How long a start or a reload may take, beside what the manager allows: two worker processes, one after the other, may
+/// Longest time of a start or a reload, beside the manager's own limit: two worker processes, one after the other, may
 /// take 30 s each to load.
 const LONG: Duration = Duration::from_secs(90);
 /// Bytes of a message of a status line.
@@ -49,13 +48,13 @@ pub(super) struct Notify {
 /// A manager that restarts a server which gives no sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watchdog {
-    /// How long it waits.
+    /// Longest silence that the manager accepts.
     patience: Duration,
-    /// When the next sign is due.
+    /// Time of the next sign of life.
     next: Instant,
 }
 
-/// How a reload ended.
+/// Result of a reload.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reloaded<'a> {
     /// On so many addresses.
@@ -64,8 +63,8 @@ pub(super) enum Reloaded<'a> {
     Refused(&'a str),
 }
 
-/// Whether this is the process that the manager has started as a service and waits for, so that it must not go away, or a
-/// new binary in its place.
+/// Returns `true` if this process was started as a service and is its main process, so that it must not be replaced,
+/// neither by itself in the background nor by a new binary.
 pub(super) fn is_awaited(is_new_binary: bool) -> bool {
     let is_main = is_new_binary || number("SYSTEMD_EXEC_PID") == Some(own_number());
     is_main && env::var_os("NOTIFY_SOCKET").is_some()
@@ -97,7 +96,7 @@ impl Notify {
         self.tell(&format!("EXTEND_TIMEOUT_USEC={}", LONG.as_micros()));
     }
 
-    /// It serves, on so many addresses.
+    /// Reports that the server is ready, on so many addresses.
     pub(super) fn serving(&self, addresses: usize) {
         self.tell(&format!("READY=1\nMAINPID={}\nSTATUS={}", own_number(), status(addresses)));
     }
@@ -114,7 +113,7 @@ impl Notify {
         self.tell(&text);
     }
 
-    /// That is over.
+    /// Reports the end of a reload.
     pub(super) fn reloaded(&self, outcome: Reloaded<'_>) {
         let mut text = match outcome {
             Reloaded::Taken(addresses) => format!("READY=1\nSTATUS={}", status(addresses)),
@@ -144,12 +143,12 @@ impl Notify {
         self.tell(&format!("MAINPID={new}"));
     }
 
-    /// How often who serves has to show that it is alive, if the manager asks for that.
+    /// Interval of the signs of life that the manager requires, if it does.
     pub(super) fn sign_interval(&self) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog.patience / SIGNS)
     }
 
-    /// When a sign of life is due.
+    /// Time of the next sign of life.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.watchdog.map(|watchdog| watchdog.next)
     }

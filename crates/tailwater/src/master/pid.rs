@@ -1,8 +1,8 @@
-//! The pid file: how `-s` and everybody else finds the running server.
+//! The pid file, by which `-s` and other programs find the running server.
 //!
-//! It is written beside its place and renamed, so that nobody ever reads half of it, and a link or a pipe that somebody
-//! put there is not followed. Whatever number it had is overwritten: two servers with one pid file are told apart by their
-//! sockets, not by a file. A master keeps it open, which is how `-s` knows that the process of that number wrote it.
+//! It is written beside its place and renamed, so that no reader sees half of it, and a link or a pipe in its place is
+//! not followed. An old number is overwritten: two servers with one pid file are told apart by their sockets, not by a
+//! file. A master keeps it open, by which `-s` recognizes that the process of that number wrote it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -16,11 +16,11 @@ use tw_log::Level;
 
 use super::control;
 use crate::channel::Purge;
-use crate::cli::Order;
+use crate::cli::SignalCommand;
 use crate::console::{Console, Fault};
 use crate::places::Made;
 
-/// What is added to the name of the file while a new binary has its place.
+/// Suffix of the file's name while a new binary has its place.
 const OLD: &str = ".oldbin";
 /// A number of the system and the end of its line need less.
 const SIZE_MAX: u64 = 32;
@@ -33,7 +33,7 @@ pub(crate) struct PidFile {
     file: File,
 }
 
-/// Which name it has.
+/// Name of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
     Configured,
@@ -62,13 +62,13 @@ impl PidFile {
                 let message = format!("the pid file \"{}\" is not a regular file{place}", path.display());
                 return Err(Fault::emerg(message).hint("remove it, or name another one with \"pid\""));
             }
-            // /dev/null: for whoever wants no pid file.
+            // /dev/null stands for no pid file.
             Ok(found) => !found.is_char_device(),
             Err(_) => true,
         };
         let written = match is_replaceable {
             true => replace(path).or_else(|error| match error.kind() {
-                // The directory is somebody else's, but the file may be ours.
+                // The directory belongs to another user, but the file may be ours.
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                     overwrite(path).map_err(|other| match other.kind() {
                         // There is no file: why there is none is said.
@@ -115,12 +115,13 @@ impl PidFile {
         }
     }
 
-    /// Whose number the file of the configured name has.
+    /// Process number in the file of the configured name.
     pub(super) fn owner(&self) -> Option<Pid> {
         read(&self.path).ok()
     }
 
-    /// Whether the file of this name still tells our number: a server that was started meanwhile owns it otherwise.
+    /// Returns `true` if the file of this name still has our number: otherwise a server that was started meanwhile owns
+    /// it.
     fn is_ours(&self) -> bool {
         let pid = read(&self.place(self.name));
         pid.is_ok_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == std::process::id())
@@ -181,9 +182,9 @@ fn open(path: &Path, more: OFlags, options: &mut OpenOptions) -> io::Result<File
 }
 
 /// Tells a running server what `-s` asks for. What it says if the order is a reload.
-pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>> {
+pub(crate) fn order(path: &Path, order: SignalCommand) -> Result<Vec<Fault>, Vec<Fault>> {
     let pid = server(path)?;
-    if order == Order::Reload
+    if order == SignalCommand::Reload
         && let Some(answer) = control::order_reload(pid)
     {
         return answer;
@@ -225,12 +226,12 @@ pub(crate) fn tell_refused(path: &Path, why: &[Fault]) {
     }
 }
 
-fn send(pid: Pid, order: Order) -> Result<(), Fault> {
+fn send(pid: Pid, order: SignalCommand) -> Result<(), Fault> {
     let signal = match order {
-        Order::Stop => Signal::TERM,
-        Order::Quit => Signal::QUIT,
-        Order::Reopen => Signal::USR1,
-        Order::Reload => Signal::HUP,
+        SignalCommand::Stop => Signal::TERM,
+        SignalCommand::Quit => Signal::QUIT,
+        SignalCommand::Reopen => Signal::USR1,
+        SignalCommand::Reload => Signal::HUP,
     };
     rustix::process::kill_process(pid, signal).map_err(|error| {
         let (pid, signal) = (pid.as_raw_nonzero(), signal.as_raw());
@@ -244,7 +245,7 @@ fn send(pid: Pid, order: Order) -> Result<(), Fault> {
     })
 }
 
-/// Whether a process of this number is known not to be a server that wrote the file.
+/// Returns `true` if a process of this number is certainly not the server that wrote the file.
 // DIFF(nginx): a number outlives its process, and the next process to get it is not sent a signal for that.
 fn is_stranger(pid: Pid, path: &Path) -> bool {
     // nginx closes the file; its master says what it is.
@@ -252,7 +253,7 @@ fn is_stranger(pid: Pid, path: &Path) -> bool {
     has_open(pid, path) == Some(false) && !is_nginx()
 }
 
-/// Whether a process has a file open. `None` if that cannot be found out.
+/// Returns `true` if a process has a file open. `None` if that cannot be found out.
 fn has_open(pid: Pid, path: &Path) -> Option<bool> {
     // A file of a server that hangs must not make this wait.
     let number = |path: &Path| {
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_its_place() {
+    fn other_files_in_place_of_the_pid_file() {
         let dir = TempDir::new("pid").unwrap();
         let create = |path: &Path| PidFile::create(path, "", &Console::quiet());
         let ours = line();
@@ -357,7 +358,7 @@ mod tests {
         drop(file);
         assert!(!path.exists());
 
-        // A pipe makes nobody wait.
+        // A pipe does not block.
         let path = dir.join("fifo.pid");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn it_steps_aside_for_a_new_binary_and_back() {
+    fn pid_file_steps_aside_for_a_new_binary_and_back() {
         let dir = TempDir::new("pid").unwrap();
         let (path, old) = (dir.join("server.pid"), dir.join("server.pid.oldbin"));
         let mut file = PidFile::create(&path, "", &Console::quiet()).unwrap();
@@ -422,7 +423,7 @@ mod tests {
         drop(file);
         fs::write(&path, line()).unwrap();
         assert!(is_stranger(rustix::process::getpid(), &path));
-        let said = order(&path, Order::Stop).unwrap_err();
+        let said = order(&path, SignalCommand::Stop).unwrap_err();
         assert!(said.iter().any(|fault| fault.message.contains("is not the server that wrote")), "{said:?}");
     }
 }

@@ -1,8 +1,9 @@
-//! HUP: the configuration is read again and takes the place of the old one, or nothing changes.
+//! HUP: the configuration is read again and replaces the old one, or nothing changes.
 //!
-//! Everything that can fail happens first, beside what runs: loading, logs, directories, sockets, and in the worker
-//! process pools and new loops. Then the loops are told. A request keeps the configuration it began with; the next one of
-//! its connection has the new one. What a process cannot change is served by a new one, while the old one finishes.
+//! Everything that can fail is done first, beside the running server: loading, logs, directories, sockets, and in the
+//! worker process pools and new loops. Then the loops switch. A request keeps the configuration it began with; the next
+//! one of its connection has the new one. A change that a running process cannot make is served by a new process, while
+//! the old one finishes.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::handover::{Handover, Opened};
 use super::notify::{self, Reloaded};
 use super::pid::PidFile;
 use super::serving::Serving;
-use super::workers::Way;
+use super::workers::AdoptionMode;
 use super::{Master, Mode, files, logs};
 use crate::channel::Keys;
 use crate::conf::{Loaded, path};
@@ -70,7 +71,11 @@ impl Master {
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
-        let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
+        let way = if needs_new_process(&self.main, &main) {
+            AdoptionMode::NewProcess
+        } else {
+            AdoptionMode::InPlace
+        };
         let keys = Keys::default();
         let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
         let is_daemon = self.mode == Mode::Background;
@@ -83,7 +88,7 @@ impl Master {
         given.keep();
         self.console.log_to(log.clone());
         self.sinks.report_to(log);
-        // As nginx does: whoever moved a log away has a new one from here on.
+        // As nginx does: a log that was moved away is made anew.
         self.sinks.reopen();
         self.locks = locks;
         self.take_over(main, sockets, pid);
@@ -174,7 +179,7 @@ fn open(
     Ok((Arc::new(next), pid))
 }
 
-/// Whether the difference is one that a running process cannot follow: who it is, what it may use.
+/// Returns `true` if a running process cannot adopt the difference: its user, its rights.
 fn needs_new_process(old: &MainSettings, new: &MainSettings) -> bool {
     let fixed = |main: &MainSettings| {
         (

@@ -1,4 +1,4 @@
-//! Who serves: a worker process, or under `master_process off` the loops of this process.
+//! The serving part: a worker process, or under `master_process off` the loops of this process.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -12,10 +12,10 @@ use crate::channel::{Keys, Purge};
 use crate::console::{Console, Fault};
 use crate::watch::Used;
 use crate::worker::Server;
-use crate::worker::purging::Outcome;
+use crate::worker::purging::PurgeOutcome;
 use crate::worker::sandbox::Rules;
 
-/// Who serves.
+/// Process that serves.
 pub(super) enum Serving {
     /// The loops of this process, and what it can do.
     Here(Box<Server>, Rules),
@@ -27,7 +27,7 @@ impl Serving {
     /// Purges for a client, who gets the answer when that is over.
     pub(super) fn purge(&mut self, client: Client, order: Purge) {
         match self {
-            Self::Here(server, _) => server.purge(order, |Outcome { is_done, said }| {
+            Self::Here(server, _) => server.purge(order, |PurgeOutcome { is_done, said }| {
                 let level = if is_done { Level::Notice } else { Level::Error };
                 let said: Vec<_> =
                     said.into_iter().map(|said| Fault { level, ..Fault::emerg(said) }).collect();
@@ -116,7 +116,8 @@ impl Serving {
         }
     }
 
-    /// Whether all loops of this process turn. A worker process has to say that itself; without one, nothing stands still.
+    /// Returns `true` if all loops of this process turn. A worker process reports that itself; without one, nothing can
+    /// stand still.
     pub(super) fn turns(&self, now: Instant) -> bool {
         match self {
             Self::Here(server, _) => server.is_turning(now),
@@ -124,7 +125,7 @@ impl Serving {
         }
     }
 
-    /// When [`look_after`](Self::look_after) has something to do, if nothing happens before.
+    /// Time of the next [`look_after`](Self::look_after), if nothing happens before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Here(server, _) => server.deadline(),
@@ -132,7 +133,7 @@ impl Serving {
         }
     }
 
-    /// Whether nothing runs any more.
+    /// Returns `true` if nothing runs any more.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Here(server, _) => server.is_idle(),

@@ -1,4 +1,4 @@
-//! The life of the main thread: it waits for signals, loops and processes that end, and does what they ask for.
+//! The main loop of the master: it waits for signals, loops and processes that end, and acts on them.
 //!
 //! ```text
 //! serving ── QUIT ──► draining ── last connection, or worker_shutdown_timeout ──► end
@@ -13,19 +13,19 @@ use tw_base::Errno;
 use tw_log::{Level, open_log};
 use tw_rt::signal::{ReceivedSignal, Signal};
 
-use super::control::{Client, Control, Wish};
+use super::control::{Client, ClientRequest, Control};
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
 use crate::console::Fault;
-use crate::watch::Found;
+use crate::watch::CertificateChange;
 use crate::worker::END_PATIENCE;
 
-/// What nginx says.
+/// Message of nginx.
 const CHANGE_IGNORED: &str = "the changing binary signal is ignored: you should shutdown or terminate before either old \
     or new binary's process";
 
-/// Whether connections are accepted.
+/// State of the server: accepting, or shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Serving,
@@ -166,7 +166,7 @@ impl Master {
         }
     }
 
-    /// Whether there is one binary, and it is ours.
+    /// Returns `true` if no other binary of the server runs.
     fn may_change_binary(&self, state: State) -> bool {
         state == State::Serving && self.binaries.is_alone()
     }
@@ -177,11 +177,11 @@ impl Master {
         self.serving.resume(&self.console);
     }
 
-    /// Does what somebody wants who gets an answer: `-s reload` is as HUP.
+    /// Obeys a request with an answer: `-s reload` is as HUP.
     fn obey(&mut self, mut client: Client, state: State) {
         match client.take_wish() {
-            Wish::Reload => {}
-            Wish::Told(why) => {
+            ClientRequest::Reload => {}
+            ClientRequest::Told(why) => {
                 why.iter().for_each(|fault| self.console.fault(fault));
                 let text = format_args!(
                     "process {} orders no reload for that, the configuration stays as it was",
@@ -189,12 +189,12 @@ impl Master {
                 );
                 return self.notice(text);
             }
-            Wish::Purge(order) => {
+            ClientRequest::Purge(order) => {
                 let name = tw_log::Text(&order.cache);
                 self.notice(format_args!("purge in cache \"{name}\" ordered by process {}", client.pid));
                 return self.serving.purge(client, order);
             }
-            Wish::Nonsense => {
+            ClientRequest::Nonsense => {
                 let text = "the server does not understand what it is told: is it of another version?";
                 return client.answer(false, &[Fault::emerg(text)]);
             }
@@ -212,7 +212,7 @@ impl Master {
     }
 
     /// Has another certificate used, or says why not.
-    fn renew(&mut self, Found { name, outcome, .. }: Found) {
+    fn renew(&mut self, CertificateChange { name, outcome, .. }: CertificateChange) {
         match outcome.and_then(|files| self.serving.renew(files, &self.console)) {
             Ok(()) => self.notice(format_args!("certificate \"{name}\" has changed, the new one is used")),
             Err(why) => {

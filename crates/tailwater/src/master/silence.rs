@@ -1,15 +1,15 @@
-//! How long a worker process has given no sign of life.
+//! Time since the last sign of life of a worker process.
 //!
-//! Time is counted in looks, as the loops of a process are looked after. A look that comes late, because the master itself
-//! stood still or waited for something else, counts as one in time: signs that came meanwhile have not been read yet.
+//! Time is counted in checks, as in the watchdog of loops. A check that comes late, because the master itself stood
+//! still or was busy, counts as one in time: signs that came meanwhile have not been read yet.
 
 use std::time::{Duration, Instant};
 
 // DIFF(nginx): a worker process that is stopped or hangs does not keep its place.
-/// How often a worker process has to say that its loops turn. It costs two wake-ups of a core.
+/// Interval of the signs of life of a worker process. Each costs two wake-ups of a core.
 pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(3);
-/// How long the one that serves may say nothing before another one takes its place. Some signs of life: the first one that
-/// is late says nothing yet. A loop that stands still for as long (or for `loop_watchdog`) ends the signs.
+/// Longest silence of the serving process before another one replaces it. Several signs of life: a single late one is
+/// tolerated. A loop that stands still for as long (or for `loop_watchdog`) ends the signs.
 pub(super) const SILENCE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The silence since the last sign of life.
@@ -32,7 +32,7 @@ impl Silence {
         self.span >= SILENCE_PATIENCE
     }
 
-    /// When to look again.
+    /// Time of the next check.
     pub(super) fn next_look(&self) -> Instant {
         self.looked + SILENCE_PATIENCE.saturating_sub(self.span).min(SIGN_INTERVAL)
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_too_long_after_the_patience_of_one_who_looks_in_time() {
+    fn silence_is_too_long_after_the_patience() {
         let start = Instant::now();
         let (mut silence, mut looks) = (Silence::begin(start), Vec::new());
         let mut is_too_long = false;

@@ -1,10 +1,10 @@
-//! The way to a running server, on the main thread, before there is any other.
+//! The start of a server, on the main thread, before there is any other.
 //!
 //! ```text
 //! load ─► logs ─► directories ─► sockets ─► background ─► pid file ─┬─► a worker process: user, log writers, pools, loops
 //!                                                                   └─► `master_process off`: the same in this process
 //! ```
-//! What needs privileges comes before `user`. What a fork would lose, threads, comes after `background`.
+//! Steps that need privileges come before `user`. Threads, which a fork would lose, are started after `background`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ struct Start {
     notify: Notify,
     /// Taken already, if signals that come during the start would otherwise be lost, or be the end.
     signals: Option<Signals>,
-    /// Whether it goes on without its starter.
+    /// Set if it continues without its starter.
     background: bool,
     /// The old binary that started this one.
     old: Option<Pid>,
@@ -65,7 +65,7 @@ struct Start {
     pid_place: String,
 }
 
-/// What runs.
+/// Parts of a running server.
 struct Launched {
     inbox: Rc<Inbox>,
     main: MainSettings,
@@ -114,13 +114,13 @@ impl Start {
         let opened = self.open()?;
         let sockets = opened.sockets.clone();
         self.launch(opened).map_err(|fault| {
-            // Those that were handed over are the business of whoever did it.
+            // Sockets that were handed over are configured by their owner.
             let _ = sockets.remove_files(&self.console);
             Some(fault)
         })
     }
 
-    /// Everything up to the sockets.
+    /// Opens everything up to the sockets.
     fn open(&mut self) -> Result<Opened, Option<Fault>> {
         let mut inherited = if self.mode == Mode::Session { Inherited::default() } else { Inherited::take() };
         self.old = inherited.old;
@@ -189,7 +189,7 @@ impl Start {
         Ok(files)
     }
 
-    /// Everything from the way to the background on.
+    /// Starts everything from the way to the background on.
     fn launch(&mut self, opened: Opened) -> Result<Launched, Fault> {
         let Opened { config, process, sockets, files, logs, keys } = opened;
         let background = self.background;
@@ -242,7 +242,7 @@ impl Start {
         taken.map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))
     }
 
-    /// Whether somebody would take the way to the background for the end.
+    /// Returns `true` if going to the background would be taken for the end of the server.
     // DIFF(nginx): `daemon on` does not end process 1, and the container with it, nor the process a service manager waits for.
     fn has_to_stay(&self) -> bool {
         let why = match is_init() {
@@ -319,12 +319,12 @@ impl Start {
     }
 }
 
-/// Whether this is the first process of a container, or of a system.
+/// Returns `true` if this is the first process of a container, or of a system.
 fn is_init() -> bool {
     rustix::process::getpid().is_init()
 }
 
-/// What nginx says about itself and its system when it starts.
+/// Logs nginx's lines about the server and its system at the start.
 fn describe(console: &Console) {
     let notice = |message: std::fmt::Arguments<'_>| console.say(Level::Notice, message);
     let system = rustix::system::uname();

@@ -25,12 +25,12 @@ use tw_base::Errno;
 use tw_log::Level;
 
 use super::Master;
-use super::child::End;
+use super::child::ProcessEnd;
 use super::notify::WATCHDOG_PID;
 use crate::channel::Keys;
 use crate::sockets::inherited::{KEYS, LOCKS, UPGRADE, VARIABLES};
 
-/// How long a new binary may take to write its pid file. A large configuration needs a second or two.
+/// Longest time until a new binary writes its pid file. A large configuration needs a second or two.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The other processes that may have our sockets.
@@ -41,11 +41,11 @@ pub(super) struct Binaries {
     new: Option<NewBinary>,
 }
 
-/// One that we started.
+/// New binary that this process has started.
 #[derive(Debug)]
 struct NewBinary {
     pid: Pid,
-    /// When it is looked for its pid file.
+    /// Time of the check for its pid file.
     look_at: Option<Instant>,
 }
 
@@ -60,18 +60,18 @@ impl Binaries {
         self.new.as_ref().map(|new| new.pid)
     }
 
-    /// Whether neither an old nor a new one runs. Whose parent is another one by now has lost the old one.
+    /// Returns `true` if neither an old nor a new binary runs. A process whose parent has changed has lost the old one.
     // DIFF(nginx): a master in the foreground has a parent that is no old binary, and changes its binary, too.
     pub(super) fn is_alone(&self) -> bool {
         self.new.is_none() && !self.has_old()
     }
 
-    /// Whether the old one, which started this one, runs.
+    /// Returns `true` if the old binary, which started this one, runs.
     pub(super) fn has_old(&self) -> bool {
         self.old.is_some() && self.old == getppid()
     }
 
-    /// When [`Master::watch_new_binary`] has something to do.
+    /// Time of the next [`Master::watch_new_binary`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.new.as_ref()?.look_at
     }
@@ -82,7 +82,7 @@ impl NewBinary {
         Self { pid, look_at: now.checked_add(READY_PATIENCE) }
     }
 
-    /// Whether it should be ready by now. Once.
+    /// Returns `true`, once, when the new binary should be ready.
     fn is_time(&mut self, now: Instant) -> bool {
         self.look_at.take_if(|at| *at <= now).is_some()
     }
@@ -144,7 +144,7 @@ impl Master {
     pub(super) fn new_binary_ended(&mut self, status: WaitStatus) {
         let Some(NewBinary { pid, .. }) = self.binaries.new.take() else { return };
         let level = if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert };
-        self.console.say(level, format_args!("new binary process {pid} {}", End::from(status)));
+        self.console.say(level, format_args!("new binary process {pid} {}", ProcessEnd::from(status)));
         self.step_back("after the end of");
     }
 
@@ -172,13 +172,13 @@ impl Master {
     }
 }
 
-/// All that this process was given, but for what was meant for it alone.
+/// Environment of this process, without the variables meant for it alone.
 // DIFF(nginx): a new binary has the whole environment, as if it had been started again; nginx's has what `env` names.
 fn environment() -> impl Iterator<Item = (OsString, OsString)> {
     vars_os().filter(|(name, _)| VARIABLES.iter().chain(&[WATCHDOG_PID]).all(|variable| name != variable))
 }
 
-/// Nothing, if there are no keys.
+/// File with the keys; `None` without keys.
 fn file_of(keys: &Keys) -> io::Result<Option<OwnedFd>> {
     if keys.0.is_empty() {
         return Ok(None);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_else_is_there() {
+    fn other_binaries_are_detected() {
         let mut binaries = Binaries::of(None);
         assert!(binaries.is_alone());
         binaries.new = Some(NewBinary { pid: rustix::process::getpid(), look_at: None });

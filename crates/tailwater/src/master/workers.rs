@@ -1,4 +1,4 @@
-//! The worker processes: one that serves, and those that finish what they have begun.
+//! The worker processes: one that serves, and those that finish open requests.
 //!
 //! ```text
 //! start ─ Begin ─► current ─ Configure ─► current            a reload in place
@@ -6,11 +6,11 @@
 //!                     └ dies, leaves by itself, talks nonsense, cannot be told anything, gives no sign of life
 //!                                                            └─► another one, with the same sockets
 //! ```
-//! One that is silent may be stopped or hang. It is told to leave, which it does when it goes on; a second silent one is the
-//! end of the first.
+//! A silent process may be stopped or hang. It is told to leave, which it does when it continues; a second silent one
+//! ends the first.
 //!
-//! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
-//! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
+//! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_PATIENCE`],
+//! and not when a signal orders an end meanwhile.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -24,27 +24,27 @@ use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_log::Level;
 
-use super::child::{Child, End, Failure};
+use super::child::{Child, Failure, ProcessEnd};
 use super::control::Client;
 use super::handover::Handover;
 use super::inbox::Inbox;
 use super::silence::{SILENCE_PATIENCE, Silence};
-use crate::channel::{Answer, Arrived, Configure, Keys, Order, Purge, SEND_PATIENCE, Text};
+use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_PATIENCE, Text, WorkerCommand, WorkerReply};
 use crate::console::{Console, Fault};
 use crate::watch::Used;
 use crate::worker::END_PATIENCE;
 use crate::worker::sandbox::Rules;
 
-/// How long a worker process may take to load a configuration. A large one needs a second.
+/// Longest time to load a configuration. A large one needs a second.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-/// How long one may take to end after it should have. It writes its logs to the end.
+/// Longest time to end after the limit. The process writes its logs to the end.
 const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(1));
 
-/// How a configuration is taken over.
+/// Way of adopting a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum AdoptionMode {
     /// By the process that runs.
     InPlace,
     /// By another process, because this one cannot change as far as that.
@@ -57,13 +57,13 @@ pub(super) struct Workers {
     current: Option<Child>,
     leaving: Vec<Child>,
     handover: Handover,
-    /// What the one that serves can do: what it has had to since it was started.
+    /// Rights of the serving process: those it needed since its start.
     rules: Rules,
-    /// Whether the last one lived too short.
+    /// Set if the last process ended too soon.
     short_life: bool,
-    /// When the next one is started, if not at once.
+    /// Time of the next start, if it is delayed.
     again_at: Option<Instant>,
-    /// What may be more urgent than the answer of a worker process.
+    /// Signals that may be more urgent than the answer of a worker process.
     inbox: Rc<Inbox>,
 }
 
@@ -82,9 +82,14 @@ impl Workers {
     }
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
-    pub(super) fn change(&mut self, handover: Handover, way: Way, console: &Console) -> Result<(), Fault> {
+    pub(super) fn change(
+        &mut self,
+        handover: Handover,
+        way: AdoptionMode,
+        console: &Console,
+    ) -> Result<(), Fault> {
         let handover = Handover { keys: self.handover.keys.clone(), ..handover };
-        let can_follow = way == Way::InPlace && self.can_follow(&handover);
+        let can_follow = way == AdoptionMode::InPlace && self.can_follow(&handover);
         let followed = match self.current.as_mut().filter(|_| can_follow) {
             Some(child) => configure(child, &handover, &self.inbox).map(|()| true),
             None => Ok(false),
@@ -98,7 +103,7 @@ impl Workers {
             Err(Failure::Unresponsive(_)) => self.replace_silent(Some(&handover), console)?,
             Err(failure) => {
                 if let Failure::Lost(_) = failure {
-                    self.lose(|child| child.kill(), console);
+                    self.remove_current(|child| child.kill(), console);
                 }
                 return Err(failure.into());
             }
@@ -115,7 +120,8 @@ impl Workers {
         self.rules = rules;
     }
 
-    /// The same for what is served already. Without another process the one that serves goes on.
+    /// Replaces the process for the configuration that is served already. If no other process can be started, the
+    /// serving one continues.
     fn replace(&mut self, console: &Console) {
         match begin(&self.handover, &mut self.leaving, &self.inbox, console) {
             Ok(child) => self.replace_by(child, self.handover.rules.clone()),
@@ -123,8 +129,8 @@ impl Workers {
         }
     }
 
-    /// Whether the process that serves can serve `handover` as well: it is who it has to be, may do what it has to, and is
-    /// known to serve what the master believes.
+    /// Returns `true` if the serving process can serve `handover` as well: it has the user and the rights, and is known
+    /// to serve the configuration that the master has.
     fn can_follow(&self, handover: &Handover) -> bool {
         let fixed = |handover: &Handover| (handover.identity.clone(), handover.env.clone());
         fixed(&self.handover) == fixed(handover)
@@ -200,10 +206,10 @@ impl Workers {
     pub(super) fn renew(&mut self, files: &MemoryFiles, console: &Console) {
         self.handover.renew(files);
         let Some(child) = &self.current else { return };
-        if let Err(error) = child.order(&Order::Renew(texts(files)), &[]) {
+        if let Err(error) = child.order(&WorkerCommand::Renew(texts(files)), &[]) {
             let (pid, errno) = (child.pid(), Errno::from(&error));
             console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
-            self.lose(|child| child.hang_up(), console);
+            self.remove_current(|child| child.hang_up(), console);
         }
     }
 
@@ -221,7 +227,7 @@ impl Workers {
     pub(super) fn reopen(&mut self, logs: Vec<(PathBuf, OwnedFd)>, console: &Console) {
         self.handover.logs = logs;
         let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
-        let order = Order::Reopen(names.collect());
+        let order = WorkerCommand::Reopen(names.collect());
         let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
         let (mut is_lost, until) = (false, Instant::now() + SEND_PATIENCE);
         for child in self.leaving.iter().chain(&self.current) {
@@ -232,7 +238,7 @@ impl Workers {
             }
         }
         if is_lost {
-            self.lose(|child| child.hang_up(), console);
+            self.remove_current(|child| child.hang_up(), console);
         }
     }
 
@@ -243,7 +249,7 @@ impl Workers {
         let patience = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_PATIENCE));
         let until = patience.and_then(|patience| Instant::now().checked_add(patience));
         if let Some(mut child) = self.current.take() {
-            if child.order(&Order::Quit, &[]).is_err() {
+            if child.order(&WorkerCommand::Quit, &[]).is_err() {
                 child.hang_up();
             }
             child.stop_listening();
@@ -258,7 +264,7 @@ impl Workers {
         self.leaving.extend(self.current.take());
         let now = Instant::now();
         for child in &mut self.leaving {
-            if child.order_until(now + SEND_PATIENCE, &Order::Stop, &[]).is_err() {
+            if child.order_until(now + SEND_PATIENCE, &WorkerCommand::Stop, &[]).is_err() {
                 child.kill();
             }
             child.until = Some(now + STOP_PATIENCE);
@@ -270,14 +276,14 @@ impl Workers {
         self.handover.sockets = Arc::default();
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no process.
     pub(super) fn is_empty(&self) -> bool {
         self.current.is_none() && self.leaving.is_empty() && self.again_at.is_none()
     }
 
     /// Takes note of the end of a process; `false` if it was none of ours.
     pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
-        let end = End::from(status);
+        let end = ProcessEnd::from(status);
         let say = |is_discarded: bool| {
             let level = if end.is_clean() || is_discarded { Level::Notice } else { Level::Alert };
             console.say(level, format_args!("worker process {pid} {end}"));
@@ -292,8 +298,8 @@ impl Workers {
         true
     }
 
-    /// One that is not the one that serves any more, though nobody told it to leave.
-    fn lose(&mut self, end: impl FnOnce(&mut Child), console: &Console) {
+    /// Removes a process that does not serve any more without an order to leave.
+    fn remove_current(&mut self, end: impl FnOnce(&mut Child), console: &Console) {
         if let Some(mut child) = self.current.take() {
             let since = child.since;
             end(&mut child);
@@ -347,7 +353,7 @@ impl Workers {
         });
     }
 
-    /// When [`expire`](Self::expire) has something to do next.
+    /// Time of the next [`expire`](Self::expire).
     pub(super) fn deadline(&self) -> Option<Instant> {
         let look = self.current.as_ref().map(|child| child.silence.next_look());
         let stuck = self.leaving.iter().map(Child::next_look);
@@ -366,24 +372,29 @@ impl Workers {
         let (pid, owed_answer) = (child.pid(), child.owes_answer);
         let alert = |what: &str| console.say(Level::Alert, format_args!("worker process {pid} {what}"));
         match child.listen() {
-            Arrived::Message(Answer::Turning) => return true,
-            Arrived::Nothing => {}
-            Arrived::Message(Answer::Refused { .. }) if owed_answer => {}
-            Arrived::Message(Answer::Serving) if owed_answer => {
+            ReadResult::Message(WorkerReply::Turning) => return true,
+            ReadResult::Nothing => {}
+            ReadResult::Message(WorkerReply::Refused { .. }) if owed_answer => {}
+            ReadResult::Message(WorkerReply::Serving) if owed_answer => {
                 alert("took a configuration too late, another one takes its place");
-                self.lose(|child| child.hang_up(), console);
+                self.remove_current(|child| child.hang_up(), console);
             }
             // It has got no log files, and would go on in those that were moved away.
-            Arrived::Message(Answer::Full) => self.replace(console),
-            Arrived::Message(Answer::Leaving) => self.lose(|_| {}, console),
+            ReadResult::Message(WorkerReply::Full) => self.replace(console),
+            ReadResult::Message(WorkerReply::Leaving) => self.remove_current(|_| {}, console),
             // It is about to end, and a signal will tell how. One that only says nothing more is ended.
-            Arrived::Gone => self.lose(|child| child.until = Some(Instant::now() + SHORT_LIFE), console),
-            Arrived::Message(
-                Answer::Serving | Answer::Refused { .. } | Answer::Purged { .. } | Answer::Keys(_),
+            ReadResult::Gone => {
+                self.remove_current(|child| child.until = Some(Instant::now() + SHORT_LIFE), console)
+            }
+            ReadResult::Message(
+                WorkerReply::Serving
+                | WorkerReply::Refused { .. }
+                | WorkerReply::Purged { .. }
+                | WorkerReply::Keys(_),
             )
-            | Arrived::Nonsense => {
+            | ReadResult::Nonsense => {
                 alert("says what no worker process says, killing it");
-                self.lose(|child| child.kill(), console);
+                self.remove_current(|child| child.kill(), console);
             }
         }
         false
@@ -424,7 +435,7 @@ fn begin(
 fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<(), Failure> {
     let (mut fds, sockets) = handover.sockets.fds();
     fds.extend(handover.logs.iter().map(|(_, file)| file.as_fd()));
-    let order = Order::Configure(Box::new(Configure {
+    let order = WorkerCommand::Configure(Box::new(Configure {
         source: handover.source.clone(),
         files: texts(&handover.files),
         sockets,
@@ -474,7 +485,7 @@ mod tests {
         }
     }
 
-    /// One that serves, beside one that leaves. The next one would be started later, not at once.
+    /// Workers with one that serves and one that leaves. The next one would be started later, not at once.
     fn workers(current: Child, leaving: Child) -> Workers {
         let handover = handover();
         Workers {
@@ -488,7 +499,7 @@ mod tests {
         }
     }
 
-    /// What became of the one that serves.
+    /// Fate of the serving process.
     #[derive(Debug, PartialEq, Eq)]
     enum Fate {
         Serves,
@@ -498,13 +509,13 @@ mod tests {
 
     #[test]
     fn a_worker_that_says_what_it_must_not_is_ended_and_no_other() {
-        let refused = || Answer::Refused { message: "no".into(), hint: None };
-        let say = |answer: Answer| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
+        let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
+        let say = |answer: WorkerReply| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
         type Act = Box<dyn Fn(&Channel)>;
         let table: [(&str, bool, Act, Fate); 8] = [
-            ("turns", false, Box::new(say(Answer::Turning)), Fate::Serves),
-            ("leaves", false, Box::new(say(Answer::Leaving)), Fate::Leaves),
-            ("serves unasked", false, Box::new(say(Answer::Serving)), Fate::Killed),
+            ("turns", false, Box::new(say(WorkerReply::Turning)), Fate::Serves),
+            ("leaves", false, Box::new(say(WorkerReply::Leaving)), Fate::Leaves),
+            ("serves unasked", false, Box::new(say(WorkerReply::Serving)), Fate::Killed),
             ("refuses unasked", false, Box::new(say(refused())), Fate::Killed),
             (
                 "nonsense",
@@ -513,7 +524,7 @@ mod tests {
                 Fate::Killed,
             ),
             ("closed", false, Box::new(Channel::stop_talking), Fate::Leaves),
-            ("serves too late", true, Box::new(say(Answer::Serving)), Fate::Leaves),
+            ("serves too late", true, Box::new(say(WorkerReply::Serving)), Fate::Leaves),
             ("refuses too late", true, Box::new(say(refused())), Fate::Serves),
         ];
         let console = Console::quiet();
@@ -546,7 +557,7 @@ mod tests {
                 assert!(killed(&process));
             }
             if what == "serves too late" {
-                assert!(worker.receive::<Order>().unwrap().is_none(), "it is told to finish");
+                assert!(worker.receive::<WorkerCommand>().unwrap().is_none(), "it is told to finish");
             }
         }
     }
@@ -557,11 +568,11 @@ mod tests {
         let mut workers = workers(current, leaving);
         workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
         workers.release();
-        assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Quit, _)))));
+        assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Quit, _)))));
         let until = |workers: &Workers| workers.leaving.iter().filter_map(|child| child.until).min();
         assert!(until(&workers).is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
         workers.stop();
-        assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Stop, _)))));
+        assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Stop, _)))));
         assert!(until(&workers).is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
         assert!(!workers.is_empty());
     }
@@ -570,7 +581,7 @@ mod tests {
     fn a_process_that_a_disk_holds_is_not_waited_for() {
         let ((current, _worker, _process), (mut killed, ..), (leaves, _other, _others)) =
             (actor(), actor(), actor());
-        // Nobody takes note of its end, as if it did not come.
+        // Its end is not noted, as if it did not come.
         killed.kill();
         let (pid, other) = (killed.pid(), leaves.pid());
         let mut workers = workers(current, killed);
@@ -587,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_when_the_next_one_is_silent_too_is_ended() {
+    fn silent_worker_with_a_silent_successor_is_ended() {
         let ((current, ..), (mut silent, _, process), (leaves, _, other)) = (actor(), actor(), actor());
         silent.is_silent = true;
         let mut workers = workers(current, silent);
@@ -608,16 +619,16 @@ mod tests {
             (0..looks).fold(false, |_, _| silence.is_too_long(silence.next_look()))
         };
         assert!(!is_too_long(&mut workers, 3));
-        worker.send(&Answer::Turning, &[]).unwrap();
+        worker.send(&WorkerReply::Turning, &[]).unwrap();
         assert!(workers.listen(&console));
         assert!(!is_too_long(&mut workers, 3));
         assert!(is_too_long(&mut workers, 4));
     }
 
-    /// One that does not read.
+    /// Worker process that does not read.
     fn deaf() -> (Child, Channel, Group) {
         let actor = actor();
-        while actor.0.order_until(Instant::now(), &Order::Quit, &[]).is_ok() {}
+        while actor.0.order_until(Instant::now(), &WorkerCommand::Quit, &[]).is_ok() {}
         actor
     }
 
@@ -636,7 +647,8 @@ mod tests {
             tell.send(true).unwrap();
             workers.reopen(Vec::new(), &Console::quiet());
             // The last one of all, who reads.
-            tell.send(matches!(worker.receive::<Order>(), Ok(Some((Order::Reopen(_), _))))).unwrap();
+            tell.send(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))))
+                .unwrap();
         });
         // To start so many processes has its time, too, but is not what is measured.
         assert_eq!(told.recv(), Ok(true));
@@ -646,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_told_is_replaced() {
+    fn unreachable_worker_is_replaced() {
         let ((current, worker, process), (leaving, other, _other_process)) = (actor(), actor());
         drop(worker);
         let mut workers = workers(current, leaving);
@@ -656,6 +668,6 @@ mod tests {
             workers.current.is_none()
         });
         assert!(is_lost && workers.again_at.is_some() && !process.ended());
-        assert!(matches!(other.receive::<Order>(), Ok(Some((Order::Reopen(_), _)))));
+        assert!(matches!(other.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))));
     }
 }

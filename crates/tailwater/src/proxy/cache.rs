@@ -1,7 +1,7 @@
-//! `tailwater proxy --cache DIRECTORY`: what may be kept is kept on disk and answers for the servers.
+//! `tailwater proxy --cache DIRECTORY`: cacheable responses are kept on disk and served from there.
 //!
-//! Only what a server says of its responses decides how long they are valid, so one that says nothing loses nothing. While
-//! it fails or is asked anew, what is no longer valid answers.
+//! Only the response itself decides how long it is valid, so a response without such fields is not cached. Stale
+//! responses are served while a server fails or updates are in progress.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -20,7 +20,7 @@ use crate::session;
 const SIZE: &str = "10g";
 /// Memory for what it knows of responses: some 700,000 of them.
 const KEYS_SIZE: &str = "64m";
-/// How long what nobody asks for stays: over a weekend.
+/// Time for which unused entries stay: over a weekend.
 const INACTIVE: &str = "7d";
 
 /// A cache in a directory, which is locked like that of any other cache.
@@ -82,7 +82,7 @@ impl Cache {
         [b"    proxy_cache_path ", &*self.word, more.as_bytes()].concat()
     }
 
-    /// How it is used, with `key` as what tells responses apart.
+    /// Directives that use the cache, with this `key`.
     pub(super) fn directives(key: &str) -> String {
         format!(
             "proxy_cache proxied;
@@ -100,7 +100,7 @@ impl Cache {
         )
     }
 
-    /// The line for who has started it.
+    /// Line of the output for the user.
     pub(super) fn greeting(&self) -> String {
         format!("Keeping what may be kept in {}, {} at most\n", self.dir.display(), self.size)
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_options_are_refused() {
         let refused = |cache: Option<&str>, size: Option<&str>| {
             let bytes = |text: &str| text.as_bytes().to_vec();
             let options = ProxyOptions {

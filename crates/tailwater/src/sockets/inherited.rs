@@ -6,7 +6,7 @@
 //! TAILWATER_LOCKS=9;10;                locked directories of caches, which both processes use for a while
 //! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
 //! ```
-//! What they listen on is asked of the sockets themselves. Only those that a configuration names are kept.
+//! Their addresses are read from the sockets themselves. Only those that a configuration names are kept.
 
 use std::ffi::OsStr;
 use std::os::fd::RawFd;
@@ -25,7 +25,7 @@ use crate::directories::DirectoryLocks;
 
 /// The variable of an upgrade.
 pub(crate) const UPGRADE: &str = "NGINX";
-/// The same for keys of session tickets.
+/// Variable with the descriptors of the keys of session tickets.
 pub(crate) const KEYS: &str = "TAILWATER_KEYS";
 /// Environment variable with the locked directories of caches.
 pub(crate) const LOCKS: &str = "TAILWATER_LOCKS";
@@ -41,25 +41,25 @@ pub(crate) const VARIABLES: [&str; 6] = [UPGRADE, KEYS, LOCKS, PROCESS, COUNT, N
 /// The first descriptor of systemd.
 const FIRST: RawFd = 3;
 
-/// What was handed over.
+/// Sockets and keys that were handed over.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     /// The sockets, by address.
     pub(crate) sockets: Sockets,
-    /// Keys of session tickets; none, if nobody left any.
+    /// Keys of session tickets, if there are any.
     pub(crate) keys: Keys,
     /// Directories of caches that the old binary has locked.
     pub(crate) locks: DirectoryLocks,
     /// The old binary.
     pub(crate) old: Option<Pid>,
-    /// What there is to say about it.
+    /// Messages about them.
     said: Vec<(Level, String)>,
 }
 
 impl Inherited {
     /// Takes over what the environment speaks of. Once, and before anything else is opened. What else the process was
     /// started with stays open, but no worker process and no new binary gets it.
-    // DIFF(nginx): descriptors that nobody names go no further than to the master.
+    // DIFF(nginx): descriptors that no configuration names are not handed on by the master.
     pub(crate) fn take() -> Self {
         let mut this = Self::default();
         if let Some(list) = std::env::var_os(UPGRADE) {

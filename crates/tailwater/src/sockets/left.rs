@@ -1,6 +1,6 @@
-//! Files of Unix sockets that this process let go of while somebody else may listen there: an old or a new binary, systemd.
-//! Each is removed when nobody does any more. Who listens is read from the kernel's table, because to connect could
-//! make systemd start what is just being stopped.
+//! Files of Unix sockets that this process has closed while another one may listen there: an old or a new binary,
+//! systemd. Each is removed when no process listens any more. Listeners are read from the kernel's table, because a
+//! connection could make systemd start a service that is being stopped.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,7 +37,7 @@ impl LeftFiles {
             .extend(paths.into_iter().filter_map(|path| Some(LeftFile { identity: identity(&path)?, path })));
     }
 
-    /// Removes those on which nobody listens any more. A file that cannot be removed is removed by the next start.
+    /// Removes those without a listener. A file that cannot be removed is removed by the next start.
     pub(crate) fn remove(&mut self, console: &Console) {
         if self.0.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Certificates that come by themselves: one thread of a process orders them, as soon as some are wanted.
+//! Automatic certificates: one thread of a process orders them, started when the first is needed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use tw_server::http::generation::Generation;
 
 use crate::console::Console;
 
-/// Who orders, once anybody has to.
+/// Client that orders certificates, once one is needed.
 #[derive(Debug, Default)]
 pub(super) struct Acme {
     agent: Option<Agent>,
     orders: Orders,
 }
 
-/// Whether this process orders.
+/// Role of this process in ordering.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Orders {
-    /// It does not serve yet, or leaves that to another.
+    /// Orders nothing: it does not serve yet, or leaves that to another process.
     #[default]
     No,
     Yes,

@@ -1,11 +1,12 @@
-//! The loops of the process: started, given a new configuration, told to leave, waited for.
+//! The loops of the process: starting, reconfiguring, stopping and joining them.
 //!
 //! ```text
 //! start ─ LoopCommand::Start ─► current ─ LoopCommand::Generation ─► current        a reload
 //!                            └───── LoopCommand::Quit ───────► leaving ─► ended   fewer loops, loops with other settings, shutdown
 //!                                                           └─ timeout ─► dropped: connections are closed
 //! ```
-//! Loops that are started together begin together, when all of them stand: a start that fails has served nobody.
+//! Loops that are started together begin together, after the last of them is ready: a start that fails has served no
+//! client.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,22 +41,22 @@ pub(crate) struct Loops {
     faults: Faults,
     farewells: Farewells,
     last_id: u64,
-    /// Whether those that stand serve, see [`Loops::begin`].
+    /// Set if the running loops serve, see [`Loops::begin`].
     has_begun: bool,
 }
 
-/// What the loops are to serve.
-pub(crate) struct Wanted<'a> {
+/// Configuration that the loops should serve.
+pub(crate) struct WantedLoops<'a> {
     pub(crate) generation: &'a GenerationRef,
     pub(crate) sockets: &'a Sockets,
     pub(crate) affinity: &'a Affinity,
 }
 
-/// What a loop takes over when it starts. Others need other loops.
+/// Settings that a loop takes over when it starts. Others need other loops.
 #[derive(Debug, Clone, PartialEq)]
 struct LoopSettings {
     guard: LoopGuard,
-    /// Whether the guard lets them send files.
+    /// Permission to send files under the guard.
     send_file: SendFile,
     stall_threshold: Duration,
     hot_files_size: usize,
@@ -119,7 +120,7 @@ impl Loops {
 
     /// Makes the loops serve `wanted`, once they have [begun](Self::begin): those that run take it over, missing ones are started, surplus ones leave, and
     /// so do all if a loop's own settings have changed. On an error those that run go on as before.
-    pub(crate) fn serve(&mut self, wanted: &Wanted<'_>, console: &Console) -> Result<(), Fault> {
+    pub(crate) fn serve(&mut self, wanted: &WantedLoops<'_>, console: &Console) -> Result<(), Fault> {
         let main = &wanted.generation.main;
         let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
         let count = main.worker_count();
@@ -173,7 +174,7 @@ impl Loops {
     }
 
     /// Looks after loops that have ended. One that should not have is started again.
-    pub(crate) fn reap(&mut self, wanted: &Wanted<'_>, console: &Console) {
+    pub(crate) fn reap(&mut self, wanted: &WantedLoops<'_>, console: &Console) {
         self.farewells.clear();
         while let Some(id) = self.farewells.next() {
             if let Some(at) = self.leaving.iter().position(|leaving| leaving.id == id) {
@@ -203,17 +204,17 @@ impl Loops {
         over.iter().for_each(|thread| self.ended(thread));
     }
 
-    /// When [`expire`](Self::expire) has something to do next.
+    /// Time of the next [`expire`](Self::expire).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.leaving.iter().filter_map(|leaving| leaving.until).min()
     }
 
-    /// Whether all loops have ended.
+    /// Returns `true` if all loops have ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.current.is_empty() && self.leaving.is_empty()
     }
 
-    /// Whether every loop has turned lately, or had nothing to do.
+    /// Returns `true` if every loop has turned lately, or was idle.
     pub(crate) fn are_turning(&self, now: Instant) -> bool {
         self.faults.are_turning(now)
     }
@@ -223,7 +224,7 @@ impl Loops {
         self.counts.total(|tally| &tally.open)
     }
 
-    fn restart(&mut self, index: usize, at: usize, wanted: &Wanted<'_>) -> Result<(), Fault> {
+    fn restart(&mut self, index: usize, at: usize, wanted: &WantedLoops<'_>) -> Result<(), Fault> {
         let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
         let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
         let running = self.start(index, &settings, wanted.generation, sockets)?;

@@ -1,19 +1,20 @@
-//! `worker_memory_lock`: what event loops run on stays in memory.
+//! `worker_memory_lock`: keeps the memory that event loops use in RAM.
 //!
-//! Code is pages of files. When memory is short, the kernel drops those that nobody used lately, and a loop that comes back to
-//! one waits for the disk in a page fault, which no filter of system calls sees. So the program and its libraries are read in
-//! and kept before anybody is served, all of them: what was never used may be needed tomorrow. Each loop locks the part of
-//! its stack that it is going to need. Of the 13 MB of an optimized program and its libraries 8.8 are in use after the first
-//! requests anyway; the rest, 4.3 MB, is what it costs.
+//! Code is pages of files. When memory is short, the kernel drops those not used lately, and a loop that needs one
+//! again waits for the disk in a page fault, which no filter of system calls sees. So the program and its libraries are
+//! read in and kept before the first request, all of them: any part may be needed later. Each loop locks the part of
+//! its stack that it is going to need. Of the 13 MB of an optimized program and its libraries 8.8 are in use after the
+//! first requests anyway; the rest, 4.3 MB, is the cost.
 //!
-//! What may be locked (`RLIMIT_MEMLOCK`) is 8 MiB on most machines: too little for the program, and all of it would leave nothing
-//! for files that the kernel may send (`hot_lock_size`, `tw_disk::Locks`), which nothing but a lock can keep. The program has
-//! another way: copied, it is as good as what is allocated. So it is locked where the limit has room for everything that is
-//! wanted, and copied where not; the stacks of loops and then files get the limit.
+//! The limit for locked memory (`RLIMIT_MEMLOCK`) is 8 MiB on most machines: too little for the program, and all of it
+//! would leave nothing for files that the kernel may send (`hot_lock_size`, `tw_disk::Locks`), which can only be kept
+//! by locks. The program can be kept in another way: a copy of it is ordinary allocated memory. So it is locked if the
+//! limit has room for everything, and copied if not; the stacks of loops and then files get the limit.
 //!
-//! What is allocated needs no disk, unless the machine has swap. `on` locks that as well, whatever is touched from then on
-//! (`MCL_ONFAULT`: what the allocator only reserves is not filled). It has its price: pages that are locked cannot be given back
-//! to the system when they are freed. And it needs to be without limit, because at a limit allocations would fail.
+//! Allocated memory needs no disk, unless the machine has swap. `on` locks that as well, page by page as it is touched
+//! (`MCL_ONFAULT`: memory that the allocator only reserves is not filled). It has its price: locked pages cannot be
+//! returned to the system when they are freed. And it requires an unlimited `RLIMIT_MEMLOCK`, because at a limit
+//! allocations would fail.
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use tw_base::Errno;
@@ -30,17 +31,17 @@ use crate::console::Console;
 /// The part of a loop's stack that is locked: 256 KiB of its 2 MiB. A request takes some 20.
 const STACK_SIZE: usize = 256 << 10;
 
-/// What it takes to lock that: also the frames above, and pages at both ends.
+/// Bytes needed to lock that: also the frames above, and pages at both ends.
 const STACK_ROOM: u64 = (STACK_SIZE as u64) + (128 << 10);
 
-/// What keys of certificates that come later may take, those of the next configuration beside those of this one: some twenty of
-/// RSA. Those that are there are locked already.
+/// Bytes for keys of certificates that are loaded later, those of the next configuration beside the present ones: some
+/// twenty of RSA. Those that are loaded are locked already.
 const ROOM_OF_KEYS: u64 = 256 << 10;
 
 /// With less than that nothing is gained by locking files, unless it is what was asked for.
 const LEAST_OF_FILES: u64 = 1 << 20;
 
-/// What may be locked of files is found out in steps of this size.
+/// Step in which the limit for locked files is found.
 const FILES_STEP: u64 = 64 << 10;
 
 /// Does for the process what `config` says, instead of what was done before. `copier` is what copies the program; without it there
@@ -74,7 +75,7 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
     }
 }
 
-/// What it means that something is not locked.
+/// Consequence of memory that is not locked.
 const DANGER: &str = "when memory is short, an event loop may have to wait for a disk";
 
 /// Lets as much of files be locked as `config` says and may be, instead of what was allowed before, behind the stacks of as
@@ -170,7 +171,7 @@ fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, Strin
     }
 }
 
-/// What may be locked, in words.
+/// Limit for locked memory, as text.
 fn limit() -> String {
     match limits::locked_memory() {
         Some(size) => format!("RLIMIT_MEMLOCK is {} KB", size >> 10),

@@ -1,7 +1,7 @@
-//! What serves: the loops, pools and logs of a process, and the configuration they use.
+//! The serving part of a process: loops, pools and logs, and the configuration they use.
 //!
-//! A worker process has one (see [`process`]), and so has the only process under `master_process off`. Here nothing needs
-//! privileges: files and sockets come from the master.
+//! A worker process has one (see [`process`]), and so has the only process under `master_process off`. Nothing here
+//! needs privileges: files and sockets come from the master.
 
 mod acme;
 mod loops;
@@ -34,30 +34,30 @@ use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use acme::Acme;
-use loops::{Loops, Wanted};
-use purging::{Outcome, Purging};
+use loops::{Loops, WantedLoops};
+use purging::{PurgeOutcome, PurgesInProgress};
 
-/// How long a fast stop waits for loops. They need a few milliseconds, unless one hangs.
+/// Longest wait of a fast stop for loops. They need a few milliseconds, unless one hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end waits for what is queued in pools. Of what was wanted by requests nothing is, when the loops have ended.
+/// Longest wait at the end for jobs of pools. None of them belongs to a request when the loops have ended.
 const POOL_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end waits for logs. A disk that takes longer loses their last lines.
+/// Longest wait at the end for logs. A slower disk loses their last lines.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a worker process may take to end when it is told to.
+/// Longest time in which a worker process ends after it was told to.
 pub(crate) const END_PATIENCE: Duration =
     STOP_PATIENCE.saturating_add(POOL_PATIENCE).saturating_add(LOG_PATIENCE);
 
-/// What runs.
+/// Parts of a running server.
 pub(crate) struct Server {
     config_thread: ConfigThread,
     generation: GenerationRef,
     sockets: Arc<Sockets>,
     pools: Vec<Pool>,
     affinity: Affinity,
-    /// What copies the program, if a reload may want that.
+    /// Process that copies the program, if a reload may need that.
     copier: Option<Copier>,
     loops: Loops,
-    purging: Purging,
+    purging: PurgesInProgress,
     acme: Acme,
 }
 
@@ -87,9 +87,9 @@ impl Server {
         memory::allow_files(&generation, generation.main.worker_count(), console);
         let mut acme = Acme::default();
         acme.follow(&generation, console);
-        let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
+        let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
-        let purging = Purging::default();
+        let purging = PurgesInProgress::default();
         Ok(Self { config_thread, generation, sockets, pools, affinity, copier, loops, purging, acme })
     }
 
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Begins a purge, which waits for no loop. `answer` gets what came of it.
-    pub(crate) fn purge(&self, order: Purge, answer: impl FnOnce(Outcome) + Send + 'static) {
+    pub(crate) fn purge(&self, order: Purge, answer: impl FnOnce(PurgeOutcome) + Send + 'static) {
         self.purging.begin(&self.generation, order, answer);
     }
 
@@ -129,7 +129,7 @@ impl Server {
             // What loops have locked is theirs, and they are started anew.
             memory::lock(&generation, self.copier.as_ref(), console);
         }
-        let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
+        let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
         let kept_count = if relock { 0 } else { self.generation.main.worker_count() };
         let loops_to_start = generation.main.worker_count().saturating_sub(kept_count);
         memory::allow_files(&generation, loops_to_start, console);
@@ -149,7 +149,7 @@ impl Server {
         Ok(())
     }
 
-    /// What it serves by.
+    /// Generation that it serves.
     pub(crate) fn generation(&self) -> &GenerationRef {
         &self.generation
     }
@@ -182,7 +182,7 @@ impl Server {
         self.loops.connections()
     }
 
-    /// Whether every loop turns, or has nothing to do.
+    /// Returns `true` if every loop turns, or is idle.
     pub(crate) fn is_turning(&self, now: Instant) -> bool {
         self.loops.are_turning(now)
     }
@@ -198,7 +198,7 @@ impl Server {
         self.sockets = Arc::default();
     }
 
-    /// Whether all loops have ended.
+    /// Returns `true` if all loops have ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.loops.is_empty()
     }
@@ -206,12 +206,12 @@ impl Server {
     /// Looks after loops that have ended or whose time is over.
     pub(crate) fn reap(&mut self, console: &Console) {
         let wanted =
-            Wanted { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
+            WantedLoops { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
         self.loops.reap(&wanted, console);
         self.loops.expire(Instant::now());
     }
 
-    /// When [`reap`](Self::reap) has something to do next, if no loop ends.
+    /// Time of the next [`reap`](Self::reap), if no loop ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.loops.deadline()
     }
@@ -231,7 +231,7 @@ impl Server {
             pools.into_iter().for_each(Pool::shutdown);
             drop(over);
         };
-        // Without a thread nobody waits, and they end with the process.
+        // Without a thread they end with the process.
         if thread::Builder::new().name("end".to_owned()).spawn(end).is_ok() {
             // Nothing is ever sent: it fails when all is done, or the time is over.
             let _ = is_over.recv_timeout(POOL_PATIENCE);
@@ -253,6 +253,6 @@ impl AsFd for Server {
 /// The last thing a process does: it says so, and writes the logs to their end.
 pub(crate) fn say_exit(sinks: &Sinks, console: &Console) {
     console.say(Level::Notice, format_args!("exit"));
-    // Lines that cannot be written in time were counted by their log; there is nobody left to tell.
+    // Lines that cannot be written in time were counted by their log.
     let _ = sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
 }

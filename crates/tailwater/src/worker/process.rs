@@ -1,13 +1,13 @@
-//! The life of a worker process: it does what its master orders, and ends when the master is gone.
+//! The main loop of a worker process: it obeys its master, and ends when the master is gone.
 //!
 //! ```text
 //! exec ─ Configure ─► ready ─ Begin ─► serving ─ Configure ─► serving          a reload; refused, it serves as before
 //!                                         ├─ Quit, QUIT, master gone ─► draining ─ last connection ─► end
 //!                                         └─ Stop, TERM, INT ─────────────────────────────────────► end
 //! ```
-//! Nobody is served before the master has said `Begin`: until then it may kill this process, and nothing is lost.
-//! It is started by the same program file as the master, whatever is installed meanwhile, with memory of its own at
-//! addresses of its own: nothing of what the master knows is in it but what it was sent.
+//! No client is served before the master has sent `Begin`: until then it may kill this process, and nothing is lost. It
+//! is started from the same program file as the master, even if another one is installed meanwhile, with memory of its
+//! own at addresses of its own: it contains only data of the master that was sent to it.
 
 use std::ffi::CStr;
 use std::io;
@@ -31,19 +31,19 @@ use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
 
-use crate::channel::{Answer, Channel, Configure, Keys, Order, Text};
+use crate::channel::{Channel, Configure, Keys, Text, WorkerCommand, WorkerReply};
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::process;
 use crate::sockets::Sockets;
 
-use super::purging::Outcome;
+use super::purging::PurgeOutcome;
 use super::sandbox::{Role, Rules};
 use super::{Server, memory, say_exit};
 
-/// What the process is called, and how it knows what it is.
+/// Title of the process, by which it knows its role.
 pub(crate) const TITLE: &str = "tailwater: worker process";
-/// What `pgrep`, `killall` and `top` call it.
+/// Name for `pgrep`, `killall` and `top`.
 const NAME: &CStr = c"tailwater";
 
 /// Time for the logs to take the reason of a start that failed.
@@ -52,7 +52,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Too many files are open in this process.
 const MFILE: Errno = Errno(rustix::io::Errno::MFILE.raw_os_error());
 
-/// Whether connections are accepted.
+/// State of accepting connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Serving,
@@ -68,12 +68,12 @@ struct Worker {
     sinks: Sinks,
     console: Console,
     server: Server,
-    /// When to tell that all loops turn, if there is a master to tell.
+    /// Schedule of signs of life, if there is a master.
     signs: Option<Signs>,
     /// Keys of session tickets, as the master was told.
     keys: Keys,
     state: State,
-    /// Whether nobody looks at standard error.
+    /// Set if standard error is not read.
     is_daemon: bool,
 }
 
@@ -104,8 +104,8 @@ pub(crate) fn run() -> ExitCode {
         Ok(Some(Started { server, console, signs, is_daemon })) => {
             // First, so that the master never knows less than clients do.
             let keys = Keys(ssl::export_keys());
-            answer(&channel, &Answer::Keys(keys.clone()));
-            if answer(&channel, &Answer::Serving) {
+            answer(&channel, &WorkerReply::Keys(keys.clone()));
+            if answer(&channel, &WorkerReply::Serving) {
                 let (master, state) = (Some(Arc::new(channel)), State::Serving);
                 Worker { master, signals, sinks, console, server, signs, keys, state, is_daemon }.serve();
             }
@@ -139,10 +139,12 @@ struct Started {
     is_daemon: bool,
 }
 
-/// Everything up to the loops. Privileges end in here.
+/// Starts everything up to the loops, and drops privileges.
 fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
-    let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
+    let Some((WorkerCommand::Configure(order), fds)) = channel.receive().map_err(failed)? else {
+        return Ok(None);
+    };
     ssl::inherit_keys(&order.keys.0);
     let loaded = config_thread::run_on_own_thread(purge, || load(&order, &SharedObjects::default()));
     let config = loaded
@@ -186,7 +188,7 @@ fn memory_files(texts: &[Text]) -> MemoryFiles {
     files
 }
 
-/// What comes with a configuration.
+/// Resources received with a configuration.
 struct Taken {
     sockets: Sockets,
     affinity: Affinity,
@@ -210,7 +212,7 @@ fn named(names: &[Vec<u8>], fds: impl Iterator<Item = OwnedFd>) -> Vec<(PathBuf,
     names.iter().map(|name| path(name).to_owned()).zip(fds).collect()
 }
 
-/// Standard error ends where the error log does: whoever started a daemon may want to close the terminal.
+/// Standard error is closed with the error log in use: the terminal of a daemon may be closed.
 fn leave_stderr(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
     let targets = config.main.error_log.iter().map(|target| &target.target);
     if targets.clone().any(|target| *target == Target::Stderr) {
@@ -224,12 +226,12 @@ fn leave_stderr(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
     .map_err(|error| Fault::emerg(format!("dup() of the error log failed ({})", Errno::from(&error))))
 }
 
-fn refusal(Fault { message, hint, .. }: Fault) -> Answer {
-    Answer::Refused { message, hint }
+fn refusal(Fault { message, hint, .. }: Fault) -> WorkerReply {
+    WorkerReply::Refused { message, hint }
 }
 
-/// Whether the master was told; it may be gone.
-fn answer(channel: &Channel, answer: &Answer) -> bool {
+/// Returns `true` if the answer was sent; the master may have ended.
+fn answer(channel: &Channel, answer: &WorkerReply) -> bool {
     channel.send(answer, &[]).is_ok()
 }
 
@@ -239,8 +241,8 @@ impl Signs {
         Self { every, next: Instant::now() }
     }
 
-    /// The same at another interval. One is due when it was, or earlier: a sign for each of a storm of reloads would be more
-    /// than a master listens to.
+    /// Schedule with another interval. The next sign is due at the old time or earlier: a sign for each of many reloads
+    /// would be more than a master accepts.
     fn at(self, every: Duration, now: Instant) -> Self {
         Self { every, next: self.next.min(now + every) }
     }
@@ -255,7 +257,7 @@ impl Signs {
         self.next = now + self.every;
         // A master that does not read, because it is stopped, is not waited for.
         if server.is_turning(now) {
-            let _ = master.send_until(now, &Answer::Turning, &[]);
+            let _ = master.send_until(now, &WorkerReply::Turning, &[]);
         }
         true
     }
@@ -305,40 +307,43 @@ impl Worker {
     fn obey(&mut self) {
         let Some(master) = &self.master else { return };
         match master.receive() {
-            Ok(Some((Order::Configure(_), _))) if self.state != State::Serving => {
+            Ok(Some((WorkerCommand::Configure(_), _))) if self.state != State::Serving => {
                 answer(master, &refusal(Fault::emerg("the worker process is shutting down")));
             }
-            Ok(Some((Order::Configure(order), fds))) => {
+            Ok(Some((WorkerCommand::Configure(order), fds))) => {
                 let say = self
                     .change(order, fds)
-                    .map_or_else(|fault| self.say_why_not(fault), |()| Answer::Serving);
+                    .map_or_else(|fault| self.say_why_not(fault), |()| WorkerReply::Serving);
                 self.tell_keys(Instant::now());
                 if let Some(master) = &self.master {
                     answer(master, &say);
                 }
             }
-            Ok(Some((Order::Reopen(names), fds))) => {
+            Ok(Some((WorkerCommand::Reopen(names), fds))) => {
                 self.sinks.hand_over(named(&names, fds.into_iter()));
                 self.sinks.reopen();
                 self.server.close_files();
             }
-            Ok(Some((Order::Renew(texts), _))) => self.renew(&texts),
-            Ok(Some((Order::Begin, _))) => self.server.begin(),
-            Ok(Some((Order::Purge(number, order), _))) => {
+            Ok(Some((WorkerCommand::Renew(texts), _))) => self.renew(&texts),
+            Ok(Some((WorkerCommand::Begin, _))) => self.server.begin(),
+            Ok(Some((WorkerCommand::Purge(number, order), _))) => {
                 // What this says is one packet, whichever thread sends it.
                 let master = master.clone();
-                self.server.purge(order, move |Outcome { is_done, said }| {
-                    answer(&master, &Answer::Purged { number, is_done, said });
+                self.server.purge(order, move |PurgeOutcome { is_done, said }| {
+                    answer(&master, &WorkerReply::Purged { number, is_done, said });
                 });
             }
-            Ok(Some((Order::Quit, _))) => self.drain(),
-            Ok(Some((Order::Stop, _))) => self.state = State::Ended,
-            Ok(None) => self.orphaned("the master process is gone"),
+            Ok(Some((WorkerCommand::Quit, _))) => self.drain(),
+            Ok(Some((WorkerCommand::Stop, _))) => self.state = State::Ended,
+            Ok(None) => self.shut_down_without_master("the master process is gone"),
             Err(error) if Errno::from(&error) == MFILE => {
                 answer(master, &self.say_full(&format!("recvmsg() failed ({MFILE})")));
             }
             Err(error) => {
-                self.orphaned(&format!("no order can be read from the master ({})", Errno::from(&error)));
+                self.shut_down_without_master(&format!(
+                    "no order can be read from the master ({})",
+                    Errno::from(&error)
+                ));
             }
         }
     }
@@ -366,7 +371,7 @@ impl Worker {
             Some(self.signs.map_or_else(|| Signs::every(every), |signs| signs.at(every, Instant::now())));
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
-        // As nginx does: whoever moved a log away has a new one from here on.
+        // As nginx does: a log that was moved away is made anew.
         self.sinks.reopen();
         Ok(())
     }
@@ -382,7 +387,7 @@ impl Worker {
     }
 
     /// The answer to a configuration that is not served.
-    fn say_why_not(&self, fault: Fault) -> Answer {
+    fn say_why_not(&self, fault: Fault) -> WorkerReply {
         // All messages name the error as nginx does.
         match fault.message.contains(&format!("({MFILE})")) {
             true => self.say_full(&fault.message),
@@ -391,10 +396,10 @@ impl Worker {
     }
 
     /// Connections may take all descriptors there are. Another process has some left.
-    fn say_full(&self, message: &str) -> Answer {
+    fn say_full(&self, message: &str) -> WorkerReply {
         let text = format_args!("{message}, another worker process has to do what the master ordered");
         self.console.say(Level::Alert, text);
-        Answer::Full
+        WorkerReply::Full
     }
 
     /// Tells the master that all loops turn, if they do and it is time to.
@@ -409,14 +414,14 @@ impl Worker {
     fn tell_keys(&mut self, until: Instant) {
         let Some(master) = &self.master else { return };
         let keys = Keys(ssl::export_keys());
-        if keys != self.keys && master.send_until(until, &Answer::Keys(keys.clone()), &[]).is_ok() {
+        if keys != self.keys && master.send_until(until, &WorkerReply::Keys(keys.clone()), &[]).is_ok() {
             self.keys = keys;
         }
     }
 
     // DIFF(nginx): a worker process does not go on serving without its master.
-    /// Nobody could stop this process or let its sockets go any more, so it does that itself.
-    fn orphaned(&mut self, why: &str) {
+    /// Begins a graceful shutdown without a master: no process could stop this one any more.
+    fn shut_down_without_master(&mut self, why: &str) {
         self.master = None;
         self.signs = None;
         self.console.say(Level::Alert, format_args!("{why}, shutting down"));
@@ -457,7 +462,7 @@ impl Worker {
     /// As the master orders it, but without an order: it starts another one.
     fn leave(&mut self) {
         if let Some(master) = self.master.as_ref().filter(|_| self.state == State::Serving) {
-            answer(master, &Answer::Leaving);
+            answer(master, &WorkerReply::Leaving);
         }
         self.drain();
     }

@@ -1,5 +1,5 @@
-//! Purges that `tailwater purge` orders. Each has a thread of its own, because it waits for the disk: the main thread has to show
-//! that the process lives, and a loop has clients.
+//! Purges that `tailwater purge` orders. Each has a thread of its own, because it waits for the disk: the main thread
+//! has to send signs of life, and a loop has clients.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,46 +7,46 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 
 use tw_log::{Level, Text};
-use tw_server::http::cache::{self, Cache, PURGES_MAX, PurgeOutcome, PurgeScope};
+use tw_server::http::cache::{self, Cache, PURGES_MAX};
 use tw_server::http::generation::GenerationRef;
 
-use crate::channel::{How, Named, Purge};
+use crate::channel::{Purge, PurgeMode, PurgeScope};
 
-/// What came of a purge.
+/// Result of a purge.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// Whether what was named is not used again, or stale.
+pub(crate) struct PurgeOutcome {
+    /// Set if the entries are not used again, or are stale.
     pub(crate) is_done: bool,
-    /// What is to be said.
+    /// Message to print.
     pub(crate) said: Option<String>,
 }
 
-impl Outcome {
-    /// It was not done.
+impl PurgeOutcome {
+    /// Result of a refused purge.
     pub(crate) fn refused(why: impl Into<String>) -> Self {
         Self { is_done: false, said: Some(why.into()) }
     }
 }
 
-/// Those under way: each has one more handle.
+/// Counter of purges in progress: each has one more handle.
 #[derive(Default)]
-pub(crate) struct Purging(Arc<()>);
+pub(crate) struct PurgesInProgress(Arc<()>);
 
-impl Purging {
+impl PurgesInProgress {
     /// Begins a purge. `answer` gets what came of it, perhaps at once.
     pub(crate) fn begin(
         &self,
         generation: &GenerationRef,
         order: Purge,
-        answer: impl FnOnce(Outcome) + Send + 'static,
+        answer: impl FnOnce(PurgeOutcome) + Send + 'static,
     ) {
         let one_more = self.0.clone();
         let owed = Owed(Some(Box::new(answer)));
         if Arc::strong_count(&self.0) > PURGES_MAX + 1 {
-            return owed.pay(Outcome::refused("too many purges wait for a disk"));
+            return owed.pay(PurgeOutcome::refused("too many purges wait for a disk"));
         }
         let generation = generation.clone();
-        // Without a thread the answer is that of whoever drops it.
+        // Without a thread the answer is that of its drop.
         let _ = thread::Builder::new().name("purge".to_owned()).spawn(move || {
             let _one_more = one_more;
             owed.pay(block_on(purge(&generation, &order)));
@@ -54,11 +54,11 @@ impl Purging {
     }
 }
 
-/// An answer that somebody waits for. Dropping it answers that nothing came of it.
-struct Owed(Option<Box<dyn FnOnce(Outcome) + Send>>);
+/// An answer that is awaited. Dropping it answers that the purge was not done.
+struct Owed(Option<Box<dyn FnOnce(PurgeOutcome) + Send>>);
 
 impl Owed {
-    fn pay(mut self, outcome: Outcome) {
+    fn pay(mut self, outcome: PurgeOutcome) {
         if let Some(answer) = self.0.take() {
             answer(outcome);
         }
@@ -68,38 +68,38 @@ impl Owed {
 impl Drop for Owed {
     fn drop(&mut self) {
         if let Some(answer) = self.0.take() {
-            answer(Outcome::refused("the purge has failed: the error log may tell why"));
+            answer(PurgeOutcome::refused("the purge has failed: the error log may tell why"));
         }
     }
 }
 
-async fn purge(generation: &GenerationRef, order: &Purge) -> Outcome {
+async fn purge(generation: &GenerationRef, order: &Purge) -> PurgeOutcome {
     let name = Text(&order.cache);
     let Some(cache) = generation.shared_objects.find::<Cache>(&order.cache) else {
         let known = generation.shared_objects.of_type::<Cache>();
         let known: Vec<_> = known.iter().map(|(name, _)| format!("\"{}\"", Text(name))).collect();
-        return Outcome::refused(match known.is_empty() {
+        return PurgeOutcome::refused(match known.is_empty() {
             true => format!("no cache \"{name}\": the server has none"),
             false => format!("no cache \"{name}\": the server has {}", known.join(", ")),
         });
     };
     let scope = match &order.named {
-        Named::Key(text) => PurgeScope::of_text(text),
-        Named::Tag(tag) => PurgeScope::Tags(vec![tag.clone()]),
+        PurgeScope::Key(text) => cache::PurgeScope::of_text(text),
+        PurgeScope::Tag(tag) => cache::PurgeScope::Tags(vec![tag.clone()]),
     };
     let how = match order.how {
-        How::Hard => cache::Purge::Hard,
-        How::Soft => cache::Purge::Soft,
+        PurgeMode::Hard => cache::Purge::Hard,
+        PurgeMode::Soft => cache::Purge::Soft,
     };
     let log = |level, message: std::fmt::Arguments<'_>| generation.error_log.write(level, None, message);
     match cache.purge(generation.disks.default_disk(), &scope, how, log).await {
-        Ok(PurgeOutcome::Done) => Outcome { is_done: true, said: None },
-        Ok(PurgeOutcome::Nothing) => {
-            Outcome { is_done: true, said: Some(format!("nothing in cache \"{name}\" has this key")) }
+        Ok(cache::PurgeOutcome::Done) => PurgeOutcome { is_done: true, said: None },
+        Ok(cache::PurgeOutcome::Nothing) => {
+            PurgeOutcome { is_done: true, said: Some(format!("nothing in cache \"{name}\" has this key")) }
         }
         Err(error) => {
             log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
-            Outcome::refused(format!("it is purged, but that may not outlive a restart: {error}"))
+            PurgeOutcome::refused(format!("it is purged, but that may not outlive a restart: {error}"))
         }
     }
 }
@@ -133,15 +133,15 @@ mod tests {
         let (tell, told) = channel();
         let owed = || {
             let tell = tell.clone();
-            Owed(Some(Box::new(move |outcome: Outcome| tell.send(outcome.is_done).unwrap())))
+            Owed(Some(Box::new(move |outcome: PurgeOutcome| tell.send(outcome.is_done).unwrap())))
         };
-        owed().pay(Outcome { is_done: true, said: None });
+        owed().pay(PurgeOutcome { is_done: true, said: None });
         drop(owed());
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
-    fn who_waits_is_woken() {
+    fn waiting_thread_is_woken() {
         let (tell, told) = told_later();
         let waiting = thread::spawn(move || block_on(told));
         tell();

@@ -1,11 +1,11 @@
-//! `sandbox`: what the process gives up for good before it serves anybody.
+//! `sandbox`: rights that the process gives up for good before the first request.
 //!
 //! ```text
 //! capabilities ─► no_new_privs ─► landlock (files, ports, signals) ─► seccomp (system calls)
 //! ```
-//! Whoever runs code of his own in the process then has these rights and no others. They are made of the configuration
-//! and can only become fewer, so a configuration that needs more is for another process: see [`Rules::lacks`].
-//! docs/sandbox.md says what is left to an attacker.
+//! Foreign code in the process then has these rights and no others. They are derived from the configuration and can
+//! only become fewer, so a configuration that needs more is for another process: see [`Rules::lacks`]. docs/sandbox.md
+//! lists what is left to an attacker.
 
 mod places;
 mod privileges;
@@ -48,24 +48,24 @@ pub(crate) fn has_landlock() -> bool {
     ruleset.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
 }
 
-/// What reading is, which only `sandbox on` restricts.
+/// Rights of reading, which only `sandbox on` restricts.
 const READ: BitFlags<AccessFs> = landlock::make_bitflags!(AccessFs::{ReadFile | ReadDir});
 
-/// Which part of a server the process is.
+/// Role of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It serves, and a master opens sockets and logs for it.
+    /// Serves, and a master opens sockets and logs for it.
     Worker,
-    /// It is the only one, and has to open what a reload brings.
+    /// Only process, which has to open new files and sockets at a reload.
     Alone,
 }
 
-/// What a process may do that serves one configuration.
+/// Rights of a process that serves one configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rules {
     sandbox: Sandbox,
     role: Role,
-    /// What is restricted of files; everything else of it is free.
+    /// Rights to files that are restricted; all others are free.
     restricted: BitFlags<AccessFs>,
     places: Places,
     connects: bool,
@@ -73,14 +73,14 @@ pub(crate) struct Rules {
     io_uring: bool,
 }
 
-/// Whether the kernel restricts files.
+/// Restriction of files by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Files {
     Free,
     Restricted,
 }
 
-/// What became of it.
+/// Messages about the result.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Vec<(Level, String)>);
 
@@ -96,7 +96,7 @@ impl Report {
 }
 
 impl Rules {
-    /// What a process in `role` needs to serve `config`. Looks at the disk, as the user who asks.
+    /// Rights that a process in `role` needs to serve `config`. Reads the disk, with the rights of the caller.
     pub(crate) fn of(config: &Config, role: Role) -> Self {
         let sandbox = config.main.sandbox;
         let mut restricted = AccessFs::from_all(NEWEST);
@@ -118,12 +118,13 @@ impl Rules {
         }
     }
 
-    /// Whether a process under these rules can serve what `other` is for, and is as confined as that wants it.
+    /// Returns `true` if a process under these rules can serve the configuration of `other`, and is as confined as it
+    /// requires.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.lacks(other).is_none()
     }
 
-    /// What of `other` a process under these rules cannot do.
+    /// Right of `other` that a process under these rules lacks.
     pub(crate) fn lacks(&self, other: &Self) -> Option<String> {
         if (self.sandbox, self.role) != (other.sandbox, other.role) {
             return Some("another \"sandbox\"".into());
@@ -150,8 +151,8 @@ impl Rules {
         Some(format!("{} \"{}\"", missing.purpose(), missing.path.display()))
     }
 
-    /// Becomes `user` for good, if anybody. Before that it narrows what programs started by this process could ever get, as
-    /// long as it has the privilege to. The calling thread must be the only one.
+    /// Becomes `user` for good, if there is one. Before that it narrows what programs started by this process could
+    /// ever get, as long as it has the privilege to. The calling thread must be the only one.
     pub(crate) fn become_user(&self, user: Option<&Identity>, console: &Console) -> Result<(), Fault> {
         let over_user = privileges::over_user(self.binds);
         let keep = match user {
@@ -176,7 +177,7 @@ impl Rules {
     /// and before it has threads.
     pub(crate) fn enforce(&self) -> Result<Report, Fault> {
         faults::prepare();
-        // Threads that run already would keep what they can do. Without /proc nobody knows.
+        // Threads that run already would keep what they can do. Without /proc they are unknown.
         if self.sandbox != Sandbox::Off
             && fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1)
         {
@@ -189,7 +190,7 @@ impl Rules {
         Ok(report)
     }
 
-    /// Where files may be read and written, for messages.
+    /// Places where files may be read and written, for messages.
     pub(crate) fn allowed(&self) -> AllowedPaths {
         let restricted = self.restricted_files();
         let places = |is_meant: fn(&Place) -> bool| {
@@ -210,7 +211,7 @@ impl Rules {
         }
     }
 
-    /// What `-t` says about it. A start makes the temporary directories of `config`, so they count as if they were there.
+    /// Lines of `-t` about the sandbox. A start makes the temporary directories of `config`, so they count as existing.
     pub(crate) fn describe(&self, config: &Config) -> Vec<String> {
         let word = match self.sandbox {
             Sandbox::Off => return Vec::new(),
@@ -239,7 +240,7 @@ impl Rules {
         [line("reading", reading), line("writing", writing)].into_iter().flatten().chain(missing).collect()
     }
 
-    /// The same for the calling thread; the filter of system calls is for all.
+    /// Restricts the calling thread; the filter of system calls is for all threads.
     fn enforce_here(&self) -> Result<(Report, Files), Fault> {
         let mut report = Report::default();
         if self.sandbox == Sandbox::Off {
@@ -283,7 +284,7 @@ impl Rules {
         Ok(files)
     }
 
-    /// What to say of what the kernel did, or why the process must not serve.
+    /// Messages about the kernel's results, or the reason why the process must not serve.
     fn judge(
         &self,
         status: Result<(RulesetStatus, LandlockStatus), RulesetError>,
@@ -337,7 +338,7 @@ impl Rules {
     }
 }
 
-/// What to do where the kernel cannot do it.
+/// Advice where the kernel cannot do it.
 const WITHOUT: &str = "\"sandbox auto\" goes on without what the kernel cannot do";
 
 /// Allows what a place is for.
@@ -350,7 +351,7 @@ fn allow(ruleset: &mut RulesetCreated, place: &Place, restricted: BitFlags<Acces
         let added =
             ruleset.add_rule(PathBeneath::new(&fd, rights)).map(|_| ()).map_err(|error| error.to_string());
         if place.path.starts_with("/proc") {
-            // A directory of /proc that nobody has open is made anew when it is looked up, and is another one then.
+            // A directory of /proc that is not open is made anew when it is looked up, and is another one then.
             std::mem::forget(fd);
         }
         added

@@ -15,7 +15,8 @@ fn names(options: &[Opt]) -> String {
     options.iter().flat_map(|option| option.names).copied().collect::<Vec<_>>().join(" ")
 }
 
-/// What `-h` says, without the default that a build may have chosen, and without what a shell might take for its own.
+/// Description as in `-h`, without the default that a build may have chosen, and without characters that a shell
+/// might interpret.
 fn about(option: &Opt) -> String {
     let text = option.about.split(" (default: {").next().unwrap_or_default();
     text.replace('\'', "").replace('[', "(").replace(']', ")")

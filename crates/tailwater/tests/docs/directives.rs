@@ -69,7 +69,7 @@ fn entry(directive: &DirectiveInfo, out: &mut String) {
     writeln!(out, "```\n").unwrap();
 }
 
-/// What nginx has in a module and we have not; those it sells apart.
+/// Directives of a module of nginx that are missing here; those of its commercial edition are apart.
 #[derive(Default)]
 struct Missing {
     open: BTreeSet<&'static str>,

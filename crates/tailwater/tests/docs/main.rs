@@ -22,7 +22,7 @@ use std::path::Path;
 const HEAD: &str =
     "<!-- Made by `cargo xtask docs` from the records in the code. Changes belong there. -->\n\n";
 
-/// The same for files with comments of their own.
+/// Note for files whose format has comments of its own.
 const NOTE: &str = "Made by `cargo xtask docs` from the records in the code. Changes belong there.";
 
 /// Compares `docs/NAME` with `text`, or writes it when `UPDATE` is set.
@@ -30,7 +30,7 @@ fn check(name: &str, text: &str) {
     check_file(&format!("docs/{name}"), &format!("{HEAD}{}\n", text.trim_end()));
 }
 
-/// The same for any file of the repository, with all its text.
+/// Checks any file of the repository, with all its text.
 fn check_file(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     let written = fs::read_to_string(&path).unwrap_or_default();
@@ -60,7 +60,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// What a link to a heading of this text begins with, as GitHub makes it.
+/// Beginning of a link to a heading of this text, as GitHub makes it.
 fn anchor(heading: &str) -> String {
     let mut anchor = String::new();
     for c in heading.to_lowercase().chars() {

@@ -10,8 +10,8 @@ use crate::options::{
 };
 use crate::{NOTE, check_file};
 
-/// Where relative names begin, and the configuration file, of a build that nobody told otherwise; packages put theirs in
-/// their place.
+/// Directory of relative names, and the configuration file, of a build without settings of its own; packages put
+/// theirs in their place.
 const PREFIX: &str = "/usr/local/tailwater/";
 const FILE: &str = "conf/nginx.conf";
 

@@ -1,5 +1,5 @@
-//! What the API shows of caches, and purges: a request to purge has the same effect and the same answers, 404 if there was
-//! nothing, but needs no location that the key belongs to.
+//! Caches in the API, and purging them: a request has the same effect and the same responses as a purge in a location,
+//! 404 if nothing was found, but needs no location for the key.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use tw_server::http::cache::{
 };
 use tw_server::http::request::Request;
 
-use super::answer::{Answer, Refusal, Reply, json};
-use super::written;
+use super::body;
+use super::response::{ApiError, ApiFailure, ApiResponse, json};
 
 /// A cache. The names are nginx's; the last four are ours.
 #[derive(Serialize)]
@@ -42,7 +42,7 @@ struct SumView {
 /// The body of a purge.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct Written {
+struct PurgeBody {
     key: Option<String>,
     prefix: Option<String>,
     tag: Option<String>,
@@ -63,33 +63,33 @@ pub(super) fn all(r: &Request) -> Vec<u8> {
     json(&views.collect::<BTreeMap<_, _>>())
 }
 
-/// One of them.
-pub(super) fn one(r: &Request, name: &str) -> Result<Vec<u8>, Refusal> {
-    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
+/// Description of one cache.
+pub(super) fn cache(r: &Request, name: &str) -> Result<Vec<u8>, ApiError> {
+    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
     Ok(json(&View::of(&cache.snapshot())))
 }
 
 /// Purges what the body of `r` names. Waits for the client and for the disk.
-pub(super) async fn purge(r: &mut Request, name: &str) -> Result<Answer, Reply> {
-    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
-    let (scope, how) = parse(&written::read_bytes(r).await?)?;
+pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, ApiFailure> {
+    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
+    let (scope, how) = parse(&body::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
     match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
-        Ok(PurgeOutcome::Done) => Ok(Answer::ok(json(&Done { purged: true }))),
+        Ok(PurgeOutcome::Done) => Ok(ApiResponse::ok(json(&Done { purged: true }))),
         Ok(PurgeOutcome::Nothing) => {
-            Err(Refusal::new(404, "CacheKeyNotFound", "nothing has this key").into())
+            Err(ApiError::new(404, "CacheKeyNotFound", "nothing has this key").into())
         }
         Err(error) => {
             r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
             let text = format!("it is purged, but that may not outlive a restart: {error}");
-            Err(Refusal::new(500, "PurgeNotSaved", text).into())
+            Err(ApiError::new(500, "PurgeNotSaved", text).into())
         }
     }
 }
 
-fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), Refusal> {
-    let refuse = |text: String| Refusal::new(400, "CachePurgeFormatError", text);
-    let written: Written = written::object(body, refuse)?;
+fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), ApiError> {
+    let refuse = |text: String| ApiError::new(400, "CachePurgeFormatError", text);
+    let written: PurgeBody = body::object(body, refuse)?;
     let how = if written.soft { Purge::Soft } else { Purge::Hard };
     match (written.key, written.prefix, written.tag) {
         (Some(key), None, None) => Ok((PurgeScope::Key(key.into()), how)),
@@ -102,7 +102,7 @@ fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), Refusal> {
     }
 }
 
-/// Whether a response could have it.
+/// Returns `true` if a response could have the tag.
 fn is_tag(tag: &str) -> bool {
     !tag.is_empty() && !tag.contains([' ', ',', '\t'])
 }

@@ -1,4 +1,4 @@
-//! Changes of a group while it serves: made on a thread, then written to its `state` file.
+//! Changes of a group at run time: made on a thread, then written to its `state` file.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -11,73 +11,77 @@ use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
 use tw_upstream::{PeerId, Server, ServerId, UnknownPeer};
 
-use super::answer::{Answer, Refusal, Reply};
+use super::body::ParameterChange;
+use super::response::{ApiError, ApiFailure, ApiResponse};
 use super::show;
-use super::written::Change;
 
-/// What is to be changed.
-pub(super) enum Order {
+/// Change of one server of a group.
+pub(super) enum ServerChange {
     Add(Server),
-    Change(u32, Change),
+    Change(u32, ParameterChange),
     Remove(u32),
 }
 
-/// What was changed.
-enum Done {
+/// Result of a change.
+enum ChangeResult {
     Added(u32),
     Changed(u32),
     Removed,
 }
 
 /// Why an order was not carried out, or not as a whole.
-enum Failed {
-    Refused(Refusal),
-    /// Nobody had time to change anything.
+enum ChangeError {
+    Refused(ApiError),
+    /// The change failed: its job never ran.
     Change(DiskError),
     /// The change is in force; its file is as before.
     Save(DiskError, CString),
 }
 
-/// Whether the group has a server or an address of this number.
-pub(super) fn exists(group: &UpstreamGroup, id: u32) -> Result<(), Refusal> {
+/// Checks that the group has a server or an address of this number.
+pub(super) fn exists(group: &UpstreamGroup, id: u32) -> Result<(), ApiError> {
     let list = group.peers.list();
     let is_server = list.servers().iter().any(|(known, _)| known.0 == id);
-    if is_server || list.peer(PeerId(id)).is_some() { Ok(()) } else { Err(Refusal::NO_SERVER) }
+    if is_server || list.peer(PeerId(id)).is_some() { Ok(()) } else { Err(ApiError::NO_SERVER) }
 }
 
-impl Order {
+impl ServerChange {
     /// Carries it out, whatever becomes of the client meanwhile.
-    pub(super) async fn carry_out(self, r: &mut Request, group: Arc<UpstreamGroup>) -> Result<Answer, Reply> {
+    pub(super) async fn run(
+        self,
+        r: &mut Request,
+        group: Arc<UpstreamGroup>,
+    ) -> Result<ApiResponse, ApiFailure> {
         let disk = r.generation().disks.default_disk().clone();
         let subject = Subject { kind: "connection", id: r.client().id };
         let of_task = group.clone();
-        let task = tw_rt::spawn_local(subject, async move { self.carry_out_on(&disk, &of_task).await });
+        let task = tw_rt::spawn_local(subject, async move { self.run_on(&disk, &of_task).await });
         match task.await {
             Ok(Ok(changed)) => Ok(changed.answer(r, &group)),
-            Ok(Err(failed)) => Err(failed.say(r).into()),
+            Ok(Err(failed)) => Err(failed.into_api_error(r).into()),
             // It has panicked, which was told, or the loop ends.
-            Err(_) => Err(Reply::Status(500)),
+            Err(_) => Err(ApiFailure::Status(500)),
         }
     }
 
-    async fn carry_out_on(self, disk: &Disk, group: &Arc<UpstreamGroup>) -> Result<Done, Failed> {
+    async fn run_on(self, disk: &Disk, group: &Arc<UpstreamGroup>) -> Result<ChangeResult, ChangeError> {
         let (mut by, peers) = (Account::new(JobClass::Hit, JobSource::NONE), group.peers.clone());
         let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
-        let changed = made.map_err(Failed::Change)?.map_err(Failed::Refused)?;
+        let changed = made.map_err(ChangeError::Change)?.map_err(ChangeError::Refused)?;
         if let Some(state) = &group.state {
             let saved = state.save(&group.peers, disk).await;
-            saved.map_err(|error| Failed::Save(error, state.path().to_owned()))?;
+            saved.map_err(|error| ChangeError::Save(error, state.path().to_owned()))?;
         }
         Ok(changed)
     }
 
     /// Makes another list of peers.
-    fn make(self, group: &tw_upstream::Group) -> Result<Done, Refusal> {
-        let unknown = |_: UnknownPeer| Refusal::NO_SERVER;
+    fn make(self, group: &tw_upstream::Group) -> Result<ChangeResult, ApiError> {
+        let unknown = |_: UnknownPeer| ApiError::NO_SERVER;
         match self {
             Self::Add(server) => {
-                let exists = |_| Refusal::new(409, "EntryExists", "entry exists");
-                group.add(server).map(|id| Done::Added(id.0)).map_err(exists)
+                let exists = |_| ApiError::new(409, "EntryExists", "entry exists");
+                group.add(server).map(|id| ChangeResult::Added(id.0)).map_err(exists)
             }
             Self::Change(id, change) => {
                 let list = group.list();
@@ -85,34 +89,34 @@ impl Order {
                 let params = match (&server, list.peer(PeerId(id))) {
                     (Some((_, server)), _) => &server.params,
                     (None, Some(peer)) => peer.params(),
-                    (None, None) => return Err(Refusal::NO_SERVER),
+                    (None, None) => return Err(ApiError::NO_SERVER),
                 };
                 if change.backup.is_some_and(|backup| backup != params.backup) {
-                    return Err(Refusal::new(400, "UpstreamServerImmutable", "\"backup\" is immutable"));
+                    return Err(ApiError::new(400, "UpstreamServerImmutable", "\"backup\" is immutable"));
                 }
                 // An address that DNS gave is changed alone.
                 let changed = match server {
                     Some(_) => group.change_server(ServerId(id), |params| change.apply(params)),
                     None => group.change(PeerId(id), |params| change.apply(params)),
                 };
-                changed.map(|()| Done::Changed(id)).map_err(unknown)
+                changed.map(|()| ChangeResult::Changed(id)).map_err(unknown)
             }
             Self::Remove(id) => match group.remove_server(ServerId(id)) {
-                Ok(()) => Ok(Done::Removed),
+                Ok(()) => Ok(ChangeResult::Removed),
                 Err(UnknownPeer) if group.list().peer(PeerId(id)).is_some() => {
                     let text = "server removal not allowed: DNS gives this address, and would bring it back";
-                    Err(Refusal::new(400, "UpstreamServerImmutable", text))
+                    Err(ApiError::new(400, "UpstreamServerImmutable", text))
                 }
-                Err(UnknownPeer) => Err(Refusal::NO_SERVER),
+                Err(UnknownPeer) => Err(ApiError::NO_SERVER),
             },
         }
     }
 }
 
-impl Done {
-    fn answer(&self, r: &Request, group: &UpstreamGroup) -> Answer {
+impl ChangeResult {
+    fn answer(&self, r: &Request, group: &UpstreamGroup) -> ApiResponse {
         let list = group.peers.list();
-        // Somebody else may have removed it by now.
+        // Another change may have removed it by now.
         let shown = |id| show::server(&list, id).unwrap_or_else(|| b"{}".to_vec());
         match *self {
             Self::Added(id) => {
@@ -120,27 +124,27 @@ impl Done {
                 let mut location = Vec::new();
                 Escape::Uri.push(above, &mut location);
                 location.extend_from_slice(format!("/{id}").as_bytes());
-                Answer { status: 201, fields: vec![("Location", location)], json: shown(id) }
+                ApiResponse { status: 201, fields: vec![("Location", location)], json: shown(id) }
             }
-            Self::Changed(id) => Answer::ok(shown(id)),
-            Self::Removed => Answer::ok(show::servers(&list)),
+            Self::Changed(id) => ApiResponse::ok(shown(id)),
+            Self::Removed => ApiResponse::ok(show::servers(&list)),
         }
     }
 }
 
-impl Failed {
-    /// Logs what the operator has to know, and gives what the client does.
-    fn say(self, r: &Request) -> Refusal {
+impl ChangeError {
+    /// Logs details for the operator, and returns the error for the client.
+    fn into_api_error(self, r: &Request) -> ApiError {
         match self {
             Self::Refused(refusal) => refusal,
             Self::Change(error) => {
                 r.log(Level::Error, format_args!("{error} while changing an upstream"));
-                Refusal::new(503, "Overload", format!("nothing was changed: {error}"))
+                ApiError::new(503, "Overload", format!("nothing was changed: {error}"))
             }
             Self::Save(error, path) => {
                 r.log(Level::Crit, format_args!("{} while saving the state of an upstream", error.on(&path)));
                 let text = format!("the change is in force, but its state is not saved: {}", error.on(&path));
-                Refusal::new(500, "StateNotSaved", text)
+                ApiError::new(500, "StateNotSaved", text)
             }
         }
     }

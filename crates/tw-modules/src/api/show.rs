@@ -1,4 +1,4 @@
-//! What the API shows of groups, servers and peers.
+//! Groups, servers and peers as JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use tw_upstream::{
     AdminState, Peer, PeerId, PeerList, PeerParams, PeerSnapshot, PeerStatus, Server, ServerAddress,
 };
 
-use super::answer::json;
+use super::response::json;
 
-/// A group with what has happened to its peers.
+/// Group and statistics of its peers.
 #[derive(Serialize)]
 struct GroupView<'a> {
     peers: Peers,
@@ -23,7 +23,7 @@ struct GroupView<'a> {
     zone: &'a str,
 }
 
-/// The peers of a list, each looked at when it is written: there may be thousands.
+/// Peers of a list, each read when it is written: there may be thousands.
 struct Peers {
     list: Arc<PeerList>,
     now: u64,
@@ -102,7 +102,7 @@ struct ServerView<'a> {
     down: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     drain: bool,
-    /// The server that it is an address of.
+    /// Number of the server that it is an address of.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<u32>,
     /// The name of that one.
@@ -116,7 +116,7 @@ pub(super) fn upstreams(all: &Groups) -> Vec<u8> {
     json(&views.collect::<BTreeMap<_, _>>())
 }
 
-/// One group.
+/// Description of one group.
 pub(super) fn upstream(name: &str, group: &UpstreamGroup) -> Vec<u8> {
     json(&GroupView::of(name, group))
 }
@@ -126,7 +126,7 @@ pub(super) fn servers(list: &PeerList) -> Vec<u8> {
     json(&Servers(list))
 }
 
-/// One of them.
+/// Description of one server; `None` if the group has none of this number.
 pub(super) fn server(list: &PeerList, id: u32) -> Option<Vec<u8>> {
     let find = |id: u32| list.servers().iter().find(|(known, _)| known.0 == id);
     if let Some((_, server)) = find(id) {

@@ -1,11 +1,12 @@
-//! The oldest crypt(3): DES of a block of zeros, 25 times, with the password for a key and a salt that swaps bits.
+//! Traditional crypt(3): DES of a block of zeros, 25 times, with the password as key and a salt that swaps bits.
 //!
-//! Source: FIPS 46-3 for the tables, crypt(3) for what it makes of them. Weak: 56 bits, eight characters. Old files have it.
+//! Source: FIPS 46-3 for the tables, crypt(3) for their use. Weak: 56 bits, eight characters. Old password files
+//! contain it.
 
 /// The 64 digits of crypt(3).
 pub(super) const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// How often the block is encrypted.
+/// Rounds of encryption of the block.
 const TIMES: usize = 25;
 
 /// Bits are counted from 1, the first is the highest; as the standard writes them.
@@ -121,8 +122,8 @@ pub(super) fn crypt(salt: [u8; 2], password: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Which of the 24 pairs of bits of an expanded half change places: bit `n` of the salt says so for bits `n` and `n + 24`,
-/// both counted from the highest of 48.
+/// Mask of the 24 pairs of bits of an expanded half that change places: bit `n` of the salt swaps the bits `n` and `n +
+/// 24`, both counted from the highest of 48.
 fn swaps(salt: [u8; 2]) -> u64 {
     let digit = |byte| DIGITS.iter().position(|digit| *digit == byte).unwrap_or(0) as u64;
     let bits = digit(salt[1]) << 6 | digit(salt[0]);

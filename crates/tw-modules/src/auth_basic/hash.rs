@@ -1,7 +1,7 @@
-//! Hashes of passwords as password files hold them. Pure and slow on purpose: most of these belong on a pool thread.
+//! Password hashes of password files. Pure and slow on purpose: most of them belong on a pool thread.
 //!
-//! Which text begins which kind is nginx's rule (`ngx_crypt`); what it leaves to crypt(3) is done here for the kinds of
-//! glibc and libxcrypt that are in use.
+//! Prefixes select the kind as in nginx (`ngx_crypt`); the kinds that nginx leaves to crypt(3) are those of glibc and
+//! libxcrypt that are in use.
 
 use md5::{Digest, Md5};
 use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
@@ -16,12 +16,12 @@ pub(super) const HASH_MAX: usize = 1024;
 
 /// Most work that a hash may be, in microseconds of one core, roughly: bcrypt of cost 20, 60 million rounds of SHA-crypt.
 pub(super) const WORK_MAX_US: u64 = 60_000_000;
-/// Most memory that a hash may want: the largest parameters that crypt(3) makes by itself.
+/// Most memory of a hash: the largest parameters that crypt(3) makes by itself.
 pub(super) const MEMORY_MAX: u64 = 1 << 30;
 
 /// Kinds of hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HashKind {
     Plain,
     Sha,
     SaltedSha,
@@ -33,8 +33,8 @@ pub(super) enum Kind {
     Des,
 }
 
-/// A line of a password file, with a new salt: for those who have a password and no file. Takes some milliseconds.
-/// `None` if the name cannot stand in one.
+/// Line of a password file, with a new salt, for a password from the command line. Takes some milliseconds. `None` if
+/// the name cannot be written in one.
 pub fn password_line(user: &[u8], password: &[u8]) -> Option<Vec<u8>> {
     if user.is_empty() || user.iter().any(|byte| matches!(byte, b':' | b'\n' | b'\r' | b'\0' | b'#')) {
         return None;
@@ -47,32 +47,32 @@ pub fn password_line(user: &[u8], password: &[u8]) -> Option<Vec<u8>> {
     Some([user, b":", hash.to_string().as_bytes(), b"\n"].concat())
 }
 
-/// Whether a password fits a hash.
+/// Result of checking a password against a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PasswordVerdict {
     Fits,
     Differs,
     /// The hash cannot be read.
     Malformed,
 }
 
-impl Kind {
-    /// What kind of hash `text` is; `None` if nobody here can compute it.
+impl HashKind {
+    /// Kind of the hash `text`; `None` if it is not supported.
     pub(super) fn of(text: &[u8]) -> Option<Self> {
-        const KINDS: [(&str, Kind); 13] = [
-            ("$apr1$", Kind::Md5("$apr1$")),
-            ("{PLAIN}", Kind::Plain),
-            ("{SSHA}", Kind::SaltedSha),
-            ("{SHA}", Kind::Sha),
-            ("$1$", Kind::Md5("$1$")),
-            ("$2a$", Kind::Bcrypt),
-            ("$2b$", Kind::Bcrypt),
-            ("$2x$", Kind::Bcrypt),
-            ("$2y$", Kind::Bcrypt),
-            ("$5$", Kind::Sha2),
-            ("$6$", Kind::Sha2),
-            ("$y$", Kind::Yescrypt),
-            ("", Kind::Des),
+        const KINDS: [(&str, HashKind); 13] = [
+            ("$apr1$", HashKind::Md5("$apr1$")),
+            ("{PLAIN}", HashKind::Plain),
+            ("{SSHA}", HashKind::SaltedSha),
+            ("{SHA}", HashKind::Sha),
+            ("$1$", HashKind::Md5("$1$")),
+            ("$2a$", HashKind::Bcrypt),
+            ("$2b$", HashKind::Bcrypt),
+            ("$2x$", HashKind::Bcrypt),
+            ("$2y$", HashKind::Bcrypt),
+            ("$5$", HashKind::Sha2),
+            ("$6$", HashKind::Sha2),
+            ("$y$", HashKind::Yescrypt),
+            ("", HashKind::Des),
         ];
         if text.len() > HASH_MAX {
             return None;
@@ -81,13 +81,13 @@ impl Kind {
         (*kind != Self::Des || des::salt(text).is_some()).then_some(*kind)
     }
 
-    /// Whether computing it takes well under a tenth of a millisecond.
+    /// Returns `true` if computing it takes well under a tenth of a millisecond.
     pub(super) fn is_quick(self) -> bool {
         matches!(self, Self::Plain | Self::Sha | Self::SaltedSha)
     }
 
-    /// About how long computing it takes, in microseconds of one core; `None` if its cost cannot be read, or it wants more
-    /// memory than [`MEMORY_MAX`].
+    /// Estimated cost in microseconds of one core; `None` if the parameters cannot be read, or need more memory than
+    /// [`MEMORY_MAX`].
     pub(super) fn work_us(self, hash: &[u8]) -> Option<u64> {
         match self {
             Self::Plain | Self::Sha | Self::SaltedSha => Some(1),
@@ -111,12 +111,12 @@ impl Kind {
         }
     }
 
-    /// Compares a password with a hash of this kind, in a time that does not depend on where they differ. Takes
-    /// microseconds to seconds, as the hash wants.
-    pub(super) fn verify(self, hash: &[u8], password: &[u8]) -> Verdict {
-        // DIFF(nginx): nobody computes for an hour, or takes all memory, because a line says so.
+    /// Compares a password with a hash of this kind, in a time that does not depend on the position of a difference.
+    /// Takes microseconds to seconds, depending on the hash.
+    pub(super) fn verify(self, hash: &[u8], password: &[u8]) -> PasswordVerdict {
+        // DIFF(nginx): a line cannot make the server compute for an hour, or take all memory.
         if self.work_us(hash).is_none_or(|work| work > WORK_MAX_US) {
-            return Verdict::Malformed;
+            return PasswordVerdict::Malformed;
         }
         match self {
             Self::Plain => of_bytes(&hash["{PLAIN}".len()..], password),
@@ -126,13 +126,12 @@ impl Kind {
             }
             Self::SaltedSha => salted_sha(&hash["{SSHA}".len()..], password),
             Self::Md5(mark) => of_bytes(hash, &md5_crypt(mark, &hash[mark.len()..], password)),
-            Self::Des => {
-                des::salt(hash).map_or(Verdict::Malformed, |salt| of_bytes(hash, &des::crypt(salt, password)))
-            }
+            Self::Des => des::salt(hash)
+                .map_or(PasswordVerdict::Malformed, |salt| of_bytes(hash, &des::crypt(salt, password))),
             Self::Bcrypt => match std::str::from_utf8(hash).map(|hash| bcrypt::verify(password, hash)) {
-                Ok(Ok(true)) => Verdict::Fits,
-                Ok(Ok(false)) => Verdict::Differs,
-                Ok(Err(_)) | Err(_) => Verdict::Malformed,
+                Ok(Ok(true)) => PasswordVerdict::Fits,
+                Ok(Ok(false)) => PasswordVerdict::Differs,
+                Ok(Err(_)) | Err(_) => PasswordVerdict::Malformed,
             },
             Self::Sha2 => {
                 of_result(text(hash).map(|hash| ShaCrypt::default().verify_password(password, hash)))
@@ -141,7 +140,7 @@ impl Kind {
             Self::Yescrypt
                 if hash.rsplit(|byte| *byte == b'$').next().is_none_or(|digest| digest.len() != 43) =>
             {
-                Verdict::Malformed
+                PasswordVerdict::Malformed
             }
             Self::Yescrypt => of_result(
                 text(hash).map(|hash| yescrypt::Yescrypt::default().verify_password(password, hash)),
@@ -150,7 +149,7 @@ impl Kind {
     }
 }
 
-/// What stands between the mark of a hash and the next `$`.
+/// Text between the mark of a hash and the next `$`.
 fn field(hash: &[u8]) -> Option<&[u8]> {
     hash.split(|byte| *byte == b'$').nth(2)
 }
@@ -159,25 +158,25 @@ fn text(hash: &[u8]) -> Option<&str> {
     std::str::from_utf8(hash).ok()
 }
 
-fn of_result(result: Option<password_hash::Result<()>>) -> Verdict {
+fn of_result(result: Option<password_hash::Result<()>>) -> PasswordVerdict {
     match result {
-        Some(Ok(())) => Verdict::Fits,
-        Some(Err(password_hash::Error::PasswordInvalid)) => Verdict::Differs,
-        Some(Err(_)) | None => Verdict::Malformed,
+        Some(Ok(())) => PasswordVerdict::Fits,
+        Some(Err(password_hash::Error::PasswordInvalid)) => PasswordVerdict::Differs,
+        Some(Err(_)) | None => PasswordVerdict::Malformed,
     }
 }
 
-fn of_bytes(one: &[u8], other: &[u8]) -> Verdict {
-    if is_same(one, other) { Verdict::Fits } else { Verdict::Differs }
+fn of_bytes(one: &[u8], other: &[u8]) -> PasswordVerdict {
+    if is_same(one, other) { PasswordVerdict::Fits } else { PasswordVerdict::Differs }
 }
 
 /// `{SSHA}`: base64 of SHA-1 of password and salt, then the salt.
-fn salted_sha(encoded: &[u8], password: &[u8]) -> Verdict {
+fn salted_sha(encoded: &[u8], password: &[u8]) -> PasswordVerdict {
     let mut decoded = Vec::new();
     if base64::decode(encoded, Alphabet::Standard, &mut decoded).is_err() {
-        return Verdict::Differs;
+        return PasswordVerdict::Differs;
     }
-    let Some((digest, salt)) = decoded.split_at_checked(20) else { return Verdict::Differs };
+    let Some((digest, salt)) = decoded.split_at_checked(20) else { return PasswordVerdict::Differs };
     let mut sha = Sha1::new();
     sha.update(password);
     sha.update(salt);
@@ -249,11 +248,11 @@ mod tests {
     fn hashes_of_every_kind() {
         // Made by crypt(3) of libxcrypt and by `openssl passwd`.
         for (hash, password) in HASHES {
-            let kind = Kind::of(hash.as_bytes()).unwrap();
+            let kind = HashKind::of(hash.as_bytes()).unwrap();
             let verify = |password: &[u8]| kind.verify(hash.as_bytes(), password);
-            assert_eq!(verify(password.as_bytes()), Verdict::Fits, "{hash}");
-            assert_eq!(verify(b"pasSword"), Verdict::Differs, "{hash}");
-            assert_eq!(verify(b""), Verdict::Differs, "{hash}");
+            assert_eq!(verify(password.as_bytes()), PasswordVerdict::Fits, "{hash}");
+            assert_eq!(verify(b"pasSword"), PasswordVerdict::Differs, "{hash}");
+            assert_eq!(verify(b""), PasswordVerdict::Differs, "{hash}");
         }
     }
 
@@ -285,16 +284,16 @@ mod tests {
     ];
 
     #[test]
-    fn lines_that_are_made() {
+    fn password_lines_can_be_verified() {
         let line = |user: &str| password_line(user.as_bytes(), b"p:w \xff");
         let [one, other] = [line("u").unwrap(), line("u").unwrap()];
         assert_ne!(one, other, "the salt is new each time");
         for line in [one, other] {
             let hash = line.strip_prefix(b"u:").unwrap().strip_suffix(b"\n").unwrap();
-            let kind = Kind::of(hash).unwrap();
-            assert_eq!(kind, Kind::Sha2);
-            assert_eq!(kind.verify(hash, b"p:w \xff"), Verdict::Fits);
-            assert_eq!(kind.verify(hash, b"p:w"), Verdict::Differs);
+            let kind = HashKind::of(hash).unwrap();
+            assert_eq!(kind, HashKind::Sha2);
+            assert_eq!(kind.verify(hash, b"p:w \xff"), PasswordVerdict::Fits);
+            assert_eq!(kind.verify(hash, b"p:w"), PasswordVerdict::Differs);
         }
         for user in ["", "a:b", "a\nb", "#a"] {
             assert_eq!(line(user), None, "{user:?}");
@@ -302,42 +301,45 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_make_no_sense() {
+    fn malformed_hashes_are_refused() {
         for hash in ["$7$abc", "$gy$j9T$x$y", "$md5$x", "$2z$10$abc", "*", "!", "", "x", "$", "é"] {
-            assert_eq!(Kind::of(hash.as_bytes()), None, "{hash}");
+            assert_eq!(HashKind::of(hash.as_bytes()), None, "{hash}");
         }
-        assert_eq!(Kind::of(&[b'a'; HASH_MAX + 1]), None);
+        assert_eq!(HashKind::of(&[b'a'; HASH_MAX + 1]), None);
         for (hash, expected) in [
-            ("{SHA}", Verdict::Differs),
-            ("{SSHA}", Verdict::Differs),
-            ("{SSHA}????", Verdict::Differs),
-            ("{SSHA}AAAA", Verdict::Differs),
-            ("$1$", Verdict::Differs),
-            ("$apr1$", Verdict::Differs),
-            ("$apr1$saltsaltsalt", Verdict::Differs),
-            ("ab", Verdict::Differs),
-            ("password", Verdict::Differs),
-            ("$2y$10$short", Verdict::Malformed),
-            ("$2y$99$saltsaltsaltsaltsaltsOMI2zD1iSSpbEAvlU13j3SjIRN1Lu/Aq", Verdict::Malformed),
-            ("$5$", Verdict::Malformed),
-            ("$6$salt", Verdict::Malformed),
-            ("$y$", Verdict::Malformed),
-            ("$y$j9T$abcd$", Verdict::Malformed),
+            ("{SHA}", PasswordVerdict::Differs),
+            ("{SSHA}", PasswordVerdict::Differs),
+            ("{SSHA}????", PasswordVerdict::Differs),
+            ("{SSHA}AAAA", PasswordVerdict::Differs),
+            ("$1$", PasswordVerdict::Differs),
+            ("$apr1$", PasswordVerdict::Differs),
+            ("$apr1$saltsaltsalt", PasswordVerdict::Differs),
+            ("ab", PasswordVerdict::Differs),
+            ("password", PasswordVerdict::Differs),
+            ("$2y$10$short", PasswordVerdict::Malformed),
+            ("$2y$99$saltsaltsaltsaltsaltsOMI2zD1iSSpbEAvlU13j3SjIRN1Lu/Aq", PasswordVerdict::Malformed),
+            ("$5$", PasswordVerdict::Malformed),
+            ("$6$salt", PasswordVerdict::Malformed),
+            ("$y$", PasswordVerdict::Malformed),
+            ("$y$j9T$abcd$", PasswordVerdict::Malformed),
             // Computing these would take hours, or more memory than there is.
-            ("$2y$31$saltsaltsaltsaltsaltsOh9rCgsOi8IYqmtEm1s6duinLpzU3Bba", Verdict::Malformed),
+            ("$2y$31$saltsaltsaltsaltsaltsOh9rCgsOi8IYqmtEm1s6duinLpzU3Bba", PasswordVerdict::Malformed),
             (
                 "$5$rounds=999999999$saltstring$OH4IDuTlsuTYPdED1gsuiRMyTAwNlRWyA6Xr3I4/dQ5",
-                Verdict::Malformed,
+                PasswordVerdict::Malformed,
             ),
-            ("$y$jzT$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504", Verdict::Malformed),
-            ("$y$j75/zzzz$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504", Verdict::Malformed),
-            ("$y$@@@$abcd$0000000000000000000000000000000000000000000", Verdict::Malformed),
+            ("$y$jzT$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504", PasswordVerdict::Malformed),
+            (
+                "$y$j75/zzzz$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504",
+                PasswordVerdict::Malformed,
+            ),
+            ("$y$@@@$abcd$0000000000000000000000000000000000000000000", PasswordVerdict::Malformed),
         ] {
-            let kind = Kind::of(hash.as_bytes()).unwrap();
+            let kind = HashKind::of(hash.as_bytes()).unwrap();
             for password in ["", "password", "\u{0}"] {
                 assert_eq!(kind.verify(hash.as_bytes(), password.as_bytes()), expected, "{hash}");
             }
         }
-        assert_eq!(Kind::Plain.verify(b"{PLAIN}", b""), Verdict::Fits);
+        assert_eq!(HashKind::Plain.verify(b"{PLAIN}", b""), PasswordVerdict::Fits);
     }
 }

@@ -1,6 +1,6 @@
-//! Files of users and their passwords: `name:hash[:comment]`, one a line, read through the disk door.
+//! Files of users and their passwords: `name:hash[:comment]`, one per line, read through the disk door.
 //!
-//! A file that was read is kept while a look at its path finds the same version of it; there is a look for every request.
+//! A file is cached while its metadata stays the same; the metadata is checked for every request.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -11,8 +11,8 @@ use tw_base::FatalMutex;
 use tw_disk::{Account, Disk, DiskError, Errno, FileMeta, Now, Op, OpenOptions};
 use tw_rt::clock::UnixTime;
 
-use super::hash::Kind;
-use crate::zone::Table;
+use super::hash::HashKind;
+use crate::zone::ZoneTable;
 
 /// The largest file of users.
 pub(super) const FILE_SIZE_MAX: u64 = 16 << 20;
@@ -20,9 +20,9 @@ pub(super) const FILE_SIZE_MAX: u64 = 16 << 20;
 pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20;
 /// Bytes of a file read at a time.
 const PIECE: usize = 256 << 10;
-/// A file that was changed so lately is not kept: it may be changed again without a trace in its times.
+/// Age below which a changed file is not cached: it may be changed again without a trace in its times.
 const SETTLED: Duration = Duration::from_secs(2);
-/// What an entry costs besides its bytes.
+/// Memory of an entry besides its bytes.
 const ENTRY_SIZE: u64 = 256;
 
 /// Users and the hashes of their passwords.
@@ -30,7 +30,7 @@ const ENTRY_SIZE: u64 = 256;
 pub(super) struct Users {
     hashes: HashMap<Box<[u8]>, Arc<[u8]>>,
     /// A hash of the kind that most users have, if that is slow.
-    decoy: Option<(Kind, Arc<[u8]>)>,
+    decoy: Option<(HashKind, Arc<[u8]>)>,
 }
 
 impl Users {
@@ -55,18 +55,18 @@ impl Users {
         self.hashes.get(user).cloned()
     }
 
-    /// A slow hash to compare with the password of a user who is not there, so that the answer takes as long as for
-    /// most who are.
-    pub(super) fn decoy(&self) -> Option<(Kind, Arc<[u8]>)> {
+    /// Slow hash to compare with the password of an unknown user, so that the response takes as long as for most known
+    /// ones.
+    pub(super) fn decoy(&self) -> Option<(HashKind, Arc<[u8]>)> {
         self.decoy.clone()
     }
 }
 
 /// A hash of the most common kind, if that kind is slow.
-fn decoy(users: &HashMap<Box<[u8]>, Arc<[u8]>>) -> Option<(Kind, Arc<[u8]>)> {
-    let mut kinds: Vec<(Kind, usize, &Arc<[u8]>)> = Vec::new();
+fn decoy(users: &HashMap<Box<[u8]>, Arc<[u8]>>) -> Option<(HashKind, Arc<[u8]>)> {
+    let mut kinds: Vec<(HashKind, usize, &Arc<[u8]>)> = Vec::new();
     for hash in users.values() {
-        let Some(kind) = Kind::of(hash) else { continue };
+        let Some(kind) = HashKind::of(hash) else { continue };
         match kinds.iter_mut().find(|(known, ..)| *known == kind) {
             Some((_, count, _)) => *count += 1,
             None => kinds.push((kind, 1, hash)),
@@ -77,28 +77,28 @@ fn decoy(users: &HashMap<Box<[u8]>, Arc<[u8]>>) -> Option<(Kind, Arc<[u8]>)> {
 }
 
 /// Why a file gives no users.
-pub(super) enum Failed {
+pub(super) enum UserFileError {
     Disk(DiskError),
-    /// It has more bytes than [`FILE_SIZE_MAX`].
+    /// Larger than [`FILE_SIZE_MAX`].
     TooLarge,
 }
 
 /// Files that were read, shared by all loops. Its lock is held for a look-up.
-pub(super) struct Kept(FatalMutex<Table<Arc<Version>>>);
+pub(super) struct CachedUsers(FatalMutex<ZoneTable<Arc<Version>>>);
 
 struct Version {
     meta: FileMeta,
     users: Arc<Users>,
 }
 
-impl Default for Kept {
+impl Default for CachedUsers {
     fn default() -> Self {
-        Self(FatalMutex::new(Table::new(KEPT_SIZE_MAX)))
+        Self(FatalMutex::new(ZoneTable::new(KEPT_SIZE_MAX)))
     }
 }
 
-impl Kept {
-    /// The users of a file, if it is kept and a look at it needs no waiting.
+impl CachedUsers {
+    /// Users of a file, if it is cached and its version can be checked without waiting.
     pub(super) fn users_now(&self, disk: &Disk, path: &CStr) -> Option<Arc<Users>> {
         let Now::Ready(Ok(meta)) = disk.probe_now(path) else { return None };
         self.find(path, &meta)
@@ -110,8 +110,8 @@ impl Kept {
         disk: &Disk,
         by: &mut Account,
         path: &CString,
-    ) -> Result<Arc<Users>, Failed> {
-        let file = disk.open(by, path, &OpenOptions::READ).await.map_err(Failed::Disk)?;
+    ) -> Result<Arc<Users>, UserFileError> {
+        let file = disk.open(by, path, &OpenOptions::READ).await.map_err(UserFileError::Disk)?;
         let meta = *file.meta();
         if let Some(users) = self.find(path, &meta) {
             return Ok(users);
@@ -119,17 +119,18 @@ impl Kept {
         let mut text = Vec::new();
         loop {
             if text.len() as u64 > FILE_SIZE_MAX {
-                return Err(Failed::TooLarge);
+                return Err(UserFileError::TooLarge);
             }
             let piece = disk.read(by, &file, text.len() as u64, vec![0; PIECE]).await;
-            match piece.map_err(Failed::Disk)? {
+            match piece.map_err(UserFileError::Disk)? {
                 piece if piece.is_empty() => break,
                 piece => text.extend_from_slice(&piece),
             }
         }
         let size = text.len() as u64;
         // A large file takes milliseconds to parse.
-        let users = disk.pool().run(by, move || Arc::new(Users::parse(&text))).await.map_err(Failed::Disk)?;
+        let users =
+            disk.pool().run(by, move || Arc::new(Users::parse(&text))).await.map_err(UserFileError::Disk)?;
         if is_settled(&meta, tw_rt::clock::unix()) {
             self.keep(path, Version { meta, users: users.clone() }, ENTRY_SIZE + size);
         }
@@ -144,7 +145,7 @@ impl Kept {
         version.meta.is_same_version(meta).then(|| version.users.clone())
     }
 
-    /// Keeps a version in the place of an older one; files that were asked for longest ago make room.
+    /// Caches a version in place of an older one; least recently used files make room.
     fn keep(&self, path: &CStr, version: Version, cost: u64) {
         let mut table = self.0.lock();
         if let Some(id) = table.find(path.to_bytes()) {
@@ -160,19 +161,19 @@ impl Kept {
     }
 }
 
-/// Whether a file was changed long enough ago for its times to tell it from every later version.
+/// Returns `true` if a file was changed long enough ago for its times to tell it from every later version.
 fn is_settled(meta: &FileMeta, now: UnixTime) -> bool {
     let settled = now.secs - SETTLED.as_secs() as i64;
     meta.mtime_sec < settled && meta.ctime_sec < settled
 }
 
-/// Whether a file is just not there.
+/// Returns `true` if a file does not exist.
 pub(super) fn is_missing(error: &DiskError) -> bool {
     error.errno() == Some(Errno::NOENT)
 }
 
 /// The error of a name that no file can have.
-pub(super) fn no_name() -> DiskError {
+pub(super) fn no_such_file() -> DiskError {
     Op::Open.failed(Errno::NOENT)
 }
 
@@ -210,8 +211,8 @@ mod tests {
         for (text, expected) in [
             ("", None),
             ("a:{PLAIN}x\nb:{PLAIN}y\nc:$apr1$z", None),
-            ("a:{PLAIN}x\nb:$apr1$z\nc:$apr1$z", Some(Kind::Md5("$apr1$"))),
-            ("a:$7$x\nb:$7$y\nc:$6$z", Some(Kind::Sha2)),
+            ("a:{PLAIN}x\nb:$apr1$z\nc:$apr1$z", Some(HashKind::Md5("$apr1$"))),
+            ("a:$7$x\nb:$7$y\nc:$6$z", Some(HashKind::Sha2)),
         ] {
             let decoy = Users::parse(text.as_bytes()).decoy();
             assert_eq!(decoy.map(|(kind, _)| kind), expected, "{text}");
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_just_now_is_not_settled() {
+    fn recently_changed_file_is_not_settled() {
         let meta = |mtime_sec, ctime_sec| FileMeta {
             dev: 1,
             ino: 1,

@@ -1,11 +1,11 @@
-//! A directory as a page: HTML that tools know how to read, JSON, XML, line for line what nginx makes of it; and a page
-//! for people, which is ours.
+//! Formats of a directory listing: HTML, JSON and XML, line for line as nginx writes them; and a page for people, which
+//! nginx does not have.
 
 use tw_disk::{Entry, FileKind, LIST_MAX};
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num};
 
-mod people;
+mod modern;
 
 /// Columns of a name in the HTML page.
 const NAME_COLUMNS: usize = 50;
@@ -14,46 +14,46 @@ const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
-/// What to make of a list.
+/// Format of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum ListingFormat {
     Html {
-        sizes: Sizes,
-        times: Times,
+        sizes: SizeFormat,
+        times: TimeFormat,
     },
     /// For people with any screen.
     People {
-        sizes: Sizes,
-        times: Times,
+        sizes: SizeFormat,
+        times: TimeFormat,
     },
     Json,
     Jsonp(Box<[u8]>),
     Xml,
 }
 
-/// Whether a list has all names of its directory.
+/// Completeness of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Whole,
-    /// It has as many names as are read at most.
+    /// As many names as are read at most; the directory has more.
     Cut,
 }
 
-/// How the HTML page shows sizes.
+/// Format of sizes in the HTML page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sizes {
+pub(super) enum SizeFormat {
     Exact,
     Rounded,
 }
 
 /// In which time zone the HTML page shows times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Times {
+pub(super) enum TimeFormat {
     Utc,
     Local,
 }
 
-impl Page {
+impl ListingFormat {
     /// Media type and charset.
     pub(super) fn content_type(&self) -> (&'static str, &'static str) {
         match self {
@@ -73,7 +73,7 @@ impl Page {
         let mut out = Vec::with_capacity(256 + 160 * entries.len());
         match self {
             Self::Html { sizes, times } => push_page(uri, &entries, extent, *sizes, *times, &mut out),
-            Self::People { sizes, times } => people::push(uri, &entries, extent, *sizes, *times, &mut out),
+            Self::People { sizes, times } => modern::push(uri, &entries, extent, *sizes, *times, &mut out),
             Self::Json => push_json(&entries, extent, &mut out),
             Self::Jsonp(callback) => {
                 out.extend_from_slice(b"/* callback */\r\n");
@@ -92,7 +92,14 @@ fn is_dir(entry: &Entry) -> bool {
     entry.meta.kind == FileKind::Directory
 }
 
-fn push_page(uri: &[u8], entries: &[Entry], extent: Extent, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
+fn push_page(
+    uri: &[u8],
+    entries: &[Entry],
+    extent: Extent,
+    sizes: SizeFormat,
+    times: TimeFormat,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
     push_html(uri, out);
     out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
@@ -108,10 +115,10 @@ fn push_page(uri: &[u8], entries: &[Entry], extent: Extent, sizes: Sizes, times:
         push_time(entry.meta.mtime_sec, times, out);
         out.push(b' ');
         match (sizes, is_dir(entry)) {
-            (Sizes::Exact, true) => push_right(b"-", 19, out),
-            (Sizes::Exact, false) => push_right(entry.meta.size.to_string().as_bytes(), 19, out),
-            (Sizes::Rounded, true) => push_right(b"-", 7, out),
-            (Sizes::Rounded, false) => push_right(rounded(entry.meta.size).as_bytes(), 7, out),
+            (SizeFormat::Exact, true) => push_right(b"-", 19, out),
+            (SizeFormat::Exact, false) => push_right(entry.meta.size.to_string().as_bytes(), 19, out),
+            (SizeFormat::Rounded, true) => push_right(b"-", 7, out),
+            (SizeFormat::Rounded, false) => push_right(rounded(entry.meta.size).as_bytes(), 7, out),
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -122,7 +129,7 @@ fn push_page(uri: &[u8], entries: &[Entry], extent: Extent, sizes: Sizes, times:
     out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
 }
 
-/// What people read below a list that was cut.
+/// Notice below a listing that was cut.
 fn cut_text() -> String {
     format!("This list is not complete: the directory has more than {LIST_MAX} entries.")
 }
@@ -148,16 +155,16 @@ fn push_label(name: &[u8], is_dir: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes `06-Nov-1994 08:49`. `unix_s`: seconds since 1970.
-fn push_time(unix_s: i64, times: Times, out: &mut Vec<u8>) {
+fn push_time(unix_s: i64, times: TimeFormat, out: &mut Vec<u8>) {
     let utc;
     let local;
     // Both are of one shape: `06 Nov 1994 08:49`, `06/Nov/1994:08:49`.
     let text = match times {
-        Times::Utc => {
+        TimeFormat::Utc => {
             utc = date::format(unix_s);
             &utc["Sun, ".len()..]
         }
-        Times::Local => {
+        TimeFormat::Local => {
             // DIFF(nginx): the offset is that of the time shown, not of the time of the request.
             local = tw_log::time::time_local(unix_s);
             &local[..]
@@ -295,12 +302,12 @@ mod tests {
         Entry { name: CString::new(name).unwrap(), meta }
     }
 
-    pub(super) fn made(page: &Page, uri: &str, entries: Vec<Entry>) -> String {
+    pub(super) fn made(page: &ListingFormat, uri: &str, entries: Vec<Entry>) -> String {
         String::from_utf8(page.make(uri.as_bytes(), entries, Extent::Whole)).unwrap()
     }
 
-    fn exact() -> Page {
-        Page::Html { sizes: Sizes::Exact, times: Times::Utc }
+    fn exact() -> ListingFormat {
+        ListingFormat::Html { sizes: SizeFormat::Exact, times: TimeFormat::Utc }
     }
 
     #[test]
@@ -325,18 +332,26 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_cut_says_so() {
-        let cut = |page: &Page, entries| String::from_utf8(page.make(b"/", entries, Extent::Cut)).unwrap();
+    fn cut_listing_has_a_notice() {
+        let cut =
+            |page: &ListingFormat, entries| String::from_utf8(page.make(b"/", entries, Extent::Cut)).unwrap();
         let one = || vec![entry("a", FileKind::Directory, 0)];
-        for page in [exact(), Page::People { sizes: Sizes::Exact, times: Times::Utc }] {
-            let said = "This list is not complete: the directory has more than 100000 entries.";
-            assert!(cut(&page, one()).contains(said) && !made(&page, "/", one()).contains(said), "{page:?}");
+        for page in [exact(), ListingFormat::People { sizes: SizeFormat::Exact, times: TimeFormat::Utc }] {
+            let notice = "This list is not complete: the directory has more than 100000 entries.";
+            assert!(
+                cut(&page, one()).contains(notice) && !made(&page, "/", one()).contains(notice),
+                "{page:?}"
+            );
         }
         let end = "08:49:37 GMT\" },\r\n{ \"type\":\"truncated\", \"limit\":100000 }\r\n]";
-        assert!(cut(&Page::Json, one()).ends_with(end), "{}", cut(&Page::Json, one()));
-        assert_eq!(cut(&Page::Json, Vec::new()), "[\r\n{ \"type\":\"truncated\", \"limit\":100000 }\r\n]");
+        assert!(cut(&ListingFormat::Json, one()).ends_with(end), "{}", cut(&ListingFormat::Json, one()));
+        assert_eq!(
+            cut(&ListingFormat::Json, Vec::new()),
+            "[\r\n{ \"type\":\"truncated\", \"limit\":100000 }\r\n]"
+        );
         assert!(
-            cut(&Page::Xml, one()).ends_with("</directory>\r\n<truncated limit=\"100000\"/>\r\n</list>\r\n")
+            cut(&ListingFormat::Xml, one())
+                .ends_with("</directory>\r\n<truncated limit=\"100000\"/>\r\n</list>\r\n")
         );
     }
 
@@ -381,7 +396,7 @@ mod tests {
         for (size, expected) in table {
             assert_eq!(rounded(size), expected, "{size}");
         }
-        let page = Page::Html { sizes: Sizes::Rounded, times: Times::Utc };
+        let page = ListingFormat::Html { sizes: SizeFormat::Rounded, times: TimeFormat::Utc };
         let page = made(
             &page,
             "/",
@@ -414,13 +429,15 @@ mod tests {
             <directory mtime=\"1994-11-06T08:49:37Z\">d</directory>\r\n\
             <file mtime=\"1994-11-06T08:49:37Z\" size=\"5\">a&quot;\\\u{1}\n&lt;</file>\r\n\
             <other mtime=\"1994-11-06T08:49:37Z\">o</other>\r\n</list>\r\n";
-        let callback = Page::Jsonp(b"f.g".as_slice().into());
-        for (page, expected) in
-            [(Page::Json, json.to_owned()), (callback.clone(), jsonp(json)), (Page::Xml, xml.to_owned())]
-        {
+        let callback = ListingFormat::Jsonp(b"f.g".as_slice().into());
+        for (page, expected) in [
+            (ListingFormat::Json, json.to_owned()),
+            (callback.clone(), jsonp(json)),
+            (ListingFormat::Xml, xml.to_owned()),
+        ] {
             assert_eq!(made(&page, "/", entries()), expected, "{page:?}");
         }
-        assert_eq!(made(&Page::Json, "/", Vec::new()), "[\r\n]");
+        assert_eq!(made(&ListingFormat::Json, "/", Vec::new()), "[\r\n]");
         assert_eq!(made(&callback, "/", Vec::new()), jsonp("[\r\n]"));
     }
 }

@@ -1,10 +1,11 @@
-//! Where `fastcgi_pass` and its kin lead: an address or a group, read once if it is constant, for every request if it has
-//! variables.
+//! Destination of `fastcgi_pass`, `uwsgi_pass` and `scgi_pass`: an address or a group, parsed once if it is constant,
+//! for every request if it has variables.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
+use tw_log::Level;
 use tw_server::config::location::warn_without_resolver;
 use tw_server::config::upstream::{self, Groups};
 use tw_server::http::plan::UPSTREAM;
@@ -13,33 +14,33 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-/// How an address may begin.
+/// Scheme of an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Scheme {
-    /// With `://`; for log lines, and in front of addresses where that is said.
+pub(crate) struct AddressScheme {
+    /// Text with `://`; for log lines, and in front of addresses that have it.
     pub(crate) text: &'static str,
-    /// Whether it may be written.
+    /// Set if it may be written in a configuration.
     pub(crate) is_written: bool,
-    /// Whether it stands for TLS.
+    /// Set if it stands for TLS.
     pub(crate) is_secured: bool,
 }
 
-impl Scheme {
-    /// One that is never written.
+impl AddressScheme {
+    /// Scheme that is never written.
     pub(crate) const fn unwritten(text: &'static str) -> Self {
         Self { text, is_written: false, is_secured: false }
     }
 }
 
 /// The directive as written.
-pub(crate) struct RawTarget(Word);
+pub(crate) struct RawPassAddress(Word);
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone)]
-pub(crate) enum Target {
+pub(crate) enum PassAddress {
     /// Always there.
-    Fixed(Arc<Fixed>),
-    /// That depends on the request.
+    Fixed(Arc<FixedAddress>),
+    /// Destination that depends on the request.
     Variable {
         /// The address.
         address: Template,
@@ -49,52 +50,52 @@ pub(crate) enum Target {
 }
 
 /// A target without variables.
-pub(crate) struct Fixed {
-    scheme: &'static Scheme,
+pub(crate) struct FixedAddress {
+    scheme: &'static AddressScheme,
     host: Box<[u8]>,
     group: Arc<UpstreamGroup>,
 }
 
 /// The target of one request.
-pub(crate) struct To<'a> {
-    /// How it is spoken to.
-    pub(crate) scheme: &'static Scheme,
+pub(crate) struct AddressDestination<'a> {
+    /// Scheme of the address.
+    pub(crate) scheme: &'static AddressScheme,
     /// The address as written, without the scheme.
     pub(crate) host: Cow<'a, [u8]>,
-    /// Who answers.
+    /// Upstream group that responds.
     pub(crate) group: Arc<UpstreamGroup>,
 }
 
-impl RawTarget {
+impl RawPassAddress {
     pub(crate) fn read(node: &Node) -> Result<Self, ConfError> {
         Ok(Self::of(node.arg(0)?.clone()))
     }
 
-    /// What is written in `word`.
+    /// Destination written as `word`.
     pub(crate) fn of(word: Word) -> Self {
         Self(word)
     }
 
     pub(crate) fn resolve(
         self,
-        schemes: &'static [Scheme],
+        schemes: &'static [AddressScheme],
         cx: &mut Resolve<'_>,
-    ) -> Result<Target, ConfError> {
+    ) -> Result<PassAddress, ConfError> {
         let Self(word) = self;
         if word.bytes.contains(&b'$') {
             warn_without_resolver(&word, split(schemes, &word.bytes).1, cx);
             let groups = cx.block.upstreams().clone();
-            return Ok(Target::Variable { address: cx.template(&word)?, groups });
+            return Ok(PassAddress::Variable { address: cx.template(&word)?, groups });
         }
         let (scheme, host) = split(schemes, &word.bytes);
         let text = String::from_utf8_lossy(host).into_owned();
         let group = upstream::named(&word, &text, None, cx)?;
-        Ok(Target::Fixed(Arc::new(Fixed { scheme, host: host.into(), group })))
+        Ok(PassAddress::Fixed(Arc::new(FixedAddress { scheme, host: host.into(), group })))
     }
 }
 
-impl Fixed {
-    /// Who answers.
+impl FixedAddress {
+    /// Upstream group that responds.
     pub(crate) fn group(&self) -> &Arc<UpstreamGroup> {
         &self.group
     }
@@ -104,25 +105,47 @@ impl Fixed {
         &self.host
     }
 
-    /// Whether it is asked over TLS.
+    /// Returns `true` if the connection uses TLS.
     pub(crate) fn is_secured(&self) -> bool {
         self.scheme.is_secured
     }
 }
 
-impl Target {
+impl PassAddress {
     /// Returns the server for `r`, for [`Handler::explain`](tw_server::http::plan::Handler::explain).
-    pub(crate) fn explain(&self, r: &Request, schemes: &'static [Scheme]) -> Option<(&'static str, String)> {
+    pub(crate) fn explain(
+        &self,
+        r: &Request,
+        schemes: &'static [AddressScheme],
+    ) -> Option<(&'static str, String)> {
         let to = self.of(r, schemes).ok()?;
         Some((UPSTREAM, format!("{}{}", to.scheme.text, tw_log::Text(&to.host))))
     }
 
-    /// Where `r` goes. The error is for the log.
-    pub(crate) fn of(&self, r: &Request, schemes: &'static [Scheme]) -> Result<To<'_>, String> {
+    /// Destination of `r`. The error, a status, is logged.
+    pub(crate) fn destination(
+        &self,
+        r: &Request,
+        schemes: &'static [AddressScheme],
+    ) -> Result<AddressDestination<'_>, u16> {
+        self.of(r, schemes).map_err(|message| {
+            r.log(Level::Error, format_args!("{message}"));
+            500
+        })
+    }
+
+    /// Destination of `r`. The error is for the log.
+    pub(crate) fn of(
+        &self,
+        r: &Request,
+        schemes: &'static [AddressScheme],
+    ) -> Result<AddressDestination<'_>, String> {
         match self {
-            Self::Fixed(fixed) => {
-                Ok(To { scheme: fixed.scheme, host: Cow::Borrowed(&fixed.host), group: fixed.group.clone() })
-            }
+            Self::Fixed(fixed) => Ok(AddressDestination {
+                scheme: fixed.scheme,
+                host: Cow::Borrowed(&fixed.host),
+                group: fixed.group.clone(),
+            }),
             Self::Variable { address, groups } => {
                 let address = address.value(r);
                 let (scheme, host) = split(schemes, &address);
@@ -132,21 +155,21 @@ impl Target {
                     None => upstream::alone(&text, None),
                 };
                 let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
-                Ok(To { scheme, host: Cow::Owned(host.into()), group })
+                Ok(AddressDestination { scheme, host: Cow::Owned(host.into()), group })
             }
         }
     }
 
     /// The target, if it does not depend on the request.
-    pub(crate) fn fixed(&self) -> Option<&Arc<Fixed>> {
+    pub(crate) fn fixed(&self) -> Option<&Arc<FixedAddress>> {
         match self {
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
         }
     }
 
-    /// Whether an application is asked over TLS, or may be.
-    pub(crate) fn may_be_secured(&self, schemes: &'static [Scheme]) -> bool {
+    /// Returns `true` if connections use TLS, or may for some requests.
+    pub(crate) fn may_be_secured(&self, schemes: &'static [AddressScheme]) -> bool {
         match self {
             Self::Fixed(fixed) => fixed.scheme.is_secured,
             Self::Variable { .. } => schemes.iter().any(|scheme| scheme.is_secured),
@@ -154,9 +177,9 @@ impl Target {
     }
 }
 
-/// The scheme, and what follows it.
-fn split<'a>(schemes: &'static [Scheme], address: &'a [u8]) -> (&'static Scheme, &'a [u8]) {
-    const NONE: Scheme = Scheme::unwritten("");
+/// Scheme, and the rest of the address.
+fn split<'a>(schemes: &'static [AddressScheme], address: &'a [u8]) -> (&'static AddressScheme, &'a [u8]) {
+    const NONE: AddressScheme = AddressScheme::unwritten("");
     for scheme in schemes.iter().filter(|scheme| scheme.is_written) {
         let text = scheme.text.as_bytes();
         if let Some((begin, rest)) = address.split_at_checked(text.len())
@@ -172,9 +195,9 @@ fn split<'a>(schemes: &'static [Scheme], address: &'a [u8]) -> (&'static Scheme,
 mod tests {
     use super::*;
 
-    const SCHEMES: &[Scheme] = &[
-        Scheme { text: "uwsgi://", is_written: true, is_secured: false },
-        Scheme { text: "suwsgi://", is_written: true, is_secured: true },
+    const SCHEMES: &[AddressScheme] = &[
+        AddressScheme { text: "uwsgi://", is_written: true, is_secured: false },
+        AddressScheme { text: "suwsgi://", is_written: true, is_secured: true },
     ];
 
     #[test]
@@ -189,7 +212,7 @@ mod tests {
             let (found, rest) = split(SCHEMES, address.as_bytes());
             assert_eq!((found.text, rest), (scheme, host.as_bytes()), "{address}");
         }
-        const OTHER: &[Scheme] = &[Scheme::unwritten("fastcgi://")];
+        const OTHER: &[AddressScheme] = &[AddressScheme::unwritten("fastcgi://")];
         assert_eq!(split(OTHER, b"fastcgi://a:1").1, b"fastcgi://a:1");
     }
 }

@@ -1,5 +1,5 @@
-//! What an application is told of a request: parameters of the configuration, and the fields of the request as those of CGI
-//! (RFC 3875 section 4.1.18).
+//! Parameters of a request to an application server: those of the configuration, and the fields of the request as those
+//! of CGI (RFC 3875 section 4.1.18).
 
 use tw_conf::{ConfError, HTTP, LOCATION, Node, SERVER, Word};
 use tw_http::{Framing, Known};
@@ -9,12 +9,12 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-/// Where parameters may be given.
+/// Contexts of the directives of parameters.
 pub(crate) const ALL: u32 = HTTP | SERVER | LOCATION;
 
-/// What the name of a parameter begins with that is a field of the request.
+/// Prefix of the name of a parameter that is a field of the request.
 const FIELD: &[u8] = b"HTTP_";
-/// What there is unless the configuration has one of that name.
+/// Parameter that is sent unless the configuration has one of that name.
 const HOST: (&[u8], &[u8]) = (b"HTTP_HOST", b"$host$is_request_port$request_port");
 
 /// One parameter as written.
@@ -26,9 +26,9 @@ pub(crate) struct RawParam {
 
 /// The parameters of one location.
 pub(crate) struct Params {
-    /// What is sent, in order.
+    /// Parameters in the order in which they are sent.
     list: Vec<Param>,
-    /// Fields that are not taken from the request: a bit for each that is known, the others as in names of parameters.
+    /// Fields that are not taken from the request: a bit for each known one, the others by names of parameters.
     known: u64,
     others: Vec<Box<[u8]>>,
 }
@@ -39,15 +39,15 @@ struct Param {
     if_not_empty: bool,
 }
 
-/// What is sent for one request.
-pub(crate) struct Sent<'a> {
-    /// What the configuration says.
+/// Parameters of one request.
+pub(crate) struct RequestParams<'a> {
+    /// Parameters of the configuration.
     pub(crate) params: &'a Params,
-    /// Whether the client's fields are passed on.
+    /// Set if the client's fields are passed on.
     pub(crate) is_client_passed: bool,
     /// Conditions of a cache, in the place of the client's.
     pub(crate) conditions: Option<UpstreamConditions>,
-    /// What is known of the body that is passed on.
+    /// Framing of the body that is passed on.
     pub(crate) body: Framing,
 }
 
@@ -98,7 +98,7 @@ impl Params {
         }
     }
 
-    /// Whether a field of the request is not passed on.
+    /// Returns `true` if a field of the request is not passed on.
     fn replaces(&self, name: &[u8], known: Option<Known>) -> bool {
         match known {
             Some(known) => self.known & known.bit() != 0,
@@ -108,7 +108,7 @@ impl Params {
         }
     }
 
-    /// The value of a parameter, as it is written.
+    /// Value of a parameter, as it is written.
     pub(crate) fn value(&self, name: &[u8]) -> Option<&Template> {
         self.list.iter().find(|param| *param.name == *name).map(|param| &param.value)
     }
@@ -127,13 +127,14 @@ fn param_of(field: &[u8], out: &mut Vec<u8>) {
     out.extend(field.iter().map(|byte| as_param(*byte)));
 }
 
-/// Writes parameters as a language has them. A value is written where it is sent from: most requests have dozens.
+/// Writes parameters in the format of a protocol. A value is written directly into the buffer that is sent: most
+/// requests have dozens.
 pub(crate) trait Writer {
-    /// Begins a parameter: what is appended to [`out`](Self::out) from now on is its value. What is given back, if anything, is
-    /// where its length belongs.
+    /// Begins a parameter: its value is appended to [`out`](Self::out) afterwards. Returns the position of its length,
+    /// if the format has one.
     fn begin(&mut self, name: &[u8]) -> usize;
 
-    /// What was written.
+    /// Text written so far.
     fn out(&mut self) -> &mut Vec<u8>;
 
     /// Ends a parameter whose value begins at `value_at`.
@@ -148,7 +149,7 @@ fn write(writer: &mut impl Writer, name: &[u8], value: impl FnOnce(&mut Vec<u8>)
     writer.end(room, value_at);
 }
 
-impl Sent<'_> {
+impl RequestParams<'_> {
     /// Writes every parameter of `r`, in order.
     pub(crate) fn write(&self, r: &Request, writer: &mut impl Writer) {
         for param in &self.params.list {

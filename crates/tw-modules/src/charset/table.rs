@@ -8,9 +8,9 @@ const SEQUENCE_MAX: usize = 4;
 /// Largest code point.
 const CODE_POINT_MAX: u32 = 0x0010_ffff;
 
-/// How a charset becomes another.
-pub(super) enum Table {
-    /// One byte for another.
+/// Conversion of one charset to another.
+pub(super) enum RecodingTable {
+    /// One byte for each byte.
     Bytes(Box<[u8; 256]>),
     /// A sequence for each byte.
     ToUtf8(Box<[Sequence; 256]>),
@@ -46,16 +46,16 @@ impl Sequence {
 }
 
 /// A `charset_map`: both directions. Characters that it does not name become `?`, ASCII stays.
-pub(super) struct Map {
-    pub(super) forth: Table,
-    pub(super) back: Table,
+pub(super) struct CharsetMap {
+    pub(super) forth: RecodingTable,
+    pub(super) back: RecodingTable,
 }
 
-impl Map {
+impl CharsetMap {
     /// From a charset of bytes to another.
     pub(super) fn of_bytes() -> Self {
         let ascii = || Box::new(std::array::from_fn(|byte| if byte < 0x80 { byte as u8 } else { b'?' }));
-        Self { forth: Table::Bytes(ascii()), back: Table::Bytes(ascii()) }
+        Self { forth: RecodingTable::Bytes(ascii()), back: RecodingTable::Bytes(ascii()) }
     }
 
     /// From a charset of bytes to UTF-8.
@@ -65,8 +65,8 @@ impl Map {
             Sequence { bytes: [byte, 0, 0], len: 1 }
         };
         Self {
-            forth: Table::ToUtf8(Box::new(std::array::from_fn(plain))),
-            back: Table::FromUtf8(HashMap::new()),
+            forth: RecodingTable::ToUtf8(Box::new(std::array::from_fn(plain))),
+            back: RecodingTable::FromUtf8(HashMap::new()),
         }
     }
 
@@ -74,12 +74,12 @@ impl Map {
     pub(super) fn add<'a>(&mut self, from: &'a [u8], to: &'a [u8]) -> Result<(), &'a [u8]> {
         let from = hex_byte(from).ok_or(from)?;
         match (&mut self.forth, &mut self.back) {
-            (Table::Bytes(forth), Table::Bytes(back)) => {
+            (RecodingTable::Bytes(forth), RecodingTable::Bytes(back)) => {
                 let to = hex_byte(to).ok_or(to)?;
                 forth[usize::from(from)] = to;
                 back[usize::from(to)] = from;
             }
-            (Table::ToUtf8(forth), Table::FromUtf8(back)) => {
+            (RecodingTable::ToUtf8(forth), RecodingTable::FromUtf8(back)) => {
                 let bytes: Option<Vec<u8>> =
                     to.chunks(2).map(|pair| hex_byte(pair).filter(|_| pair.len() == 2)).collect();
                 let (sequence, code) = bytes.and_then(|bytes| Sequence::new(&bytes)).ok_or(to)?;
@@ -107,14 +107,14 @@ pub(super) struct Recoder {
 }
 
 impl Recoder {
-    /// Appends what `text` is in the other charset. A sequence that the end of the body cuts off is lost, as in nginx.
-    pub(super) fn push(&mut self, table: &Table, text: &[u8], out: &mut Vec<u8>) {
+    /// Appends `text` in the other charset. A sequence that the end of the body cuts off is lost, as in nginx.
+    pub(super) fn push(&mut self, table: &RecodingTable, text: &[u8], out: &mut Vec<u8>) {
         match table {
-            Table::Bytes(table) => out.extend(text.iter().map(|byte| table[usize::from(*byte)])),
-            Table::ToUtf8(table) => {
+            RecodingTable::Bytes(table) => out.extend(text.iter().map(|byte| table[usize::from(*byte)])),
+            RecodingTable::ToUtf8(table) => {
                 text.iter().for_each(|byte| out.extend_from_slice(table[usize::from(*byte)].as_bytes()));
             }
-            Table::FromUtf8(codes) => self.decoded(codes, text, out),
+            RecodingTable::FromUtf8(codes) => self.decoded(codes, text, out),
         }
     }
 
@@ -149,7 +149,7 @@ impl Recoder {
     }
 }
 
-/// Appends the character at the beginning of `text`, and says how many bytes it was; `None` if its end is not there yet.
+/// Appends the character at the beginning of `text`, and returns its length in bytes; `None` if it is incomplete.
 fn one(codes: &HashMap<u32, u8>, text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     match decode(text) {
         Decoded::Code(code, len) => {
@@ -168,7 +168,7 @@ fn one(codes: &HashMap<u32, u8>, text: &[u8], out: &mut Vec<u8>) -> Option<usize
     }
 }
 
-/// What is at the beginning of a text.
+/// First character of a text.
 enum Decoded {
     /// A code point, and the bytes it takes.
     Code(u32, usize),
@@ -206,7 +206,7 @@ fn decode(text: &[u8]) -> Decoded {
 mod tests {
     use super::*;
 
-    fn recoded(table: &Table, text: &[u8], size: usize) -> Vec<u8> {
+    fn recoded(table: &RecodingTable, text: &[u8], size: usize) -> Vec<u8> {
         let mut recoder = Recoder::default();
         let mut out = Vec::new();
         text.chunks(size).for_each(|piece| recoder.push(table, piece, &mut out));
@@ -215,13 +215,13 @@ mod tests {
 
     #[test]
     fn texts_however_they_are_split() {
-        let mut utf8 = Map::of_utf8();
+        let mut utf8 = CharsetMap::of_utf8();
         for (from, to) in [("C0", "D18E"), ("c1", "d0b0"), ("95", "E280A2"), ("24", "E282AC"), ("81", "61")] {
             assert_eq!(utf8.add(from.as_bytes(), to.as_bytes()), Ok(()), "{from} {to}");
         }
-        let mut bytes = Map::of_bytes();
+        let mut bytes = CharsetMap::of_bytes();
         assert_eq!(bytes.add(b"80", b"F0"), Ok(()));
-        let table: &[(&Table, &[u8], &[u8])] = &[
+        let table: &[(&RecodingTable, &[u8], &[u8])] = &[
             (&utf8.forth, b"a\xc0\xc1 \x95$\xff", "aюа •€?".as_bytes()),
             (&utf8.back, "aюа •€".as_bytes(), b"a\xc0\xc1 \x95$"),
             (&utf8.back, "ы ∞ 😀".as_bytes(), b"&#1099; &#8734; &#128512;"),
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn lines_that_are_refused() {
-        let (mut utf8, mut bytes) = (Map::of_utf8(), Map::of_bytes());
+        let (mut utf8, mut bytes) = (CharsetMap::of_utf8(), CharsetMap::of_bytes());
         for (from, to, wrong) in [
             ("100", "D18E", "100"),
             ("xy", "D18E", "xy"),

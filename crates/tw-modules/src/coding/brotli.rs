@@ -15,7 +15,7 @@ use super::encoder::{CodecError, Encoder};
 
 /// Least window, base-2 logarithm.
 const WINDOW_BITS_MIN: u8 = 10;
-/// The same for qualities 5 to 9. The crate has no tables for their smaller windows: instead it takes one of 32 MiB.
+/// Smallest window for qualities 5 to 9, for which the crate has no smaller tables: instead it takes one of 32 MiB.
 const WINDOW_BITS_MIN_HASHED: u8 = 17;
 /// Bytes of room for output that the encoder has at a time.
 const ROOM: usize = 16 << 10;
@@ -25,14 +25,14 @@ const KEPT_MIN: usize = 32 << 10;
 const KEPT_MAX: usize = 8 << 20;
 
 /// An encoder. The crate's cannot be used twice: `reset` makes another one out of the memory of the last.
-pub(super) struct Brotli {
+pub(super) struct BrotliEncoder {
     quality: u8,
     window_bits: u8,
     memory: Arena,
     state: BrotliEncoderStateStruct<Arena>,
 }
 
-impl Brotli {
+impl BrotliEncoder {
     /// See [`Spec::Brotli`](super::Spec::Brotli).
     pub(super) fn new(quality: u8, window_bits: u8, length: Option<u64>) -> Self {
         let memory = Arena::default();
@@ -86,8 +86,8 @@ fn window(quality: u8, window_bits: u8, length: Option<u64>) -> u8 {
     (least..window_bits).find(fits).unwrap_or(window_bits.max(least))
 }
 
-/// See [`Spec::memory`](super::Spec::memory). As the crate allocates: the last bytes of the body, tables to find them in, and
-/// what was found and not yet written; while it writes a block, statistics and trees of codes as well.
+/// See [`Spec::memory`](super::Spec::memory). As the crate allocates: the last bytes of the body, tables to search
+/// them, and matches not yet written; while it writes a block, statistics and trees of codes as well.
 pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> Memory {
     let length = length.unwrap_or(UNKNOWN_LENGTH_MAX);
     let bits = window(quality, window_bits, Some(length));
@@ -135,7 +135,7 @@ fn begin(
     state
 }
 
-impl Encoder for Brotli {
+impl Encoder for BrotliEncoder {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
         self.take_back();
         self.state = begin(self.quality, self.window_bits, length, &self.memory);
@@ -177,14 +177,14 @@ impl Encoder for Brotli {
     }
 }
 
-/// The memory of one encoder after the other: some megabytes, which would otherwise have to come from the system and go
-/// back to it for every body.
+/// Memory that is used by one encoder after the other: some megabytes, which would otherwise be taken from the system
+/// and returned for every body.
 #[derive(Clone, Default)]
-struct Arena(Arc<Mutex<Kept>>);
+struct Arena(Arc<Mutex<FreeMemory>>);
 
 /// Pieces of memory that are not in use.
 #[derive(Default)]
-struct Kept {
+struct FreeMemory {
     pieces: Vec<Box<dyn Any + Send>>,
     /// Bytes of all of them.
     size: usize,
@@ -194,7 +194,7 @@ struct Kept {
 
 impl Arena {
     /// Never contended: an encoder is used by one thread at a time.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, FreeMemory> {
         // It belongs to one encoder, which ends with the body in which it panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

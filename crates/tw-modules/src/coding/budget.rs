@@ -1,11 +1,11 @@
-//! Memory of encoders, for the whole process: `compression_memory`, and never more than half of what is available
+//! Memory of encoders, for the whole process: `compression_memory`, and never more than half of the available memory
 //! ([`available_memory`]).
 //!
-//! A body that takes more than one piece needs its encoder for as long as its client takes, which may be for ever: it asks
-//! for the memory first, and is not compressed this way if there is none ([`Budget::admit`]). A body that is made in one
-//! piece has an encoder only while that is worked on, so clients that do not read take it from nobody: there must be memory
-//! for one, and the piece counts, from when it is read to when the client has taken what came of it ([`Budget::admit_piece`],
-//! [`Share::hold`]). Jobs take their encoders while they work, and go one at a time where there is not enough for several
+//! A body of more than one piece needs its encoder until its client has received it, which may take for ever: its
+//! memory is reserved first, and it is not compressed without ([`Budget::admit`]). A body of one piece has an encoder
+//! only while it is compressed, so slow clients do not hold encoders: there must be memory for one, and the piece
+//! counts from when it is read to when its output is sent ([`Budget::admit_piece`], [`Share::hold`]). Jobs take their
+//! encoders while they work, and run one at a time where there is not enough memory for several
 //! ([`Budget::begin_work`]).
 
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub(super) const LIMIT: Limit = Limit::directive(
     "the response gets the next coding that is configured and takes less, or none",
 );
 
-/// Part of the available memory that encoders may take. They may not have touched all they were promised, and others grow, too,
-/// before it is read again: so that is the half of it, not all.
+/// Divisor of the available memory that encoders may take. They may not have touched all that was promised to them, and
+/// other parts of the process grow as well before it is read again: so it is one half, not all.
 const AVAILABLE_PART: u64 = 2;
-/// Available bytes of which encoders take nothing: connections and requests need some, too.
+/// Available bytes that encoders leave for connections and requests.
 const RESERVED: u64 = 16 << 20;
 /// Part of the available memory that encoders may keep that wait for their next use.
 const AVAILABLE_SPARE_PART: u64 = 8;
@@ -87,13 +87,13 @@ pub(crate) const METRICS: &[Metric] = &[
     },
 ];
 
-/// What encoders take of the memory of the process.
+/// Memory of the process that encoders take.
 pub(crate) struct Budget {
     /// Bytes, by [`State`].
     levels: [AtomicU64; 4],
     /// By [`Coding`].
     refusals: [Counter; Coding::ALL.len()],
-    /// Permit of the one job that works beyond what is available.
+    /// Permit of the one job that may exceed the available memory.
     beyond: Arc<Semaphore>,
 }
 
@@ -121,7 +121,7 @@ impl AsRef<[u8]> for Output {
     }
 }
 
-/// What an encoder is there for.
+/// Use of an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A body.
@@ -130,7 +130,7 @@ enum State {
     Spare,
     /// Work on a body, for the moment.
     Working,
-    /// Nothing: a body of one piece waits for it, or what it made of one for the client.
+    /// Reserved only: a body of one piece waits for the encoder, or its output waits for the client.
     Piece,
 }
 
@@ -156,8 +156,8 @@ impl Budget {
         max: u64,
         available: u64,
     ) -> Option<Share> {
-        let max = max.min(self.left(&[State::Piece], available));
-        self.within(State::Used, memory, max).or_else(|| self.refuse(coding))
+        let max = max.min(self.remaining(&[State::Piece], available));
+        self.reserve(State::Used, memory, max).or_else(|| self.refuse(coding))
     }
 
     /// Memory for a body of one piece, of which so many bytes wait for an encoder or for the client, if an encoder for it fits
@@ -170,14 +170,14 @@ impl Budget {
         available: u64,
     ) -> Option<Share> {
         let with_encoder = Memory { kept: bytes, peak: bytes.saturating_add(memory.peak) };
-        let max = self.left(&[State::Used], available);
-        self.within(State::Piece, with_encoder, max).or_else(|| self.refuse(coding))
+        let max = self.remaining(&[State::Used], available);
+        self.reserve(State::Piece, with_encoder, max).or_else(|| self.refuse(coding))
     }
 
-    /// Takes `bytes` for the time a job works. Where that is more than is left for jobs, waits until it is the only such job.
+    /// Takes `bytes` while a job works. If that is more than is left for jobs, waits until it is the only such job.
     pub(super) async fn begin_work(self: &Arc<Self>, bytes: u64, available: u64) -> Working {
-        let left = self.left(&[State::Used, State::Piece, State::Working], available);
-        let beyond = match bytes <= left {
+        let remaining = self.remaining(&[State::Used, State::Piece, State::Working], available);
+        let beyond = match bytes <= remaining {
             true => None,
             // It is never closed.
             false => self.beyond.clone().acquire_owned().await.ok(),
@@ -185,13 +185,13 @@ impl Budget {
         Working { _share: self.add(State::Working, bytes), _beyond: beyond }
     }
 
-    /// Bytes of what is available that these leave. Another loop may take some of them at the same moment.
-    fn left(&self, states: &[State], available: u64) -> u64 {
+    /// Bytes of the available memory that these states leave. Another loop may take some of them at the same moment.
+    fn remaining(&self, states: &[State], available: u64) -> u64 {
         let taken = states.iter().map(|state| self.level(*state).load(Relaxed)).sum();
         (available / AVAILABLE_PART).saturating_sub(taken)
     }
 
-    fn within(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<Share> {
+    fn reserve(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<Share> {
         let with = |taken: u64| {
             taken.checked_add(memory.peak).filter(|all| *all <= max)?;
             taken.checked_add(memory.kept)
@@ -205,7 +205,7 @@ impl Budget {
         None
     }
 
-    /// Memory for an encoder that is done with its body before anybody waits for a client.
+    /// Memory for an encoder that finishes its body without waiting for a client.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Share {
         self.add(State::Used, bytes)
     }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_within_the_budget_and_come_back() {
+    fn shares_stay_within_the_budget_and_are_returned() {
         let budget = Arc::new(Budget::default());
         let admit = |bytes, max| budget.admit(Coding::Brotli, memory(bytes, bytes), max, u64::MAX);
         let first = admit(60, 100).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn output_counts_until_its_last_byte_has_left() {
+    fn output_counts_until_its_last_byte_is_sent() {
         let budget = Arc::new(Budget::default());
         let held = || budget.level(State::Piece).load(Relaxed);
         let admit = |bytes| budget.admit_piece(Coding::Gzip, memory(0, 0), bytes, u64::MAX).unwrap();
@@ -379,7 +379,7 @@ mod tests {
         let budget = Arc::new(Budget::default());
         let working = || budget.level(State::Working).load(Relaxed);
         let mut cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(within) = pin!(budget.begin_work(100, 200)).poll(&mut cx) else {
+        let Poll::Ready(reserved) = pin!(budget.begin_work(100, 200)).poll(&mut cx) else {
             panic!("room is left")
         };
         let Poll::Ready(beyond) = pin!(budget.begin_work(50, 200)).poll(&mut cx) else {
@@ -388,7 +388,7 @@ mod tests {
         let mut third = pin!(budget.begin_work(50, 200));
         assert!(third.as_mut().poll(&mut cx).is_pending());
         assert_eq!(working(), 150);
-        drop(within);
+        drop(reserved);
         assert!(third.as_mut().poll(&mut cx).is_pending());
         drop(beyond);
         let Poll::Ready(last) = third.as_mut().poll(&mut cx) else { panic!("it is the only one") };

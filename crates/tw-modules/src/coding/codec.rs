@@ -1,9 +1,9 @@
-//! The codings there are, and the encoder of each.
+//! Content codings, and the encoder of each.
 
 use tw_base::Limit;
 
 use super::encoder::{CodecError, Encoder};
-use super::{brotli, brotli::Brotli, deflate, deflate::Gzip, zstd, zstd::Zstd};
+use super::{brotli, brotli::BrotliEncoder, deflate, deflate::GzipEncoder, zstd, zstd::ZstdEncoder};
 
 /// A content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,8 @@ impl Coding {
     }
 }
 
-/// Bytes for which encoders are made when the length of a body is not known: it may be one line, and nobody knows how many
-/// such bodies there are. A longer body is compressed within a window of this size.
+/// Assumed length of a body of unknown length: it may be one line, and there may be many such bodies. A longer body is
+/// compressed within a window of this size.
 pub(super) const UNKNOWN_LENGTH_MAX: u64 = 256 << 10;
 
 /// Bytes of input that an encoder may keep and work on later.
@@ -53,7 +53,7 @@ pub(crate) struct Memory {
     pub(crate) peak: u64,
 }
 
-/// Which encoder, and how it is set. Encoders of equal specs are interchangeable.
+/// Encoder and its settings. Encoders of equal specs are interchangeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spec {
     /// gzip
@@ -62,7 +62,7 @@ pub(crate) enum Spec {
         level: u8,
         /// Base-2 logarithm of the window, 9 to 15.
         window_bits: u8,
-        /// 1 to 9: memory for what waits to be written.
+        /// Memory level, 1 to 9: memory for symbols not yet written.
         mem_level: u8,
     },
     /// br
@@ -80,7 +80,7 @@ pub(crate) enum Spec {
 }
 
 impl Spec {
-    /// What it makes.
+    /// Content coding that it produces.
     pub(crate) const fn coding(self) -> Coding {
         match self {
             Self::Gzip { .. } => Coding::Gzip,
@@ -115,7 +115,7 @@ impl Spec {
         }
     }
 
-    /// Whether it keeps input and works on it later, a block at a time.
+    /// Returns `true` if it buffers input and works on it later, a block at a time.
     pub(crate) const fn is_lazy(self) -> bool {
         !matches!(self, Self::Gzip { .. })
     }
@@ -124,10 +124,12 @@ impl Spec {
     pub(crate) fn encoder(self, length: Option<u64>) -> Result<Box<dyn Encoder>, CodecError> {
         Ok(match self {
             Self::Gzip { level, window_bits, mem_level } => {
-                Box::new(Gzip::new(level, window_bits, mem_level))
+                Box::new(GzipEncoder::new(level, window_bits, mem_level))
             }
-            Self::Brotli { quality, window_bits } => Box::new(Brotli::new(quality, window_bits, length)),
-            Self::Zstd { level } => Box::new(Zstd::new(level, length)?),
+            Self::Brotli { quality, window_bits } => {
+                Box::new(BrotliEncoder::new(quality, window_bits, length))
+            }
+            Self::Zstd { level } => Box::new(ZstdEncoder::new(level, length)?),
         })
     }
 }
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn bodies_round_trip() {
         for spec in SPECS {
             for len in [0, 1, 100, 9_000, 300_000] {
                 if spec.cost_ns() > 500 && len > 10_000 {
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_can_be_decoded() {
+    fn flushed_output_can_be_decoded() {
         for spec in SPECS {
             let mut encoder = spec.encoder(None).unwrap();
             encoder.reset(None).unwrap();
@@ -290,7 +292,7 @@ mod tests {
         std::iter::repeat_with(next).take(len).collect()
     }
 
-    /// Checks what an encoder allocates for `body`, piece by piece, against what was foretold.
+    /// Checks the allocations of an encoder for `body`, piece by piece, against the estimate.
     fn check_memory(spec: Spec, length: Option<u64>, body: &[u8]) {
         // Room of its own for the output, which is on another account.
         let mut out = Vec::with_capacity(body.len() + (2 << 20));

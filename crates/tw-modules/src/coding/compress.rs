@@ -1,9 +1,9 @@
-//! The filter that compresses: which responses, and then piece by piece as the client takes them.
+//! The filter that compresses: selects responses, and compresses them piece by piece as the client receives them.
 //!
-//! A body that is in memory and soon compressed leaves with its length, in one write with the head. Any other one is
-//! pulled in pieces; a piece that would keep the loop for longer than [`INLINE_NS_MAX`] is compressed by a thread of the
-//! pool. Nothing is compressed ahead of the client: a slow reader holds one piece and, if that is not all, an encoder, whose
-//! memory is on the account of the process ([`budget`]).
+//! A body that is in memory and compressed soon is sent with its length, in one write with the head. Any other one is
+//! pulled in pieces; a piece that would take the loop longer than [`INLINE_NS_MAX`] is compressed by a thread of the
+//! pool. Nothing is compressed ahead of the client: a slow reader holds one piece and, if that is not all, an encoder,
+//! whose memory is counted for the process ([`budget`]).
 
 use std::future::poll_fn;
 use std::io;
@@ -26,16 +26,17 @@ use tw_server::http::request::Request;
 use super::budget::{self, Budget, Share};
 use super::codec::{self, Memory, Spec};
 use super::encoder::CodecError;
-use super::spare::{Begun, Supply};
-use super::{ratio, spare, turn};
-use crate::altered::{forget_length, refuse_ranges};
+use super::spare_encoders::{ActiveEncoder, EncoderSource};
+use super::{ratio, spare_encoders, turn_budget};
+use crate::changed_body::{refuse_ranges, remove_length};
 use crate::types::Types;
 
 /// Nanoseconds that compressing may keep a loop at a time; what takes longer is done by a pool.
 const INLINE_NS_MAX: u64 = 1_000_000;
 /// Bytes of a body that are compressed at a time.
 const PIECE_MAX: usize = 64 << 10;
-/// The same for jobs of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between two.
+/// Most bytes of one job of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between
+/// two.
 const JOB_MAX: usize = 256 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -63,17 +64,17 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Jobs of a loop that compress at a time",
         "the others wait in order",
     ),
-    turn::LIMIT,
+    turn_budget::LIMIT,
     codec::LIMIT,
     budget::LIMIT,
-    spare::LIMIT,
+    spare_encoders::LIMIT,
 ];
 /// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
 const PIECE_MIN: usize = 4 << 10;
 
-/// Which responses are compressed, and how.
-pub(crate) struct Rules {
-    /// Whether any are.
+/// Conditions and parameters of compression.
+pub(crate) struct CompressionRules {
+    /// Set if any response is compressed.
     pub(crate) on: bool,
     /// `gzip_types`
     pub(crate) types: Types,
@@ -89,10 +90,10 @@ pub(crate) struct Rules {
     pub(crate) budget: Arc<Budget>,
 }
 
-impl Rules {
+impl CompressionRules {
     /// Filters the response of `r`, if the client allows it.
     pub(crate) fn filter(&self, r: &mut Request, body: Body, is_allowed: fn(&Request) -> bool) -> Body {
-        if !self.concern(r, &body) {
+        if !self.applies_to(r, &body) {
             return body;
         }
         r.out.varies_by_coding = true;
@@ -106,7 +107,7 @@ impl Rules {
         let body = match known.filter(|bytes| self.is_soon_done(bytes.len())) {
             Some(bytes) => {
                 let Some(share) = self.admit_piece(r, memory, bytes.len() as u64) else { return body };
-                match self.at_once(r, bytes, memory, share) {
+                match self.compress_at_once(r, bytes, memory, share) {
                     Ok(compressed) => Body::Bytes(compressed),
                     Err(error) => {
                         r.log(Level::Alert, format_args!("{error} while sending response to client"));
@@ -127,35 +128,35 @@ impl Rules {
             }
         };
         r.out.fields.set(Known::ContentEncoding, self.spec.coding().word());
-        forget_length(r);
+        remove_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
         body
     }
 
-    /// Memory for an encoder that is kept until the client has taken everything, and for what it makes at a time.
+    /// Memory for an encoder that is kept until the client has received everything, and for its output.
     fn admit(&self, r: &Request, memory: Memory) -> Option<Share> {
         let output = self.output();
         let with_output = Memory { kept: memory.kept + output, peak: memory.peak + output };
         let max = r.generation().memory.compression_memory;
         let share = self.budget.admit(self.spec.coding(), with_output, max, budget::available());
-        self.or_say(r, share)
+        self.or_log(r, share)
     }
 
     /// Memory for so many bytes of a body of one piece.
     fn admit_piece(&self, r: &Request, memory: Memory, bytes: u64) -> Option<Share> {
         let share = self.budget.admit_piece(self.spec.coding(), memory, bytes, budget::available());
-        self.or_say(r, share)
+        self.or_log(r, share)
     }
 
-    fn or_say(&self, r: &Request, share: Option<Share>) -> Option<Share> {
+    fn or_log(&self, r: &Request, share: Option<Share>) -> Option<Share> {
         if share.is_none() {
             r.debug(format_args!("{}: no memory is left for it", self.spec.coding().word()));
         }
         share
     }
 
-    fn concern(&self, r: &Request, body: &Body) -> bool {
+    fn applies_to(&self, r: &Request, body: &Body) -> bool {
         let is_encoded =
             || r.out.fields.get_known(Known::ContentEncoding).is_some_and(|value| !value.is_empty());
         matches!(r.out.status, 200 | 403 | 404)
@@ -164,14 +165,14 @@ impl Rules {
             && self.types.contain(&r.out)
     }
 
-    /// Whether so many bytes can be compressed now.
+    /// Returns `true` if so many bytes can be compressed in this turn.
     fn is_soon_done(&self, bytes: usize) -> bool {
         let cost_ns = self.spec.cost_ns().saturating_mul(bytes as u64);
-        cost_ns <= INLINE_NS_MAX && turn::may_spend(cost_ns)
+        cost_ns <= INLINE_NS_MAX && turn_budget::may_spend(cost_ns)
     }
 
     // DIFF(nginx): what is compressed at once has a Content-Length.
-    fn at_once(
+    fn compress_at_once(
         &self,
         r: &mut Request,
         input: Bytes,
@@ -181,8 +182,8 @@ impl Rules {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
         let share = self.budget.take(memory.kept);
-        let Worked { begun, out } = work.run(spare::take(self.spec, Some(before), share))?;
-        begun.into_iter().for_each(|begun| spare::give_back(self.spec, begun));
+        let Worked { active, out } = work.run(spare_encoders::take(self.spec, Some(before), share))?;
+        active.into_iter().for_each(|active| spare_encoders::give_back(self.spec, active));
         remember(r, self.ratio, before, out.len() as u64);
         Ok(piece.hold(out))
     }
@@ -200,7 +201,7 @@ impl Rules {
         (self.piece() + held) as u64
     }
 
-    /// Whether all of it can be compressed at a time, so that no encoder waits for the client.
+    /// Returns `true` if the whole body can be compressed at once, so that no encoder waits for the client.
     fn is_one_piece(&self, body: &Body) -> bool {
         body.len().is_some_and(|length| length <= self.piece() as u64) && !body.flushes()
     }
@@ -223,7 +224,7 @@ impl Rules {
     }
 }
 
-/// The length of the response before it is compressed. What answers HEAD may have no body, and yet say how long it were.
+/// Length of the response before it is compressed. A response to HEAD may have no body and still have a length.
 fn length(r: &Request, body: &Body) -> Option<u64> {
     match r.out.fields.get_known(Known::ContentLength) {
         Some(value) => num::parse(value),
@@ -237,7 +238,7 @@ fn remember(r: &mut Request, slot: u16, before: u64, after: u64) {
     }
 }
 
-/// What an encoder is to do.
+/// Work for an encoder.
 struct Work {
     input: Bytes,
     then: Then,
@@ -250,32 +251,32 @@ enum Then {
     Finish,
 }
 
-/// What came of it.
+/// Result of the work.
 struct Worked {
     /// The encoder, unless its memory has gone back at once because there is little.
-    begun: Option<Begun>,
+    active: Option<ActiveEncoder>,
     out: Vec<u8>,
 }
 
 impl Work {
-    fn run(self, supply: Supply) -> Result<Worked, CodecError> {
-        let mut begun = supply.encoder()?;
+    fn run(self, supply: EncoderSource) -> Result<Worked, CodecError> {
+        let mut active = supply.encoder()?;
         let mut out = Vec::new();
-        begun.encoder.feed(&self.input, &mut out)?;
+        active.encoder.feed(&self.input, &mut out)?;
         match self.then {
-            Then::Nothing => begun.rest(),
+            Then::Nothing => active.rest(),
             Then::Flush => {
-                begun.encoder.flush(&mut out)?;
-                begun.rest();
+                active.encoder.flush(&mut out)?;
+                active.rest();
             }
-            Then::Finish => begun.encoder.finish(&mut out)?,
+            Then::Finish => active.encoder.finish(&mut out)?,
         }
-        Ok(Worked { begun: Some(begun), out })
+        Ok(Worked { active: Some(active), out })
     }
 
     /// Works on a thread of a pool. Where memory is short, nothing stays there that is free: each thread would have as much of
     /// it, and other threads could not use it before this one rests.
-    fn run_on_pool(self, supply: Supply) -> Result<Worked, CodecError> {
+    fn run_on_pool(self, supply: EncoderSource) -> Result<Worked, CodecError> {
         if !available_memory::is_short() {
             return self.run(supply);
         }
@@ -283,10 +284,10 @@ impl Work {
         let mut worked = self.run(supply)?;
         worked.out.shrink_to_fit();
         if is_last {
-            worked.begun = None;
+            worked.active = None;
         }
         tw_rt::release_unused();
-        // Only what went back to the system is available to everybody.
+        // Only memory that went back to the system is available to other threads.
         tw_rt::purge();
         Ok(worked)
     }
@@ -300,17 +301,17 @@ struct Compressed {
     piece: usize,
     ratio: u16,
     pieces: Pieces,
-    /// What there is of a body that is compressed at a time, as long as that is not all of it.
+    /// Body gathered so far, for one that is compressed at once.
     gathered: Vec<u8>,
     stage: Stage,
     budget: Arc<Budget>,
     before: u64,
     after: u64,
-    /// Bytes fed since something last came out; `None` if everything that was fed came out.
+    /// Bytes fed since the last output; `None` if all of them are written.
     held: Option<usize>,
 }
 
-/// How a body is compressed.
+/// Division of a body into pieces.
 enum Pieces {
     /// All of it at a time. With its memory, until that is the output's.
     One(Option<Share>),
@@ -318,15 +319,15 @@ enum Pieces {
     Many(Option<Share>),
 }
 
-/// Where the encoder is.
+/// Location of the encoder.
 enum Stage {
     /// Not made yet.
     Begin,
     /// Here.
-    Between(Begun),
-    /// With a job, or lost with it: whoever dropped the future had given up.
+    Between(ActiveEncoder),
+    /// With a job, or lost with it because the future was dropped.
     Away,
-    /// Everything was made.
+    /// The body is finished.
     Finished,
 }
 
@@ -350,8 +351,8 @@ impl Pull for Compressed {
 
 impl Drop for Compressed {
     fn drop(&mut self) {
-        if let Stage::Between(begun) = std::mem::replace(&mut self.stage, Stage::Away) {
-            spare::give_back(self.spec, begun);
+        if let Stage::Between(active) = std::mem::replace(&mut self.stage, Stage::Away) {
+            spare_encoders::give_back(self.spec, active);
         }
     }
 }
@@ -370,9 +371,9 @@ impl Compressed {
             Pieces::Many(_) => self.work(r).await?,
         };
         let then = work.then;
-        let Worked { mut begun, out } = self.encode(r, work).await?;
+        let Worked { mut active, out } = self.encode(r, work).await?;
         if then == Then::Finish {
-            begun.take().into_iter().for_each(|begun| spare::give_back(self.spec, begun));
+            active.take().into_iter().for_each(|active| spare_encoders::give_back(self.spec, active));
         }
         self.after += out.len() as u64;
         match then {
@@ -380,8 +381,8 @@ impl Compressed {
             Then::Nothing => self.held = Some(0),
             Then::Flush | Then::Finish => self.held = None,
         }
-        match begun {
-            Some(begun) => self.stage = Stage::Between(begun),
+        match active {
+            Some(active) => self.stage = Stage::Between(active),
             None => {
                 self.stage = Stage::Finished;
                 remember(r, self.ratio, self.before, self.after);
@@ -398,7 +399,7 @@ impl Compressed {
         }))
     }
 
-    /// The next piece, and what follows it.
+    /// Next piece, and the work that follows.
     async fn work(&mut self, r: &mut Request) -> io::Result<Work> {
         let may_flush = self.held.is_some() && self.body.flushes();
         Ok(match pulled(self.body.next(self.piece, r), may_flush).await? {
@@ -420,14 +421,14 @@ impl Compressed {
         }
     }
 
-    /// Works here or on a thread of the pool, by what it is expected to cost.
+    /// Works here or on a thread of the pool, by the estimated cost.
     async fn encode(&mut self, r: &Request, work: Work) -> io::Result<Worked> {
         let (held, new) = (self.held.unwrap_or(0), work.input.len());
         let waiting = if self.spec.is_lazy() { held } else { 0 };
         self.held = Some(held + new);
         self.before += new as u64;
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
-        // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
+        // Away from here on: should the future be dropped, the piece is lost, and the body must not continue.
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
         let (spec, length, budget) = (self.spec, self.length, self.budget.clone());
         let memory = spec.memory(length);
@@ -438,13 +439,13 @@ impl Compressed {
         };
         // Taken when it can work, so that there are not more encoders than need be.
         let supply = move || {
-            if let Stage::Between(begun) = stage {
-                return Supply::Begun(begun);
+            if let Stage::Between(active) = stage {
+                return EncoderSource::Active(active);
             }
-            spare::take(spec, length, share.unwrap_or_else(|| budget.take(memory.kept)))
+            spare_encoders::take(spec, length, share.unwrap_or_else(|| budget.take(memory.kept)))
         };
         if cost_ns <= INLINE_NS_MAX {
-            turn::wait(cost_ns).await;
+            turn_budget::wait(cost_ns).await;
             return work.run(supply()).map_err(io::Error::other);
         }
         let more = if is_counted { memory.peak - memory.kept } else { memory.peak };
@@ -452,7 +453,7 @@ impl Compressed {
     }
 }
 
-/// The next piece. If there is none yet, and what is held should leave, says so instead of waiting.
+/// Next piece. If there is none yet and held output should be flushed, returns instead of waiting.
 async fn pulled(mut next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush: bool) -> io::Result<Pulled> {
     poll_fn(|cx| match next.as_mut().poll(cx) {
         Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Pulled::Piece(piece))),
@@ -464,7 +465,7 @@ async fn pulled(mut next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush:
     .await
 }
 
-/// What a body has to give.
+/// Result of pulling the body.
 #[derive(Debug, PartialEq, Eq)]
 enum Pulled {
     Piece(Bytes),
@@ -473,8 +474,8 @@ enum Pulled {
     Nothing,
 }
 
-/// Jobs that a loop has with the pool at a time. Encoders do nothing but compute: more of them than processors would only
-/// take time from the loops. The others wait here in the order they came, piece by piece.
+/// Jobs of one loop in the pool at a time. Encoders only compute: more of them than processors would only take time
+/// from the loops. Others wait here, first in, first out, piece by piece.
 const JOBS_MAX: usize = 2;
 
 thread_local! {
@@ -485,7 +486,7 @@ thread_local! {
 async fn by_pool(
     r: &Request,
     work: Work,
-    supply: impl FnOnce() -> Supply,
+    supply: impl FnOnce() -> EncoderSource,
     (budget, bytes): (&Arc<Budget>, u64),
 ) -> io::Result<Worked> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
@@ -495,7 +496,7 @@ async fn by_pool(
     let mut account = Account::new(JobClass::Fill, JobSource::of(b"content coding"));
     let supply = supply();
     let job = move || {
-        // A job that has begun ends, whether or not somebody still waits for it.
+        // A job that has begun runs to its end, even if its result is not awaited any more.
         let _held = (permit, working);
         work.run_on_pool(supply)
     };
@@ -510,7 +511,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said at once.
+    /// Result that is ready without waiting.
     fn now(next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush: bool) -> Option<Pulled> {
         match pin!(pulled(next, may_flush)).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(pulled) => Some(pulled.unwrap()),
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_leaves_when_nothing_comes() {
+    fn held_output_is_flushed_while_the_body_is_pending() {
         let piece = || Box::pin(ready(Ok(Some(Bytes::from_static(b"x")))));
         assert_eq!(now(piece(), true), Some(Pulled::Piece(Bytes::from_static(b"x"))));
         assert_eq!(now(Box::pin(ready(Ok(None))), true), Some(Pulled::End));
@@ -528,18 +529,18 @@ mod tests {
     }
 
     #[test]
-    fn work_that_flushes_can_be_read_and_goes_on() {
+    fn flushed_output_can_be_read_before_the_end() {
         let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
         let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
         let share = Arc::new(Budget::default()).take(spec.memory(None).kept);
-        let worked = work(b"first", Then::Nothing).run(spare::take(spec, None, share)).unwrap();
-        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.begun.unwrap())).unwrap();
+        let worked = work(b"first", Then::Nothing).run(spare_encoders::take(spec, None, share)).unwrap();
+        let flushed = work(b"", Then::Flush).run(EncoderSource::Active(worked.active.unwrap())).unwrap();
         let so_far = [worked.out, flushed.out].concat();
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
         inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first");
-        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.begun.unwrap()));
+        let rest = work(b" second", Then::Finish).run(EncoderSource::Active(flushed.active.unwrap()));
         let rest = rest.unwrap().out;
         inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first second");

@@ -7,7 +7,7 @@ use super::encoder::{CodecError, Encoder};
 
 /// Bytes of room for output that an encoder is given at a time.
 const ROOM: usize = 16 << 10;
-/// What a state holds besides what depends on its settings: zlib-rs has a hash table of 128 KiB whatever the level.
+/// Size of a state besides what depends on its settings: zlib-rs has a hash table of 128 KiB whatever the level.
 const STATE_SIZE: usize = 144 << 10;
 
 /// See [`Spec::memory`](super::Spec::memory).
@@ -21,13 +21,13 @@ fn size(window_bits: u8, mem_level: u8) -> usize {
 }
 
 /// An encoder of zlib-rs.
-pub(super) struct Gzip {
+pub(super) struct GzipEncoder {
     state: Deflate,
     window_bits: u8,
     mem_level: u8,
 }
 
-impl Gzip {
+impl GzipEncoder {
     /// See [`Spec::Gzip`](super::Spec::Gzip).
     pub(super) fn new(level: u8, window_bits: u8, mem_level: u8) -> Self {
         // Level 1 of zlib-rs is faster than that of zlib and makes a fifth more output; its level 2 is smaller and still
@@ -67,7 +67,7 @@ impl Gzip {
     }
 }
 
-impl Encoder for Gzip {
+impl Encoder for GzipEncoder {
     fn reset(&mut self, _: Option<u64>) -> Result<(), CodecError> {
         self.state.reset();
         Ok(())

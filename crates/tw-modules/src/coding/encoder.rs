@@ -1,4 +1,4 @@
-//! What an encoder is: bytes in, bytes out, without waiting for anything.
+//! Interface of encoders: bytes in, bytes out, without waiting.
 
 use std::fmt;
 
@@ -19,17 +19,17 @@ impl std::error::Error for CodecError {}
 /// What one call appends is bounded: the input of the call and what earlier calls left inside, which is at most one block
 /// (256 KiB).
 pub(crate) trait Encoder: Send {
-    /// Back to the beginning of a body of this length, if that is known. Keeps the memory.
+    /// Resets to the beginning of a body of this length, if that is known. Keeps the memory.
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError>;
-    /// Takes all of `input` and appends what is ready.
+    /// Takes all of `input` and appends the output that is ready.
     fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
     /// Appends everything that can be decoded from the input so far.
     fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
     /// Appends the end.
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
-    /// Gives up what it needs only while it works: nobody knows when the next piece comes.
+    /// Frees memory that it needs only while it works: the next piece may come late.
     fn rest(&mut self) {}
-    /// Ends the body, if that was not done; what it has then is for another one.
+    /// Ends the body, if that was not done; the memory that remains is for another one.
     fn end(&mut self) {}
     /// Bytes it has, roughly.
     fn size(&self) -> usize;

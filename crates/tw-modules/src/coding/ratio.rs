@@ -1,4 +1,4 @@
-//! `$gzip_ratio` and its like: how much smaller a response became, known when its last byte is made.
+//! `$gzip_ratio` and its counterparts: the compression ratio, known at the end of the body.
 
 use tw_core::session::Session;
 use tw_server::http::request::Request;

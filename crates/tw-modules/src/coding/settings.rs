@@ -1,11 +1,11 @@
-//! Settings that `gzip`, `brotli` and `zstd` have in common, each under its own name.
+//! Settings shared by `gzip`, `brotli` and `zstd`, with the prefix of each.
 
 use tw_conf::{Buffers, Setting};
 use tw_server::load::Resolve;
 
 use super::budget::Budget;
 use super::codec::Spec;
-use super::compress::Rules;
+use super::compress::CompressionRules;
 use super::ratio;
 use crate::types::{RawTypes, Types};
 
@@ -14,7 +14,7 @@ pub(crate) const TYPES: &[&str] = &["text/html"];
 const MIN_LENGTH: u64 = 20;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 
-/// Which responses are compressed, as written.
+/// Conditions of compression, as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     pub(crate) on: Setting<bool>,
@@ -23,8 +23,8 @@ pub(crate) struct Raw {
     pub(crate) buffers: Setting<Buffers>,
 }
 
-/// The records of the directives that every coding has, followed by those it has alone. What is written goes into the field
-/// `common` of the settings as written.
+/// Records of the directives that every coding has, followed by its own. Values go into the field `common` of the
+/// settings as written.
 macro_rules! directives {
     ($name:literal, $($own:expr),* $(,)?) => {
         &[
@@ -54,8 +54,8 @@ macro_rules! directives {
 
 pub(crate) use directives;
 
-impl Rules {
-    /// From written to used; `ratio` is the name of the variable that tells how much smaller a response became.
+impl CompressionRules {
+    /// Resolves settings as written; `ratio` is the name of the variable of the compression ratio.
     pub(crate) fn resolve(
         raw: Raw,
         outer: Option<&Self>,

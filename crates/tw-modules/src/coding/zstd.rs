@@ -40,12 +40,12 @@ pub(super) fn memory(level: i32, length: Option<u64>) -> Memory {
 }
 
 /// An encoder of libzstd, whose memory comes from the allocator of the program.
-pub(super) struct Zstd {
+pub(super) struct ZstdEncoder {
     level: i32,
     state: CCtx<'static>,
 }
 
-impl Zstd {
+impl ZstdEncoder {
     /// See [`Spec::Zstd`](super::Spec::Zstd).
     pub(super) fn new(level: i32, length: Option<u64>) -> Result<Self, CodecError> {
         let Some(mut state) = CCtx::try_create() else { return Err(CodecError("zstd: no memory".into())) };
@@ -80,7 +80,7 @@ fn check(result: SafeResult) -> Result<usize, CodecError> {
     result.map_err(|code| CodecError(format!("zstd: {}", get_error_name(code))))
 }
 
-impl Encoder for Zstd {
+impl Encoder for ZstdEncoder {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
         let hint = match length {
             None => UNKNOWN_LENGTH_MAX as u32,

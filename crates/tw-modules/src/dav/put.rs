@@ -51,7 +51,7 @@ impl Dav {
             Err(_) => 201,
         };
         let mtime = r.head.field_known(Known::Date).and_then(date::parse);
-        if let Err(error) = dress(r, &disk, &file, self.access, mtime).await {
+        if let Err(error) = set_attributes(r, &disk, &file, self.access, mtime).await {
             return Err(fail(r, &error, &temp));
         }
         let parents = self.create_full_put_path.then(|| permissions::of_directory(self.access));
@@ -81,7 +81,7 @@ fn stored(r: &mut Request, status: u16) -> Outcome {
 }
 
 /// Gives a file its permissions and its time.
-async fn dress(
+async fn set_attributes(
     r: &mut Request,
     disk: &Disk,
     file: &File,

@@ -10,10 +10,10 @@ use tw_server::config::permissions;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 
-use super::destination::{self, Refused};
+use super::destination::{self, DestinationError};
 use super::{Dav, Depth, Links, Slash, put, tree};
 
-/// What is to be done with what is at the destination.
+/// Treatment of a file that exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overwrite {
     Yes,
@@ -85,18 +85,18 @@ fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
         Ok(uri) => uri,
         Err(refused) => {
             match refused {
-                Refused::NoHost => r.log(Level::Error, format_args!("client sent no \"Host\" header")),
-                Refused::Elsewhere => r.log(
+                DestinationError::NoHost => r.log(Level::Error, format_args!("client sent no \"Host\" header")),
+                DestinationError::Elsewhere => r.log(
                     Level::Error,
                     format_args!(
                         "\"Destination\" URI \"{shown}\" is handled by different repository than the source URI"
                     ),
                 ),
-                Refused::Unsafe(path) => {
+                DestinationError::Unsafe(path) => {
                     r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(&path)));
                     log_invalid(r, written);
                 }
-                Refused::Invalid => log_invalid(r, written),
+                DestinationError::Invalid => log_invalid(r, written),
             }
             return Err(400);
         }
@@ -262,7 +262,7 @@ impl Transfer {
         };
         if meta.kind != FileKind::File {
             let from = Text(self.from.to_bytes());
-            // DIFF(nginx): it waits for whoever writes to a pipe, or answers 500.
+            // DIFF(nginx): nginx waits for the writer of a pipe, or answers 500.
             r.log(Level::Error, format_args!("\"{from}\" is not a regular file"));
             return Err(403);
         }

@@ -1,6 +1,6 @@
-//! Directories with all that is in them: removed, or copied. Each operation is a job of its own, so a large tree does not
-//! keep a thread from others. Symbolic links are never followed, not even one that takes the place of a directory
-//! meanwhile: a link is removed, and not copied.
+//! Directory trees: removed, or copied. Each operation is a job of its own, so a large tree does not keep a thread
+//! busy. Symbolic links are never followed, not even one that replaces a directory meanwhile: a link is removed, and
+//! not copied.
 
 use std::ffi::{CStr, CString};
 
@@ -39,20 +39,20 @@ struct Emptied {
     /// Directories in it that were read and are still there.
     inner: Vec<CString>,
     state: Listed,
-    /// How many names of the last list are gone.
+    /// Number of names of the last list that are removed.
     removed: usize,
 }
 
-/// How much of a directory has been read.
+/// Progress of reading a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Listed {
     Nothing,
-    /// There is more than one list holds.
+    /// The directory has more names than one list holds.
     Part,
     All,
 }
 
-/// Removes what `path` names; the error is the status to answer with. What cannot be removed inside is logged.
+/// Removes the file or directory at `path`; the error is the status of the response. Failures inside it are logged.
 pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: FileKind) -> Result<(), u16> {
     if kind != FileKind::Directory {
         let removed = disk.unlink(&mut r.costs.account, path).await;
@@ -90,12 +90,12 @@ pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: File
     Ok(())
 }
 
-/// Where in `tree` and the paths inside it links are refused: behind the directory that holds it.
+/// Offset in `tree`, and the paths inside it, behind which links are refused: behind the directory that holds it.
 fn below(tree: &CStr) -> u32 {
     u32::try_from(super::above(tree.to_bytes()).len()).unwrap_or(u32::MAX)
 }
 
-/// Nothing more can be read of the innermost directory.
+/// Marks the innermost directory as read to its end.
 fn level_is_read(levels: &mut [Emptied]) {
     if let Some(level) = levels.last_mut() {
         level.state = Listed::All;
@@ -132,7 +132,7 @@ impl Emptied {
     }
 }
 
-/// A directory that waits to be copied, or whose time is to be set when all below it is done.
+/// Directory to copy, or whose time is set after all below it is done.
 enum Turn {
     Copy { from: CString, to: CString, meta: FileMeta },
     Time { to: CString, sec: i64 },

@@ -1,4 +1,6 @@
-//! Disjoint intervals in one sorted list: what networks and ranges are compiled to, and searched in.
+//! Look-up of `geo`: disjoint intervals in one sorted list, the compiled form of networks and ranges.
+
+use std::net::IpAddr;
 
 /// A value is absent.
 const NONE: u32 = u32::MAX;
@@ -24,7 +26,7 @@ impl Number for u128 {
 /// Values of intervals. A look-up is a binary search; an interval costs the size of a number and 4 bytes.
 #[derive(Debug)]
 pub(super) struct Intervals<N> {
-    /// Where an interval begins; it ends where the next one does.
+    /// Beginnings of the intervals; each ends where the next one begins.
     starts: Vec<N>,
     values: Vec<u32>,
 }
@@ -83,12 +85,37 @@ impl<N: Number> Intervals<N> {
     }
 }
 
+/// Values by address.
+#[derive(Debug, Default)]
+pub(crate) struct GeoTable {
+    pub(super) v4: Intervals<u32>,
+    pub(super) v6: Intervals<u128>,
+    /// All values, each once.
+    pub(super) values: Vec<Box<[u8]>>,
+    /// Value of addresses without another one.
+    pub(super) default: Option<u32>,
+}
+
+impl GeoTable {
+    /// The value of an address; `None` stands for a client that has none, or for text that is no address, which nginx
+    /// takes for 255.255.255.255.
+    pub(crate) fn find(&self, addr: Option<IpAddr>) -> &[u8] {
+        let found = match addr.map(|addr| addr.to_canonical()) {
+            Some(IpAddr::V4(addr)) => self.v4.find(addr.to_bits()),
+            Some(IpAddr::V6(addr)) => self.v6.find(addr.to_bits()),
+            None => self.v4.find(u32::MAX),
+        };
+        let value = found.or(self.default).and_then(|at| self.values.get(at as usize));
+        value.map(|value| &**value).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_holds() {
+    fn innermost_interval_wins() {
         let max = u32::MAX;
         let intervals = Intervals::nested([
             (0, max, 0),
@@ -121,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_all_there_is_nothing() {
+    fn addresses_outside_have_no_value() {
         let intervals = Intervals::nested([(5u128, 6, 1), (7, 7, 1), (u128::MAX, u128::MAX, 2)]);
         for (at, expected) in
             [(4, None), (5, Some(1)), (7, Some(1)), (8, None), (u128::MAX - 1, None), (u128::MAX, Some(2))]

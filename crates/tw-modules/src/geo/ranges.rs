@@ -1,6 +1,6 @@
 //! Ranges of IPv4 addresses as they are added and deleted one after the other.
 //!
-//! As nginx does, a range is cut where the upper half of an address changes, and each piece is judged by itself: it may
+//! As nginx does, a range is cut where the upper half of an address changes, and each piece is added by itself: it may
 //! stand between the others, replace one, or lie inside one, which is split.
 
 use super::intervals::Intervals;
@@ -22,37 +22,37 @@ struct Piece {
     value: u32,
 }
 
-/// What became of a piece.
+/// Result of adding a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It was added.
+    /// The range was added.
     New,
     /// There was one just like it, with this value.
     Replaced(u32),
-    /// It is partly in this one: first and last address. Nothing more is added.
+    /// The range overlaps this one in part: first and last address. Nothing more is added.
     Overlaps(u32, u32),
 }
 
-/// Whether a range was there to be deleted.
+/// Result of deleting a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deleted {
     /// All of it.
     Whole,
-    /// Not all of it; what was there is gone.
+    /// Only a part of it existed and was deleted.
     Partly,
 }
 
 impl Ranges {
-    /// Adds a range, `first` not above `last`, and tells what became of each of its pieces that was not new.
-    pub(super) fn add(&mut self, first: u32, last: u32, value: u32, mut tell: impl FnMut(Added)) {
+    /// Adds a range, `first` not above `last`, and reports each of its pieces that was not new.
+    pub(super) fn add(&mut self, first: u32, last: u32, value: u32, mut report: impl FnMut(Added)) {
         if self.pieces.is_empty() {
             self.pieces.resize_with(HALF, Vec::new);
         }
         for (upper, first, last) in cut(first, last) {
             match self.add_piece(upper, Piece { first, last, value }) {
                 Added::New => {}
-                told @ Added::Replaced(_) => tell(told),
-                told @ Added::Overlaps(..) => return tell(told),
+                added @ Added::Replaced(_) => report(added),
+                added @ Added::Overlaps(..) => return report(added),
             }
         }
     }
@@ -98,7 +98,7 @@ impl Ranges {
         deleted
     }
 
-    /// What is searched in.
+    /// Compiles the ranges for look-ups.
     pub(super) fn compile(self) -> Intervals<u32> {
         let all = self.pieces.into_iter().zip(0u32..).flat_map(|(list, upper)| {
             let address = move |lower: u16| upper << 16 | u32::from(lower);
@@ -123,9 +123,9 @@ mod tests {
     use super::*;
 
     fn add(ranges: &mut Ranges, first: u32, last: u32, value: u32) -> Vec<Added> {
-        let mut told = Vec::new();
-        ranges.add(first, last, value, |added| told.push(added));
-        told
+        let mut added = Vec::new();
+        ranges.add(first, last, value, |one| added.push(one));
+        added
     }
 
     fn values(ranges: Ranges, of: &[u32]) -> Vec<Option<u32>> {

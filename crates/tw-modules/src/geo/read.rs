@@ -7,26 +7,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tw_conf::{ConfError, Cx, Network, Node, Word, network};
 use tw_core::session::Session;
 
-use super::intervals::Intervals;
+use super::intervals::{GeoTable, Intervals};
 use super::ranges::{Added, Deleted, Ranges};
-use super::table::Table;
-use crate::forwarded::Chain;
+use crate::forwarded::ProxyChain;
 
 /// A block as read so far.
 pub(super) struct Reading<'n> {
-    /// Whether proxies can tell the client's address at all.
+    /// Set if the block names proxies.
     has_proxies: bool,
-    /// Proxies that are trusted to tell the client's address.
+    /// Proxies that are trusted to name the client's address.
     pub(super) proxies: Vec<Network>,
-    pub(super) chain: Chain,
-    /// Whether the value is computed on each use.
+    pub(super) chain: ProxyChain,
+    /// Set if the value is computed on each use.
     pub(super) is_volatile: bool,
     entries: Entries,
     values: Vec<Box<[u8]>>,
     known: HashMap<&'n [u8], u32>,
 }
 
-/// What addresses are written as.
+/// Notation of the addresses.
 enum Entries {
     /// Nothing yet.
     None,
@@ -50,7 +49,7 @@ impl<'n> Reading<'n> {
         Self {
             has_proxies: S::TELLS_FORWARDED,
             proxies: Vec::new(),
-            chain: Chain::Last,
+            chain: ProxyChain::Last,
             is_volatile: false,
             entries: Entries::None,
             values: Vec::new(),
@@ -64,7 +63,7 @@ impl<'n> Reading<'n> {
         let value = match line.args.as_slice() {
             [] if line.name.is("ranges") => return self.use_ranges(line),
             [] if self.has_proxies && line.name.is("proxy_recursive") => {
-                self.chain = Chain::Recursive;
+                self.chain = ProxyChain::Recursive;
                 return Ok(());
             }
             [] if line.name.is("volatile") => {
@@ -107,7 +106,7 @@ impl<'n> Reading<'n> {
         }
         let value = self.value(second);
         let networks = match line.name.is("default") {
-            true => [Some(everything(Ipv4Addr::UNSPECIFIED)), Some(everything(Ipv6Addr::UNSPECIFIED))],
+            true => [Some(any_address(Ipv4Addr::UNSPECIFIED)), Some(any_address(Ipv6Addr::UNSPECIFIED))],
             false => [Some(read_network(line, &line.name, cx)?), None],
         };
         for network in networks.into_iter().flatten() {
@@ -182,13 +181,13 @@ impl<'n> Reading<'n> {
         })
     }
 
-    /// What is searched in.
-    pub(super) fn compile(self) -> Table {
+    /// Compiles the block for look-ups.
+    pub(super) fn compile(self) -> GeoTable {
         let values = self.values;
         match self.entries {
-            Entries::None => Table::default(),
+            Entries::None => GeoTable::default(),
             Entries::Ranges { ranges, default } => {
-                Table { v4: ranges.compile(), v6: Intervals::default(), values, default }
+                GeoTable { v4: ranges.compile(), v6: Intervals::default(), values, default }
             }
             Entries::Networks(Networks { v4, v6 }) => {
                 let (mut list, mut list6): (Vec<_>, Vec<_>) =
@@ -203,7 +202,7 @@ impl<'n> Reading<'n> {
                     let rest = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
                     (first, first | rest, value)
                 });
-                Table { v4: Intervals::nested(v4), v6: Intervals::nested(v6), values, default: None }
+                GeoTable { v4: Intervals::nested(v4), v6: Intervals::nested(v6), values, default: None }
             }
         }
     }
@@ -236,7 +235,7 @@ impl Networks {
 }
 
 /// All addresses of the family of `addr`.
-fn everything(addr: impl Into<IpAddr>) -> Network {
+fn any_address(addr: impl Into<IpAddr>) -> Network {
     Network::new(addr.into(), 0)
 }
 

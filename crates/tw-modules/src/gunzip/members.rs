@@ -1,4 +1,4 @@
-//! Unpacks gzip that comes in pieces (RFC 1952); several members after each other are one text.
+//! Unpacks gzip that arrives in pieces (RFC 1952); consecutive members are one text.
 
 use bytes::Bytes;
 use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
@@ -6,44 +6,44 @@ use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
 /// zlib's word for gzip with the largest window.
 const GZIP_WINDOW: u8 = 16 + 15;
 
-/// Where in the packed bytes it is.
+/// Position in the packed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MemberState {
     /// In a member, or before the first.
     Open,
     /// Behind the end of one.
     Ended,
 }
 
-/// Members as they are unpacked.
+/// Decoder of a sequence of members.
 pub(super) struct Members {
     /// Made when it is first needed.
     inflate: Option<Inflate>,
-    place: Place,
+    place: MemberState,
 }
 
 impl Members {
     pub(super) fn new() -> Self {
-        Self { inflate: None, place: Place::Open }
+        Self { inflate: None, place: MemberState::Open }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> MemberState {
         self.place
     }
 
-    /// Takes from `input` what fits into `room` bytes when it is unpacked. With no input, what is left inside.
+    /// Unpacks `input` into at most `room` bytes. Without input, returns the output left in the decoder.
     pub(super) fn unpack(&mut self, input: &mut Bytes, room: usize) -> Result<Vec<u8>, InflateError> {
         let inflate = self.inflate.get_or_insert_with(|| Inflate::new(true, GZIP_WINDOW));
-        if self.place == Place::Ended && !input.is_empty() {
+        if self.place == MemberState::Ended && !input.is_empty() {
             *inflate = Inflate::new(true, GZIP_WINDOW);
-            self.place = Place::Open;
+            self.place = MemberState::Open;
         }
         let mut out = vec![0; room.max(1)];
         let (taken, made) = (inflate.total_in(), inflate.total_out());
         let status = inflate.decompress(input, &mut out, InflateFlush::NoFlush);
         let (taken, made) = (inflate.total_in() - taken, inflate.total_out() - made);
         if status? == Status::StreamEnd {
-            self.place = Place::Ended;
+            self.place = MemberState::Ended;
         }
         // Never longer than what was given.
         let _ = input.split_to((taken as usize).min(input.len()));

@@ -1,15 +1,15 @@
-//! One leaky bucket per key: its excess runs off at the rate, and every request adds a thousand thousandths.
+//! One leaky bucket per key: its excess runs off at the rate, and every request adds 1000 thousandths.
 //!
 //! Source: nginx 1.31, `ngx_http_limit_req_lookup`, `_account`, `_expire`. Time is an argument.
 
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use crate::zone::{Id, Table, Zone, slab_cost};
+use crate::zone::{Id, Zone, ZoneTable, slab_cost};
 
 /// Thousandths of a request.
 pub(super) const REQUEST: i64 = 1000;
-/// What nginx needs for an entry besides its key.
+/// Size of an entry in nginx besides its key.
 const ENTRY_SIZE: usize = 80;
 /// A bucket that is empty and this old makes room, in milliseconds.
 const IDLE_MS: i64 = 60_000;
@@ -21,7 +21,7 @@ const NEVER: i64 = -(1 << 44);
 pub(super) struct Rate(i64);
 
 impl Rate {
-    /// So many requests per second.
+    /// Rate in requests per second.
     pub(super) const fn per_second(requests: i64) -> Self {
         Self(requests * REQUEST)
     }
@@ -36,30 +36,30 @@ impl Rate {
         Some(Self(number.saturating_mul(REQUEST) / scale))
     }
 
-    /// What runs off in `ms` milliseconds.
+    /// Excess that runs off in `ms` milliseconds.
     fn outflow(self, ms: i64) -> i64 {
         self.0.saturating_mul(ms) / 1000
     }
 
-    /// How long `excess` takes to run off, in milliseconds; 0 if there is none.
+    /// Milliseconds in which `excess` runs off; 0 if there is none.
     pub(super) fn delay_ms(self, excess: i64) -> i64 {
         // A rate of less than a thousandth per second never gets here: parse() would make it 0 only for 0 requests.
         if excess <= 0 { 0 } else { excess.saturating_mul(1000) / self.0.max(1) }
     }
 }
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
-    /// When it was last counted, in milliseconds of [`millis`].
+    /// Time of the last request counted, in milliseconds of [`millis`].
     last: i64,
     excess: i64,
-    /// Requests that are about to count it; it stays as long.
+    /// Number of requests about to be counted; the bucket is not removed before.
     held: u32,
 }
 
 impl Bucket {
-    /// The excess with one more request at `now`, and how many milliseconds went by.
+    /// Excess with one more request at `now`, and the milliseconds since the last one.
     fn with_one(&self, rate: Rate, now: i64) -> (i64, i64) {
         // Loops see time in turns of their own, so it may run backwards a little.
         let ms = match now.saturating_sub(self.last) {
@@ -78,26 +78,26 @@ impl Bucket {
     }
 }
 
-/// What became of a request in one zone.
-pub(super) enum Taken<'z> {
-    /// It was counted; the excess with it.
+/// Result of one request in one zone.
+pub(super) enum BucketDecision<'z> {
+    /// Counted; the excess with it.
     Counted(i64),
-    /// It may be served, and will be counted when all zones agree.
-    Held(Held<'z>),
-    /// It must not be served; the excess with it.
+    /// Within the limit; counted when all zones agree.
+    Held(HeldBucket<'z>),
+    /// Above the limit; the excess with it.
     Refused(i64),
     /// There is no room.
     Full,
 }
 
 /// A bucket that stays until the request was counted in it, or dropped.
-pub(super) struct Held<'z> {
+pub(super) struct HeldBucket<'z> {
     zone: &'z Zone<Bucket>,
     shard: usize,
     id: Id,
 }
 
-impl Held<'_> {
+impl HeldBucket<'_> {
     /// Counts the request; returns the excess with it.
     pub(super) fn count(self, rate: Rate, now: Instant) -> i64 {
         let now = millis(now);
@@ -109,7 +109,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldBucket<'_> {
     fn drop(&mut self) {
         self.zone.lock(self.shard).get(self.id).held -= 1;
     }
@@ -119,7 +119,7 @@ impl Drop for Held<'_> {
 fn millis(now: Instant) -> i64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let span = |span: std::time::Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
-    // Whoever asks first may have read the clock before that; rounded down there as well.
+    // The first caller may have read the clock before that; rounded down there as well.
     match now.checked_duration_since(*START) {
         Some(since) => span(since),
         None => -span(START.saturating_duration_since(now)) - 1,
@@ -134,7 +134,7 @@ pub(super) fn take<'z>(
     burst: i64,
     now: Instant,
     is_last: bool,
-) -> Taken<'z> {
+) -> BucketDecision<'z> {
     let now = millis(now);
     let shard = zone.shard_of(key);
     let mut table = zone.lock(shard);
@@ -145,29 +145,29 @@ pub(super) fn take<'z>(
             Bucket { last: NEVER, excess: 0, held: 1 }
         };
         return match add(zone, &mut table, key, bucket, rate, now) {
-            None => Taken::Full,
-            Some(_) if is_last => Taken::Counted(0),
-            Some(id) => Taken::Held(Held { zone, shard, id }),
+            None => BucketDecision::Full,
+            Some(_) if is_last => BucketDecision::Counted(0),
+            Some(id) => BucketDecision::Held(HeldBucket { zone, shard, id }),
         };
     };
     table.touch(id);
     let bucket = table.get(id);
     let (excess, ms) = bucket.with_one(rate, now);
     if excess > burst {
-        return Taken::Refused(excess);
+        return BucketDecision::Refused(excess);
     }
     if is_last {
         bucket.count(excess, ms, now);
-        return Taken::Counted(excess);
+        return BucketDecision::Counted(excess);
     }
     bucket.held += 1;
-    Taken::Held(Held { zone, shard, id })
+    BucketDecision::Held(HeldBucket { zone, shard, id })
 }
 
 /// Adds a bucket, for which idle ones make room, and the oldest if need be.
 fn add(
     zone: &Zone<Bucket>,
-    table: &mut Table<Bucket>,
+    table: &mut ZoneTable<Bucket>,
     key: &[u8],
     bucket: Bucket,
     rate: Rate,
@@ -184,8 +184,8 @@ fn add(
     None
 }
 
-/// Removes `forced` of the oldest buckets whatever is in them, then up to two of those that are empty and idle.
-fn evict(zone: &Zone<Bucket>, table: &mut Table<Bucket>, rate: Rate, now: i64, forced: u32) {
+/// Removes `forced` of the oldest buckets whatever their state, then up to two of those that are empty and idle.
+fn evict(zone: &Zone<Bucket>, table: &mut ZoneTable<Bucket>, rate: Rate, now: i64, forced: u32) {
     for step in 0..forced + 2 {
         let Some(id) = table.oldest() else { return };
         let bucket = table.get(id);
@@ -230,13 +230,13 @@ mod tests {
         assert!(Rate(1).delay_ms(i64::MAX) > 0);
     }
 
-    /// The excess after a request of `key`, or what else became of it.
-    fn ask(zone: &Zone<Bucket>, key: &[u8], burst: i64, now: Instant) -> Result<i64, &'static str> {
+    /// Excess after a request of `key`, or the reason of a refusal.
+    fn excess_after(zone: &Zone<Bucket>, key: &[u8], burst: i64, now: Instant) -> Result<i64, &'static str> {
         match take(zone, key, Rate::per_second(10), burst, now, true) {
-            Taken::Counted(excess) => Ok(excess),
-            Taken::Refused(_) => Err("refused"),
-            Taken::Held(_) => Err("held"),
-            Taken::Full => Err("full"),
+            BucketDecision::Counted(excess) => Ok(excess),
+            BucketDecision::Refused(_) => Err("refused"),
+            BucketDecision::Held(_) => Err("held"),
+            BucketDecision::Full => Err("full"),
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
             (100, Err("refused")),
             (60_000, Ok(0)),
         ] {
-            assert_eq!(ask(&zone, b"k", 2000, start + Duration::from_millis(ms)), expected, "{ms}");
+            assert_eq!(excess_after(&zone, b"k", 2000, start + Duration::from_millis(ms)), expected, "{ms}");
         }
         assert_eq!(zone.entries.value(), 1);
     }
@@ -264,34 +264,38 @@ mod tests {
         let zone = Zone::new(b"a", 32 << 10, "$key");
         let now = Instant::now();
         let held = take(&zone, b"held", Rate::per_second(1), 0, now, false);
-        assert!(matches!(held, Taken::Held(_)));
+        assert!(matches!(held, BucketDecision::Held(_)));
         for n in 0..1000_u32 {
-            assert!(matches!(ask(&zone, &n.to_le_bytes(), 0, now), Ok(0) | Err("full")), "{n}");
+            assert!(matches!(excess_after(&zone, &n.to_le_bytes(), 0, now), Ok(0) | Err("full")), "{n}");
         }
         assert_eq!(zone.entries.value(), 256, "128 bytes each");
         drop(held);
-        assert_eq!(ask(&zone, b"more", 0, now), Ok(0));
+        assert_eq!(excess_after(&zone, b"more", 0, now), Ok(0));
         assert_eq!(zone.entries.value(), 256);
-        assert_eq!(ask(&zone, b"held", 0, now), Ok(0), "it was the oldest");
+        assert_eq!(excess_after(&zone, b"held", 0, now), Ok(0), "it was the oldest");
         let long = vec![b'k'; 65_535];
-        assert_eq!(ask(&zone, &long, 0, now), Err("full"), "longer than the zone");
+        assert_eq!(excess_after(&zone, &long, 0, now), Err("full"), "longer than the zone");
         // A minute later what is empty makes room, two for one.
         let before = zone.entries.value();
-        assert_eq!(ask(&zone, b"late", 0, now + Duration::from_secs(61)), Ok(0));
+        assert_eq!(excess_after(&zone, b"late", 0, now + Duration::from_secs(61)), Ok(0));
         assert!(zone.entries.value() < before);
     }
 
     #[test]
-    fn what_is_held_is_counted_once() {
+    fn held_request_is_counted_once() {
         let zone = Zone::new(b"a", 32 << 10, "$key");
         let (now, rate) = (Instant::now(), Rate::per_second(10));
         for expected in [0, 1000, 2000] {
-            let Taken::Held(held) = take(&zone, b"k", rate, 9000, now, false) else { panic!("not held") };
+            let BucketDecision::Held(held) = take(&zone, b"k", rate, 9000, now, false) else {
+                panic!("not held")
+            };
             assert_eq!(held.count(rate, now), expected);
         }
-        let Taken::Held(held) = take(&zone, b"k", rate, 9000, now, false) else { panic!("not held") };
+        let BucketDecision::Held(held) = take(&zone, b"k", rate, 9000, now, false) else {
+            panic!("not held")
+        };
         drop(held);
-        assert_eq!(ask(&zone, b"k", 9000, now), Ok(3000), "what was dropped was not counted");
+        assert_eq!(excess_after(&zone, b"k", 9000, now), Ok(3000), "what was dropped was not counted");
         let mut table = zone.lock(0);
         let id = table.find(b"k").unwrap();
         assert_eq!(table.get(id).held, 0);

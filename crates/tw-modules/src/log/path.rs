@@ -1,4 +1,4 @@
-//! The path of an access log with variables in it, which a peer may have chosen a part of.
+//! Path of an access log with variables, of which a peer may have chosen a part.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -12,7 +12,7 @@ use tw_core::vars::Template;
 /// A path with variables.
 pub(super) struct VarPath<S> {
     pub(super) path: Template<S>,
-    /// Where it is written.
+    /// Position in the configuration.
     pub(super) at: Span,
     /// Bytes before the first variable that are whole names: the directory no value leads out of.
     directory: usize,
@@ -20,14 +20,14 @@ pub(super) struct VarPath<S> {
 
 /// Why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum PathError {
     /// A name behind the directory is `..`.
     Leaves,
     /// There is a zero byte in it.
     Zero,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Leaves => "its variables lead out of its directory",
@@ -48,13 +48,13 @@ impl<S: Session> VarPath<S> {
     }
 
     /// Writes the path for `s` into `buf`.
-    pub(super) fn eval<'b>(&self, s: &S, buf: &'b mut Vec<u8>) -> Result<&'b CStr, Refused> {
+    pub(super) fn eval<'b>(&self, s: &S, buf: &'b mut Vec<u8>) -> Result<&'b CStr, PathError> {
         buf.clear();
         self.path.eval(s, buf);
         // DIFF(nginx): what variables say never leads out of the directory that is written before the first one.
         check(buf, self.directory)?;
         buf.push(0);
-        CStr::from_bytes_with_nul(buf).map_err(|_| Refused::Zero)
+        CStr::from_bytes_with_nul(buf).map_err(|_| PathError::Zero)
     }
 }
 
@@ -64,12 +64,12 @@ fn directory(path: &[u8]) -> usize {
     path[..text].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
 }
 
-fn check(path: &[u8], directory: usize) -> Result<(), Refused> {
+fn check(path: &[u8], directory: usize) -> Result<(), PathError> {
     if path.contains(&0) {
-        return Err(Refused::Zero);
+        return Err(PathError::Zero);
     }
     let rest = path.get(directory..).unwrap_or_default();
-    if rest.split(|byte| *byte == b'/').any(|name| name == b"..") { Err(Refused::Leaves) } else { Ok(()) }
+    if rest.split(|byte| *byte == b'/').any(|name| name == b"..") { Err(PathError::Leaves) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_leads_out_of_it() {
+    fn values_stay_in_the_directory() {
         for (path, expected) in [
             ("/logs/a.log", Ok(())),
             ("/logs/a/b.log", Ok(())),
@@ -94,11 +94,11 @@ mod tests {
             ("/logs/..a/b..", Ok(())),
             ("/logs/...", Ok(())),
             ("/logs/", Ok(())),
-            ("/logs/..", Err(Refused::Leaves)),
-            ("/logs/../etc/passwd", Err(Refused::Leaves)),
-            ("/logs/a/../../x", Err(Refused::Leaves)),
-            ("/logs/a/..", Err(Refused::Leaves)),
-            ("/logs/a\0.log", Err(Refused::Zero)),
+            ("/logs/..", Err(PathError::Leaves)),
+            ("/logs/../etc/passwd", Err(PathError::Leaves)),
+            ("/logs/a/../../x", Err(PathError::Leaves)),
+            ("/logs/a/..", Err(PathError::Leaves)),
+            ("/logs/a\0.log", Err(PathError::Zero)),
         ] {
             assert_eq!(check(path.as_bytes(), "/logs/".len()), expected, "{path:?}");
         }

@@ -1,12 +1,12 @@
-//! The look-up of `map`: names, wildcards and regular expressions to values. It knows no protocol.
+//! The look-up of `map`: names, wildcards and regular expressions to values. Independent of the protocol.
 
 use tw_core::host_names::HostNames;
 use tw_core::regex::{Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
 
-/// What a map does with a text.
-pub(crate) struct Table<S> {
+/// Mapping of a text to a value.
+pub(crate) struct MapTable<S> {
     /// Exact names and wildcards to indices of `values`.
     pub(crate) names: HostNames<u32>,
     /// Tried in this order when no name is found.
@@ -15,14 +15,14 @@ pub(crate) struct Table<S> {
     pub(crate) values: Vec<Text<S>>,
     /// The value of `default`.
     pub(crate) default: Option<u32>,
-    /// What is looked up.
+    /// Text that is looked up.
     pub(crate) subject: Subject,
 }
 
-/// How a text is looked up.
+/// Preparation of the text that is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// As it is.
+    /// Unchanged.
     Text,
     /// Without the dot at its end (`hostnames`).
     Host,
@@ -36,7 +36,7 @@ pub(crate) enum Text<S> {
     Template(Template<S>),
 }
 
-impl<S: Session> Table<S> {
+impl<S: Session> MapTable<S> {
     /// Appends the value for the text of `source`. Allocates only to grow `out`.
     pub(crate) fn eval(&self, s: &S, source: &Template<S>, out: &mut Vec<u8>) {
         let start = out.len();
@@ -120,13 +120,13 @@ mod tests {
         Template::compile(text.as_bytes(), None, &mut VarTable::default()).unwrap()
     }
 
-    fn table_of(subject: Subject, default: Option<u32>) -> Table<Plain> {
+    fn table_of(subject: Subject, default: Option<u32>) -> MapTable<Plain> {
         let mut names = HostNames::default();
         for (name, value) in [("one", 0), ("*.example.com", 1), ("", 2)] {
             names.add(HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap(), value).unwrap();
         }
         let regex = |pattern: &str, caseless| Regex::new(pattern.as_bytes(), caseless).unwrap();
-        Table {
+        MapTable {
             names,
             regexes: vec![
                 (regex("^B(.)", Caseless::No), 3),
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn look_up(table: &Table<Plain>, text: &str) -> String {
+    fn look_up(table: &MapTable<Plain>, text: &str) -> String {
         let slots = VarTable::default().finish().unwrap();
         let s = Plain { slots, bindings: Bindings::default(), scratch: Cell::default() };
         let mut out = b"-".to_vec();

@@ -1,5 +1,5 @@
-//! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: cookies of a response, changed so that the client sends
-//! them here.
+//! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: cookies of a response, changed so that the client
+//! sends them here.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 /// A domain or path and its replacement as written.
-pub(super) enum Written {
+pub(super) enum RawCookieRule {
     Off,
     Rule(Word, Word),
 }
 
 /// Flags of a cookie as written.
-pub(super) enum WrittenFlags {
+pub(super) enum RawCookieFlags {
     Off,
     Rule(Word, Vec<Word>),
 }
 
-/// What becomes of the flags of a cookie.
+/// Changes of the flags of a cookie.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Flags {
     secure: Option<bool>,
@@ -31,7 +31,7 @@ struct Flags {
     same_site: Option<SameSite>,
 }
 
-/// What becomes of `SameSite`. Of several the first in this order counts.
+/// Changes of `SameSite`. Of several the first in this order counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SameSite {
     Strict,
@@ -40,33 +40,33 @@ enum SameSite {
     Gone,
 }
 
-/// What is changed at one location.
+/// Changes of cookies at one location.
 #[derive(Clone, Default)]
-pub(super) struct Rules {
-    domains: Arc<[Rule]>,
-    paths: Arc<[Rule]>,
-    flags: Arc<[(What, Box<[Template]>)]>,
+pub(super) struct CookieRules {
+    domains: Arc<[CookieRule]>,
+    paths: Arc<[CookieRule]>,
+    flags: Arc<[(CookiePattern, Box<[Template]>)]>,
 }
 
-/// What a rule is about.
+/// Part of a cookie that a rule changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Domain,
     Path,
 }
 
-struct Rule {
-    from: What,
+struct CookieRule {
+    from: CookiePattern,
     to: Template,
 }
 
-/// What a text is compared with.
-enum What {
+/// Pattern that a text is compared with.
+enum CookiePattern {
     Text(Template),
     Regex(Arc<Regex>),
 }
 
-impl Written {
+impl RawCookieRule {
     pub(super) fn read(node: &Node, before: Option<&Vec<Self>>) -> Result<Self, ConfError> {
         let first = node.arg(0)?;
         match node.args.get(1) {
@@ -78,7 +78,7 @@ impl Written {
     }
 }
 
-impl WrittenFlags {
+impl RawCookieFlags {
     pub(super) fn read(node: &Node, before: Option<&Vec<Self>>) -> Result<Self, ConfError> {
         let first = node.arg(0)?;
         if before.is_some_and(|rules| rules.iter().any(|rule| matches!(rule, Self::Off))) {
@@ -100,7 +100,7 @@ impl WrittenFlags {
     }
 }
 
-impl What {
+impl CookiePattern {
     fn resolve(word: &Word, caseless: Caseless, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let (pattern, caseless) = match &*word.bytes {
             [b'~', b'*', rest @ ..] => (rest, Caseless::Yes),
@@ -112,27 +112,30 @@ impl What {
     }
 }
 
-impl Rules {
+impl CookieRules {
     pub(super) fn resolve(
-        domains: Option<Vec<Written>>,
-        paths: Option<Vec<Written>>,
-        flags: Option<Vec<WrittenFlags>>,
+        domains: Option<Vec<RawCookieRule>>,
+        paths: Option<Vec<RawCookieRule>>,
+        flags: Option<Vec<RawCookieFlags>>,
         outer: Option<&Self>,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let mut rules = outer.cloned().unwrap_or_default();
-        let resolve = |written: Vec<Written>, kind: Kind, cx: &mut Resolve<'_>| {
+        let resolve = |written: Vec<RawCookieRule>, kind: Kind, cx: &mut Resolve<'_>| {
             let mut rules = Vec::new();
             for written in written {
-                let Written::Rule(mut from, mut to) = written else { continue };
+                let RawCookieRule::Rule(mut from, mut to) = written else { continue };
                 // The dot in front of a domain says nothing.
                 if kind == Kind::Domain && from.bytes.first() != Some(&b'~') {
                     [&mut from, &mut to].into_iter().for_each(without_dot);
                 }
                 let caseless = if kind == Kind::Domain { Caseless::Yes } else { Caseless::No };
-                rules.push(Rule { from: What::resolve(&from, caseless, cx)?, to: cx.template(&to)? });
+                rules.push(CookieRule {
+                    from: CookiePattern::resolve(&from, caseless, cx)?,
+                    to: cx.template(&to)?,
+                });
             }
-            Ok::<Arc<[Rule]>, ConfError>(rules.into())
+            Ok::<Arc<[CookieRule]>, ConfError>(rules.into())
         };
         if let Some(written) = domains {
             rules.domains = resolve(written, Kind::Domain, cx)?;
@@ -143,16 +146,16 @@ impl Rules {
         if let Some(written) = flags {
             let mut resolved = Vec::new();
             for written in written {
-                let WrittenFlags::Rule(name, flags) = written else { continue };
+                let RawCookieFlags::Rule(name, flags) = written else { continue };
                 let flags = flags.iter().map(|flag| cx.template(flag)).collect::<Result<_, _>>()?;
-                resolved.push((What::resolve(&name, Caseless::Yes, cx)?, flags));
+                resolved.push((CookiePattern::resolve(&name, Caseless::Yes, cx)?, flags));
             }
             rules.flags = resolved.into();
         }
         Ok(rules)
     }
 
-    /// The value of a `Set-Cookie` as it goes on; `None` if nothing changes.
+    /// Changed value of a `Set-Cookie`; `None` if nothing changes.
     pub(super) fn apply(&self, r: &Request, cookie: &[u8]) -> Option<Vec<u8>> {
         if self.domains.is_empty() && self.paths.is_empty() && self.flags.is_empty() {
             return None;
@@ -175,9 +178,9 @@ impl Rules {
             }
         }
         let name = parts.first().map(|pair| split(pair).0.to_vec()).unwrap_or_default();
-        let holds = |what: &What| match what {
-            What::Text(text) => text.value(r).eq_ignore_ascii_case(&name),
-            What::Regex(regex) => r.matches(regex, &name) == Ok(Match::Yes),
+        let holds = |what: &CookiePattern| match what {
+            CookiePattern::Text(text) => text.value(r).eq_ignore_ascii_case(&name),
+            CookiePattern::Regex(regex) => r.matches(regex, &name) == Ok(Match::Yes),
         };
         if let Some((_, flags)) = self.flags.iter().find(|(what, _)| holds(what)) {
             let mut wanted = Flags::default();
@@ -190,16 +193,16 @@ impl Rules {
     }
 }
 
-impl Rule {
+impl CookieRule {
     /// A domain is replaced as a whole; a dot in front of it is not compared, and stays.
     fn domain(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {
         match &self.from {
-            What::Text(text) => {
+            CookiePattern::Text(text) => {
                 let bare = value.strip_prefix(b".").unwrap_or(value);
                 let dot = &value[..value.len() - bare.len()];
                 text.value(r).eq_ignore_ascii_case(bare).then(|| [dot, &self.to.value(r)].concat())
             }
-            What::Regex(regex) => self.whole(r, regex, value),
+            CookiePattern::Regex(regex) => self.whole(r, regex, value),
         }
     }
 
@@ -214,18 +217,18 @@ impl Rule {
     /// Of a path the beginning is replaced; what a regular expression matches, as a whole.
     fn path(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {
         match &self.from {
-            What::Text(text) => {
+            CookiePattern::Text(text) => {
                 let text = text.value(r);
                 let rest = value.strip_prefix(&*text)?;
                 Some([&*self.to.value(r), rest].concat())
             }
-            What::Regex(regex) => self.whole(r, regex, value),
+            CookiePattern::Regex(regex) => self.whole(r, regex, value),
         }
     }
 }
 
 impl Flags {
-    /// Takes one flag more. Whether it is one; an empty one is, and says nothing.
+    /// Adds one flag; returns `false` for unknown text. An empty one is allowed and ignored.
     fn add(&mut self, flag: &[u8]) -> bool {
         let site = |this: &mut Self, site| {
             this.same_site = Some(this.same_site.map_or(site, |before: SameSite| before.min(site)));
@@ -245,7 +248,7 @@ impl Flags {
         true
     }
 
-    /// Whether that changes anything.
+    /// Changes the flags; returns `true` if any is another than before.
     fn apply(self, parts: &mut Vec<Cow<'_, [u8]>>) -> bool {
         if let Some(is_on) = self.secure {
             set_flag(parts, b"Secure", is_on.then_some(b""));

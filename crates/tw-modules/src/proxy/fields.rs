@@ -1,4 +1,4 @@
-//! The fields of a request to an upstream server: those of the client, and what `proxy_set_header` says instead.
+//! Fields of a request to an upstream server: those of the client, and those of `proxy_set_header` instead.
 
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
@@ -25,9 +25,9 @@ const USUAL: &[&str] = &[
     "Trailer",
 ];
 
-/// What is passed on of a request, besides the fields that `proxy_set_header` sets.
-pub(crate) struct Passed<'a> {
-    /// Whether the client's fields are passed on.
+/// Parts of a request that are passed on, besides the fields that `proxy_set_header` sets.
+pub(crate) struct ForwardedFields<'a> {
+    /// Set if the client's fields are passed on.
     pub(crate) is_client_passed: bool,
     /// `Host`, unless it is set.
     pub(crate) host: &'a [u8],
@@ -35,17 +35,17 @@ pub(crate) struct Passed<'a> {
     pub(crate) conditions: Option<UpstreamConditions>,
 }
 
-/// What `proxy_set_header` says at one location.
-pub(crate) struct Fields {
-    /// What is written, in order.
+/// Fields that `proxy_set_header` sets at one location.
+pub(crate) struct RequestFields {
+    /// Fields in the order in which they are written.
     set: Vec<(Box<[u8]>, Template)>,
     /// `Host`, if something else than the target's is to be sent.
     host: Option<Template>,
-    /// What is not taken from the client.
+    /// Fields that are not taken from the client.
     replaced: HeaderNames,
 }
 
-impl Fields {
+impl RequestFields {
     pub(crate) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut fields = Self { set: Vec::new(), host: None, replaced: USUAL.iter().collect() };
         for (name, value) in written {
@@ -60,20 +60,20 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Whether `proxy_set_header` says something of this field.
+    /// Returns `true` if `proxy_set_header` sets this field.
     pub(crate) fn sets(&self, name: &[u8]) -> bool {
         self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
     }
 
-    /// Writes all fields; `announced` is how the body is framed.
+    /// Writes all fields; `announced` is the framing of the body.
     pub(crate) fn write(
         &self,
         r: &Request,
         writer: &mut RequestWriter<'_>,
         announced: Framing,
-        passed: &Passed<'_>,
+        passed: &ForwardedFields<'_>,
     ) -> Result<(), WriteError> {
-        let Passed { is_client_passed, host, ref conditions } = *passed;
+        let ForwardedFields { is_client_passed, host, ref conditions } = *passed;
         let mut value = Vec::new();
         match &self.host {
             Some(template) => template.eval(r, &mut value),
@@ -90,7 +90,7 @@ impl Fields {
                 continue;
             }
             let known = Known::find(name);
-            // How long the body is, nobody may say differently from how it is sent.
+            // The length of the body must agree with its framing.
             if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! `proxy_redirect`: `Location` and `Refresh` of a response, changed so that the client finds its way here.
+//! `proxy_redirect`: `Location` and `Refresh` of a response, changed so that they lead here.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::target::{RawTarget, Target};
+use super::target::{PassUrl, RawPassUrl};
 
 /// `proxy_redirect` as written.
-pub(super) enum Written {
+pub(super) enum RawRedirect {
     Off,
     Default,
     Rule(Word, Word),
 }
 
-/// The same for inner blocks, where `default` may mean something else.
+/// Rule for inner blocks, where `default` may mean something else.
 #[derive(Clone)]
-pub(super) enum Inherited {
+pub(super) enum InheritedRedirect {
     Off,
     Default,
-    Rule(Rule),
+    Rule(RedirectRule),
 }
 
-/// What is replaced, and by what.
+/// Text that is replaced, and its replacement.
 #[derive(Clone)]
-pub(super) struct Rule {
+pub(super) struct RedirectRule {
     from: From,
     to: Template,
 }
@@ -41,12 +41,12 @@ enum From {
     Regex(Arc<Regex>),
 }
 
-impl Written {
-    /// `pass` is what is known of the target so far.
+impl RawRedirect {
+    /// Reads the directive; `pass` is the target, if it is written before.
     pub(super) fn read(
         node: &Node,
         before: Option<&Vec<Self>>,
-        pass: Option<&RawTarget>,
+        pass: Option<&RawPassUrl>,
     ) -> Result<Self, ConfError> {
         let first = node.arg(0)?;
         let before = before.map_or(&[][..], Vec::as_slice);
@@ -71,10 +71,10 @@ impl Written {
         }
     }
 
-    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Inherited, ConfError> {
+    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<InheritedRedirect, ConfError> {
         let (from, to) = match self {
-            Self::Off => return Ok(Inherited::Off),
-            Self::Default => return Ok(Inherited::Default),
+            Self::Off => return Ok(InheritedRedirect::Off),
+            Self::Default => return Ok(InheritedRedirect::Default),
             Self::Rule(from, to) => (from, to),
         };
         let pattern = match &*from.bytes {
@@ -86,24 +86,24 @@ impl Written {
             None => From::Prefix(cx.template(&from)?),
             Some((pattern, caseless)) => From::Regex(super::compile_regex(pattern, caseless, &from, cx)?),
         };
-        Ok(Inherited::Rule(Rule { from, to: cx.template(&to)? }))
+        Ok(InheritedRedirect::Rule(RedirectRule { from, to: cx.template(&to)? }))
     }
 }
 
 /// The rules of one location.
 pub(super) fn rules(
-    written: Option<&[Inherited]>,
-    target: Option<&Target>,
+    written: Option<&[InheritedRedirect]>,
+    target: Option<&PassUrl>,
     cx: &mut Resolve<'_>,
-) -> Result<Arc<[Rule]>, ConfError> {
-    let usual = [Inherited::Default];
+) -> Result<Arc<[RedirectRule]>, ConfError> {
+    let usual = [InheritedRedirect::Default];
     let Some(target) = target else { return Ok([].into()) };
     let mut rules = Vec::new();
     for rule in written.unwrap_or(&usual) {
         match rule {
-            Inherited::Off => return Ok([].into()),
-            Inherited::Rule(rule) => rules.push(rule.clone()),
-            Inherited::Default => match target.fixed() {
+            InheritedRedirect::Off => return Ok([].into()),
+            InheritedRedirect::Rule(rule) => rules.push(rule.clone()),
+            InheritedRedirect::Default => match target.fixed() {
                 None if written.is_some() => {
                     return Err(ConfError::new(
                         "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
@@ -121,7 +121,10 @@ pub(super) fn rules(
                     } else {
                         ([&fixed.url, b"/".as_slice()].concat(), b"/".as_slice().into())
                     };
-                    rules.push(Rule { from: From::Prefix(Template::text(&from)), to: Template::text(&to) });
+                    rules.push(RedirectRule {
+                        from: From::Prefix(Template::text(&from)),
+                        to: Template::text(&to),
+                    });
                 }
             },
         }
@@ -129,20 +132,20 @@ pub(super) fn rules(
     Ok(rules.into())
 }
 
-/// The value after the first rule that holds; `None` if none does.
-pub(super) fn apply(rules: &[Rule], r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
+/// Value changed by the first rule that matches; `None` if none does.
+pub(super) fn apply(rules: &[RedirectRule], r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
     let begin = if is_refresh { url_in_refresh(value)? } else { 0 };
     let (before, url) = value.split_at(begin);
     rules.iter().find_map(|rule| Some([before, &*rule.apply(r, url)?].concat()))
 }
 
-/// Where the URL of a `Refresh` begins.
+/// Offset of the URL in a `Refresh`.
 fn url_in_refresh(value: &[u8]) -> Option<usize> {
     let at = value.windows(4).position(|four| four.eq_ignore_ascii_case(b"url="))?;
     Some(at + 4)
 }
 
-impl Rule {
+impl RedirectRule {
     pub(super) fn apply(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {
         let mut changed = Vec::new();
         match &self.from {

@@ -1,10 +1,11 @@
-//! Where `proxy_pass` leads: read once if it is constant, for every request if it has variables.
+//! Destination of `proxy_pass`: parsed once if it is constant, for every request if it has variables.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::escape::Escape;
+use tw_log::Level;
 use tw_server::config::location::warn_without_resolver;
 use tw_server::config::upstream::{self, Groups};
 use tw_server::http::proxy::UpstreamGroup;
@@ -13,14 +14,14 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-/// How servers are spoken to.
+/// Scheme of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(super) enum UrlScheme {
     Http,
     Https,
 }
 
-impl Scheme {
+impl UrlScheme {
     const ALL: [Self; 2] = [Self::Http, Self::Https];
 
     /// As a URL begins.
@@ -41,16 +42,16 @@ impl Scheme {
 }
 
 /// `proxy_pass` as written.
-pub(super) struct RawTarget {
+pub(super) struct RawPassUrl {
     url: Word,
 }
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone)]
-pub(super) enum Target {
+pub(super) enum PassUrl {
     /// Always there.
-    Fixed(Arc<Fixed>),
-    /// That depends on the request.
+    Fixed(Arc<FixedUrl>),
+    /// Destination that depends on the request.
     Variable {
         url: Template,
         /// Groups by name.
@@ -59,33 +60,33 @@ pub(super) enum Target {
 }
 
 /// A target without variables.
-pub(super) struct Fixed {
-    pub(super) scheme: Scheme,
+pub(super) struct FixedUrl {
+    pub(super) scheme: UrlScheme,
     /// The URL as written.
     pub(super) url: Box<[u8]>,
     pub(super) host: Box<[u8]>,
     pub(super) port: Box<[u8]>,
     /// The path in it, if there is one.
     path: Option<Box<[u8]>>,
-    /// How much of the request's path it stands for.
+    /// Bytes of the request's path that it stands for.
     location: usize,
     pub(super) group: Arc<UpstreamGroup>,
 }
 
 /// The target of one request.
-pub(super) struct To<'a> {
-    pub(super) scheme: Scheme,
+pub(super) struct UrlDestination<'a> {
+    pub(super) scheme: UrlScheme,
     /// `$proxy_host`
     pub(super) host: Cow<'a, [u8]>,
     /// `$proxy_port`
     pub(super) port: Cow<'a, [u8]>,
     pub(super) group: Arc<UpstreamGroup>,
-    pub(super) uri: Uri<'a>,
+    pub(super) uri: UpstreamUri<'a>,
 }
 
-/// What is asked for.
-pub(super) enum Uri<'a> {
-    /// What the client asked for; as it was sent, if nothing has changed it.
+/// URI of the request to the server.
+pub(super) enum UpstreamUri<'a> {
+    /// URI of the client; as it was sent, if nothing has changed it.
     Client,
     /// This path stands for so many bytes of the request's.
     Instead(&'a [u8], usize),
@@ -95,13 +96,13 @@ pub(super) enum Uri<'a> {
 
 /// The parts of a URL.
 struct Parts<'a> {
-    scheme: Scheme,
+    scheme: UrlScheme,
     /// Host and port, or a path of a socket.
     host: &'a [u8],
     path: Option<&'a [u8]>,
 }
 
-impl RawTarget {
+impl RawPassUrl {
     pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
         let url = node.arg(0)?;
         let has_variables = url.bytes.contains(&b'$');
@@ -111,18 +112,18 @@ impl RawTarget {
         Ok(Self { url: url.clone() })
     }
 
-    /// Whether it depends on the request.
+    /// Returns `true` if it depends on the request.
     pub(super) fn has_variables(&self) -> bool {
         self.url.bytes.contains(&b'$')
     }
 
-    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Target, ConfError> {
+    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<PassUrl, ConfError> {
         let at = |error: ConfError, span: Span| error.at(span);
         if self.url.bytes.contains(&b'$') {
             // A URL that begins with a variable may be any.
             let host = parts(&self.url.bytes).map_or(&*self.url.bytes, |parts| parts.host);
             warn_without_resolver(&self.url, host, cx);
-            return Ok(Target::Variable {
+            return Ok(PassUrl::Variable {
                 url: cx.template(&self.url)?,
                 groups: cx.block.upstreams().clone(),
             });
@@ -146,7 +147,7 @@ impl RawTarget {
         let text = String::from_utf8_lossy(host).into_owned();
         let group = upstream::named(&self.url, &text, Some(scheme.port()), cx)?;
         let (host, port) = shown(host, scheme);
-        Ok(Target::Fixed(Arc::new(Fixed {
+        Ok(PassUrl::Fixed(Arc::new(FixedUrl {
             scheme,
             url: self.url.bytes.clone(),
             host,
@@ -158,19 +159,29 @@ impl RawTarget {
     }
 }
 
-impl Target {
-    /// Where `r` goes. The error is for the log.
-    pub(super) fn of(&self, r: &Request) -> Result<To<'_>, String> {
+impl PassUrl {
+    /// Destination of `r`. The error, a status, is logged.
+    pub(super) fn destination(&self, r: &Request) -> Result<UrlDestination<'_>, u16> {
+        self.of(r).map_err(|message| {
+            r.log(Level::Error, format_args!("{message}"));
+            500
+        })
+    }
+
+    /// Destination of `r`. The error is for the log.
+    pub(super) fn of(&self, r: &Request) -> Result<UrlDestination<'_>, String> {
         match self {
-            Self::Fixed(fixed) => Ok(To {
+            Self::Fixed(fixed) => Ok(UrlDestination {
                 scheme: fixed.scheme,
                 host: Cow::Borrowed(&fixed.host),
                 port: Cow::Borrowed(&fixed.port),
                 group: fixed.group.clone(),
                 uri: match &fixed.path {
                     // What was made here is asked for as it is.
-                    Some(path) if r.state.rewritten == Rewritten::No => Uri::Instead(path, fixed.location),
-                    _ => Uri::Client,
+                    Some(path) if r.state.rewritten == Rewritten::No => {
+                        UpstreamUri::Instead(path, fixed.location)
+                    }
+                    _ => UpstreamUri::Client,
                 },
             }),
             Self::Variable { url, groups } => {
@@ -185,24 +196,24 @@ impl Target {
                 let (host, port) = shown(host, scheme);
                 let (host, port) = (Cow::Owned(host.into()), Cow::Owned(port.into()));
                 let uri = match path {
-                    Some(path) => Uri::Whole(path.into()),
-                    None => Uri::Client,
+                    Some(path) => UpstreamUri::Whole(path.into()),
+                    None => UpstreamUri::Client,
                 };
-                Ok(To { scheme, host, port, group, uri })
+                Ok(UrlDestination { scheme, host, port, group, uri })
             }
         }
     }
 
-    /// Whether a server is asked over TLS, or may be.
+    /// Returns `true` if connections use TLS, or may for some requests.
     pub(super) fn may_be_secured(&self) -> bool {
         match self {
-            Self::Fixed(fixed) => fixed.scheme == Scheme::Https,
+            Self::Fixed(fixed) => fixed.scheme == UrlScheme::Https,
             Self::Variable { .. } => true,
         }
     }
 
     /// The target, if it does not depend on the request.
-    pub(super) fn fixed(&self) -> Option<&Arc<Fixed>> {
+    pub(super) fn fixed(&self) -> Option<&Arc<FixedUrl>> {
         match self {
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
@@ -210,15 +221,15 @@ impl Target {
     }
 }
 
-impl Fixed {
-    /// Whether a path stands in the URL.
+impl FixedUrl {
+    /// Returns `true` if the URL has a path.
     pub(super) fn has_path(&self) -> bool {
         self.path.is_some()
     }
 }
 
-impl Uri<'_> {
-    /// Appends what is asked for.
+impl UpstreamUri<'_> {
+    /// Appends the URI.
     pub(super) fn push(&self, r: &Request, out: &mut Vec<u8>) {
         match self {
             Self::Whole(uri) => {
@@ -249,13 +260,13 @@ fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
 }
 
 /// Host and port as `$proxy_host` and `$proxy_port` have them.
-fn shown(host: &[u8], scheme: Scheme) -> (Box<[u8]>, Box<[u8]>) {
+fn shown(host: &[u8], scheme: UrlScheme) -> (Box<[u8]>, Box<[u8]>) {
     if host.starts_with(b"unix:") {
         return (b"localhost".as_slice().into(), b"".as_slice().into());
     }
     let usual = scheme.port().to_string();
     let (name, port) = match host.iter().rposition(|byte| *byte == b':') {
-        // The port that everybody expects is not said.
+        // The default port is left out.
         Some(at) if &host[at + 1..] == usual.as_bytes() => (&host[..at], usual.as_bytes()),
         Some(at) if !host[at..].contains(&b']') => (host, &host[at + 1..]),
         _ => (host, usual.as_bytes()),
@@ -264,11 +275,11 @@ fn shown(host: &[u8], scheme: Scheme) -> (Box<[u8]>, Box<[u8]>) {
 }
 
 fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
-    let begins = |scheme: &Scheme| {
+    let begins = |scheme: &UrlScheme| {
         let text = scheme.text().as_bytes();
         url.get(..text.len()).is_some_and(|found| found.eq_ignore_ascii_case(text))
     };
-    let Some(scheme) = Scheme::ALL.into_iter().find(begins) else {
+    let Some(scheme) = UrlScheme::ALL.into_iter().find(begins) else {
         return Err("invalid URL prefix".to_owned());
     };
     let rest = &url[scheme.text().len()..];

@@ -3,35 +3,35 @@
 use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::Caseless;
 
-/// What an `if` asks.
+/// Condition of an `if`.
 #[derive(Debug)]
-pub(super) enum Condition {
+pub(super) enum IfCondition {
     /// `$variable`: neither empty nor `0`.
-    True(Name),
+    True(VariableWord),
     /// `$variable = text`
-    Equal(Name, Expected, Word),
+    Equal(VariableWord, ExpectedResult, Word),
     /// `$variable ~ regex`
-    Matches(Name, Expected, Word, Caseless),
+    Matches(VariableWord, ExpectedResult, Word, Caseless),
     /// `-f path`
-    File(FileTest, Expected, Word),
+    File(FileTest, ExpectedResult, Word),
 }
 
 /// A variable: its name without `$`, and the word it stands in.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct VariableWord {
     pub(super) name: String,
     pub(super) word: Word,
 }
 
-/// Which answer makes the condition true.
+/// Result that makes the condition true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedResult {
     Yes,
     /// `!`
     No,
 }
 
-/// What is asked about a file.
+/// Test of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileTest {
     /// `-f`
@@ -44,31 +44,32 @@ pub(super) enum FileTest {
     Executable,
 }
 
-impl Condition {
+impl IfCondition {
     /// Reads the arguments of an `if`. Errors are nginx's.
     pub(super) fn parse(node: &Node) -> Result<Self, ConfError> {
         let words = without_parentheses(node)?;
         let Some((first, rest)) = words.split_first() else { return Err(invalid(node, ")")) };
         match &*first.bytes {
             [b'$', name @ ..] if !name.is_empty() => {
-                let name = Name { name: String::from_utf8_lossy(name).into_owned(), word: first.clone() };
+                let name =
+                    VariableWord { name: String::from_utf8_lossy(name).into_owned(), word: first.clone() };
                 match rest {
                     [] => Ok(Self::True(name)),
                     [operator, value] => Self::compare(node, name, operator, value),
                     _ => Err(invalid(node, &first.lossy())),
                 }
             }
-            [b'!', b'-', test] => Self::file(node, first, *test, Expected::No, rest),
-            [b'-', test] => Self::file(node, first, *test, Expected::Yes, rest),
+            [b'!', b'-', test] => Self::file(node, first, *test, ExpectedResult::No, rest),
+            [b'-', test] => Self::file(node, first, *test, ExpectedResult::Yes, rest),
             _ => Err(invalid(node, &first.lossy())),
         }
     }
 
-    fn compare(node: &Node, name: Name, operator: &Word, value: &Word) -> Result<Self, ConfError> {
+    fn compare(node: &Node, name: VariableWord, operator: &Word, value: &Word) -> Result<Self, ConfError> {
         let value = value.clone();
         let (expected, bare) = match operator.bytes.strip_prefix(b"!") {
-            Some(bare) => (Expected::No, bare),
-            None => (Expected::Yes, &*operator.bytes),
+            Some(bare) => (ExpectedResult::No, bare),
+            None => (ExpectedResult::Yes, &*operator.bytes),
         };
         match bare {
             b"=" => Ok(Self::Equal(name, expected, value)),
@@ -77,7 +78,7 @@ impl Condition {
             _ => {
                 let error = node.fail(format!("unexpected \"{operator}\" in condition")).at(operator.span);
                 Err(match bare {
-                    b"==" if expected == Expected::No => error.hint("values are compared with \"!=\""),
+                    b"==" if expected == ExpectedResult::No => error.hint("values are compared with \"!=\""),
                     b"==" => error.hint("values are compared with \"=\", and \"!=\""),
                     b"~~" | b"=~" => error.hint("\"~\" matches a regular expression, \"~*\" without case"),
                     b"&&" | b"||" => {
@@ -93,7 +94,7 @@ impl Condition {
         node: &Node,
         operator: &Word,
         test: u8,
-        expected: Expected,
+        expected: ExpectedResult,
         rest: &[Word],
     ) -> Result<Self, ConfError> {
         let test = match test {
@@ -144,15 +145,15 @@ mod tests {
 
     fn parse(words: &str) -> Result<String, String> {
         let node = node(words);
-        match Condition::parse(&node) {
-            Ok(Condition::True(name)) => Ok(name.name),
-            Ok(Condition::Equal(name, expected, value)) => {
+        match IfCondition::parse(&node) {
+            Ok(IfCondition::True(name)) => Ok(name.name),
+            Ok(IfCondition::Equal(name, expected, value)) => {
                 Ok(format!("{} {expected:?} = {value}", name.name))
             }
-            Ok(Condition::Matches(name, expected, value, caseless)) => {
+            Ok(IfCondition::Matches(name, expected, value, caseless)) => {
                 Ok(format!("{} {expected:?} ~ {caseless:?} {value}", name.name))
             }
-            Ok(Condition::File(test, expected, path)) => Ok(format!("{test:?} {expected:?} {path}")),
+            Ok(IfCondition::File(test, expected, path)) => Ok(format!("{test:?} {expected:?} {path}")),
             Err(error) => Err(error.message),
         }
     }

@@ -8,12 +8,12 @@ use tw_server::http::plan::Phase;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Var, VarTarget};
 
-use super::answer::Answer;
-use super::condition::{Condition, Expected, FileTest, Name};
+use super::condition::{ExpectedResult, FileTest, IfCondition, VariableWord};
+use super::raw::{RawOperation, RewriteDirective};
 use super::replace::Replacement;
-use super::written::{Rewrite, Written};
+use super::return_response::ReturnResponse;
 
-/// What runs for a request at one block.
+/// Operations of one block, run for each request.
 pub(super) struct Program {
     pub(super) operations: Box<[Operation]>,
 }
@@ -22,37 +22,37 @@ pub(super) struct Program {
 pub(super) enum Operation {
     Rewrite(Arc<Regex>, Replacement),
     Set(VarTarget, Template),
-    Return(Answer),
+    Return(ReturnResponse),
     Break,
     If {
         test: Test,
-        /// The operation after the block, where a request goes on for which the condition is false.
+        /// Index of the operation after the block, for a request whose condition is false.
         end: usize,
-        enter: Enter,
+        enter: IfSettings,
     },
 }
 
-/// What becomes of the settings when a condition is true.
+/// Settings to use when a condition is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Enter {
-    /// Those of the `if`, which is the one with this number in its location.
+pub(super) enum IfSettings {
+    /// Settings of the `if` with this number in its location.
     If(usize),
-    /// They stay: the location is not chosen yet.
+    /// Settings as they are: the location is not chosen yet.
     Nothing,
 }
 
 /// The condition of an `if`.
 pub(super) enum Test {
     True(Var),
-    Equal(Var, Expected, Template),
-    Matches(Var, Expected, Arc<Regex>),
-    File(FileTest, Expected, Template),
+    Equal(Var, ExpectedResult, Template),
+    Matches(Var, ExpectedResult, Arc<Regex>),
+    File(FileTest, ExpectedResult, Template),
 }
 
 impl Program {
     /// Compiles the program of a block that runs in `phase`.
     pub(super) fn compile(
-        written: Vec<Written>,
+        written: Vec<RawOperation>,
         phase: Phase,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
@@ -74,11 +74,11 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn block(&mut self, written: Vec<Written>, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+    fn block(&mut self, written: Vec<RawOperation>, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
         for written in written {
             let operation = match written {
-                Written::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
-                Written::Set { variable, value } => {
+                RawOperation::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
+                RawOperation::Set { variable, value } => {
                     let name = variable.lossy();
                     let place = cx
                         .vars
@@ -86,9 +86,9 @@ impl Compiler {
                         .map_err(|error| error.at(variable.span))?;
                     Operation::Set(place, cx.template(&value)?)
                 }
-                Written::Return(answer) => Operation::Return(answer.compile(cx)?),
-                Written::Break => Operation::Break,
-                Written::If(condition, inner) => {
+                RawOperation::Return(answer) => Operation::Return(answer.compile(cx)?),
+                RawOperation::Break => Operation::Break,
+                RawOperation::If(condition, inner) => {
                     self.branch(condition, inner, cx)?;
                     continue;
                 }
@@ -100,13 +100,13 @@ impl Compiler {
 
     fn branch(
         &mut self,
-        condition: Condition,
-        inner: Vec<Written>,
+        condition: IfCondition,
+        inner: Vec<RawOperation>,
         cx: &mut Resolve<'_>,
     ) -> Result<(), ConfError> {
         let enter = match self.phase {
-            Phase::Rewrite => Enter::If(self.ifs),
-            _ => Enter::Nothing,
+            Phase::Rewrite => IfSettings::If(self.ifs),
+            _ => IfSettings::Nothing,
         };
         self.ifs += 1;
         let at = self.operations.len();
@@ -120,7 +120,7 @@ impl Compiler {
     }
 }
 
-fn compile_rewrite(rewrite: Rewrite, cx: &mut Resolve<'_>) -> Result<Operation, ConfError> {
+fn compile_rewrite(rewrite: RewriteDirective, cx: &mut Resolve<'_>) -> Result<Operation, ConfError> {
     let regex = compile_regex(&rewrite.pattern, Caseless::No, cx)?;
     Ok(Operation::Rewrite(regex, Replacement::compile(&rewrite, cx)?))
 }
@@ -136,17 +136,17 @@ fn compile_regex(pattern: &Word, caseless: Caseless, cx: &mut Resolve<'_>) -> Re
 }
 
 impl Test {
-    fn compile(condition: Condition, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let mut bind = |name: Name| cx.vars.bind(&name.name, Some(name.word.span));
+    fn compile(condition: IfCondition, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let mut bind = |name: VariableWord| cx.vars.bind(&name.name, Some(name.word.span));
         Ok(match condition {
-            Condition::True(name) => Self::True(bind(name)),
-            Condition::Equal(name, expected, value) => {
+            IfCondition::True(name) => Self::True(bind(name)),
+            IfCondition::Equal(name, expected, value) => {
                 Self::Equal(bind(name), expected, cx.template(&value)?)
             }
-            Condition::Matches(name, expected, pattern, caseless) => {
+            IfCondition::Matches(name, expected, pattern, caseless) => {
                 Self::Matches(bind(name), expected, compile_regex(&pattern, caseless, cx)?)
             }
-            Condition::File(test, expected, path) => Self::File(test, expected, cx.template(&path)?),
+            IfCondition::File(test, expected, path) => Self::File(test, expected, cx.template(&path)?),
         })
     }
 }

@@ -6,13 +6,13 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::written::{OriginalArgs, Rewrite, Then};
+use super::raw::{AfterMatch, OriginalArgs, RewriteDirective};
 
-/// What a URI that matches becomes.
+/// Replacement of a URI that matches.
 pub(super) struct Replacement {
     text: Text,
     original_args: OriginalArgs,
-    then: Then,
+    then: AfterMatch,
 }
 
 /// The replacement as text.
@@ -23,14 +23,14 @@ enum Text {
     Redirect(Template, HasArgs),
 }
 
-/// Whether there is a `?` in a redirect.
+/// Presence of a `?` in a redirect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HasArgs {
     Yes,
     No,
 }
 
-/// How what was captured is written.
+/// Escaping of captures.
 ///
 /// The path was decoded before it was matched. Where it becomes a part of arguments or of a redirect it has to be escaped
 /// again; as in nginx this is done only if the request came with an escape.
@@ -41,7 +41,7 @@ pub(super) enum Captures {
 }
 
 impl Captures {
-    /// How captures of `r` are written in arguments and redirects.
+    /// Escaping of captures of `r` in arguments and redirects.
     pub(super) fn in_args(r: &Request) -> Self {
         let path = r.head.target();
         let path = path.iter().take_while(|b| **b != b'?');
@@ -61,11 +61,11 @@ impl Captures {
 }
 
 impl Replacement {
-    pub(super) fn compile(rewrite: &Rewrite, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let Rewrite { replacement, original_args, then, .. } = rewrite;
+    pub(super) fn compile(rewrite: &RewriteDirective, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let RewriteDirective { replacement, original_args, then, .. } = rewrite;
         let question = replacement.bytes.iter().position(|b| *b == b'?');
         let text = match (then, question) {
-            (Then::Redirect(_), question) => {
+            (AfterMatch::Redirect(_), question) => {
                 let has_args = if question.is_some() { HasArgs::Yes } else { HasArgs::No };
                 Text::Redirect(cx.template(replacement)?, has_args)
             }
@@ -79,12 +79,12 @@ impl Replacement {
         Ok(Self { text, original_args: *original_args, then: *then })
     }
 
-    /// What happens next.
-    pub(super) fn then(&self) -> Then {
+    /// Continuation after the replacement.
+    pub(super) fn then(&self) -> AfterMatch {
         self.then
     }
 
-    /// Replaces the URI of `r`, or makes a redirect. `scratch` is memory for it; what is in it is lost.
+    /// Replaces the URI of `r`, or makes a redirect. `scratch` is memory for it; its content is lost.
     pub(super) fn apply(&self, r: &mut Request, scratch: &mut Vec<u8>) {
         scratch.clear();
         let keeps = self.original_args == OriginalArgs::Kept && !r.uri.args.is_empty();

@@ -1,6 +1,6 @@
 //! One run of a program for one request.
 //!
-//! It never waits for the disk itself: where a file has to be asked for, it stops, and goes on with the answer.
+//! It never waits for the disk itself: it stops where a file has to be looked at, and continues with the metadata.
 
 use std::ffi::{CStr, CString};
 
@@ -14,15 +14,15 @@ use tw_server::http::plan::Outcome;
 use tw_server::http::request::{Request, RequestOrigin, Rewritten};
 use tw_server::vars::{Template, VarTarget};
 
-use super::condition::{Expected, FileTest};
-use super::program::{Enter, Operation, Program, Test};
+use super::condition::{ExpectedResult, FileTest};
+use super::program::{IfSettings, Operation, Program, Test};
+use super::raw::AfterMatch;
 use super::replace::{Captures, Replacement};
-use super::written::Then;
 
 /// Permission of the owner to execute a file.
 const OWNER_EXECUTES: u32 = 0o100;
 
-/// How far a program has come.
+/// Run of a program for one request.
 pub(super) struct Run<'a> {
     program: &'a Program,
     /// The next operation.
@@ -30,21 +30,21 @@ pub(super) struct Run<'a> {
     /// The plan of the location it began in.
     base: PlanId,
     uri: Uri,
-    /// How captures are written in values.
+    /// Escaping of captures in values.
     captures: Captures,
-    /// What was found out about the file that the next operation asks for.
+    /// Result of looking at the file that the next operation tests.
     found: Option<Result<FileMeta, DiskError>>,
     logs: bool,
 }
 
-/// Whether the location has to be chosen again.
+/// Change of the URI: the location has to be chosen again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Uri {
     Same,
     Changed,
 }
 
-/// The disk has to be asked for this file.
+/// File whose metadata has to be read from the disk.
 pub(super) struct ColdFile(CString);
 
 /// Why an operation did not end with a next one.
@@ -66,8 +66,8 @@ impl<'a> Run<'a> {
         Self { program, at: 0, base: r.route.plan, uri: Uri::Same, captures, found: None, logs }
     }
 
-    /// Runs until something is decided, or a file has to be asked for.
-    pub(super) fn go_on(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
+    /// Runs up to a decision, or to a file that has to be looked at.
+    pub(super) fn advance(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
         let home = r.client().home.clone();
         let mut scratch = home.buffers.path.take();
         let program = self.program;
@@ -93,14 +93,14 @@ impl<'a> Run<'a> {
     pub(super) async fn wait(mut self, r: &mut Request, mut file: ColdFile) -> Outcome {
         loop {
             self.found = Some(files::stat(r, file.0).await);
-            match self.go_on(r) {
+            match self.advance(r) {
                 Ok(outcome) => return outcome,
                 Err(cold) => file = cold,
             }
         }
     }
 
-    /// What a program without a last word means.
+    /// Outcome of a program that ended without `return`.
     fn end(&self) -> Outcome {
         match self.uri {
             Uri::Changed => Outcome::Rewritten,
@@ -113,10 +113,10 @@ impl<'a> Run<'a> {
         match operation {
             Operation::Rewrite(regex, replacement) => self.rewrite(regex, replacement, r, scratch)?,
             Operation::Set(place, value) => self.set(*place, value, r, scratch),
-            Operation::Return(answer) => return Err(Stop::Decided(answer.give(r))),
+            Operation::Return(answer) => return Err(Stop::Decided(answer.respond(r))),
             Operation::Break => {
                 if self.uri == Uri::Changed {
-                    self.stay(r);
+                    self.keep_location(r);
                 }
                 return Err(Stop::Decided(self.end()));
             }
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
                 if !self.test(test, r, scratch)? {
                     return Ok(*end);
                 }
-                if let Enter::If(nth) = enter {
+                if let IfSettings::If(nth) = enter {
                     r.enter_if(self.base, *nth);
                 }
             }
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         r.state.origin = RequestOrigin::Internal;
         replacement.apply(r, scratch);
         self.captures = Captures::Plain;
-        if let Then::Redirect(status) = replacement.then() {
+        if let AfterMatch::Redirect(status) = replacement.then() {
             self.log(r, format_args!("rewritten redirect: \"{}\"", Text(&r.out.location)));
             return Err(Stop::Decided(Outcome::Status(status)));
         }
@@ -158,15 +158,15 @@ impl<'a> Run<'a> {
         }
         self.uri = Uri::Changed;
         match replacement.then() {
-            Then::GoOn => return Ok(()),
-            Then::Break => self.stay(r),
-            Then::Last | Then::Redirect(_) => {}
+            AfterMatch::Continue => return Ok(()),
+            AfterMatch::Break => self.keep_location(r),
+            AfterMatch::Last | AfterMatch::Redirect(_) => {}
         }
         Err(Stop::Decided(self.end()))
     }
 
     /// Keeps the URI that `rewrite` has made in this location.
-    fn stay(&mut self, r: &mut Request) {
+    fn keep_location(&mut self, r: &mut Request) {
         self.uri = Uri::Same;
         r.state.rewritten = Rewritten::Here;
     }
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a condition is true.
+    /// Evaluates a condition.
     fn test(&mut self, test: &Test, r: &mut Request, scratch: &mut Vec<u8>) -> Result<bool, Stop> {
         scratch.clear();
         match test {
@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Expected {
+impl ExpectedResult {
     fn is(self, answer: bool) -> bool {
         answer == (self == Self::Yes)
     }

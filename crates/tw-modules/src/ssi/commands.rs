@@ -1,13 +1,13 @@
-//! The commands of SSI and their parameters, and which of them may stand where.
+//! The commands of SSI, their parameters, and the places where they are allowed.
 
 use tw_log::Text;
 
 use super::parser::{Command, PARAMETERS_MAX};
-use super::words::Complaint;
+use super::words::CommandError;
 
-/// A command that is known.
+/// Known command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Include,
     Echo,
     Config,
@@ -20,9 +20,9 @@ pub(super) enum Kind {
     Endblock,
 }
 
-/// Where a page is with its conditions.
+/// State of the conditions of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Condition {
+pub(super) enum ConditionState {
     /// Outside.
     None,
     /// After `if` or `elif`.
@@ -31,17 +31,17 @@ pub(super) enum Condition {
     Else,
 }
 
-/// What a command is called, and what may stand in it.
-pub(super) struct Known {
+/// Name and parameters of a command.
+pub(super) struct CommandSpec {
     name: &'static str,
-    pub(super) kind: Kind,
-    /// Its parameters, and whether they must be there.
+    pub(super) kind: CommandKind,
+    /// Parameters, and `true` for those that are required.
     parameters: &'static [(&'static str, bool)],
     /// The last place among conditions where it may stand, if it belongs to them.
-    pub(super) condition: Option<Condition>,
+    pub(super) condition: Option<ConditionState>,
 }
 
-// Indexes of parameters in `Known::parameters`.
+// Indexes of parameters in `CommandSpec::parameters`.
 pub(super) const VIRTUAL: usize = 0;
 pub(super) const FILE: usize = 1;
 pub(super) const WAIT: usize = 2;
@@ -58,42 +58,42 @@ pub(super) const NAME: usize = 0;
 
 const fn known(
     name: &'static str,
-    kind: Kind,
+    kind: CommandKind,
     parameters: &'static [(&'static str, bool)],
-    condition: Option<Condition>,
-) -> Known {
-    Known { name, kind, parameters, condition }
+    condition: Option<ConditionState>,
+) -> CommandSpec {
+    CommandSpec { name, kind, parameters, condition }
 }
 
-const KNOWN: &[Known] = &[
+const KNOWN: &[CommandSpec] = &[
     known(
         "include",
-        Kind::Include,
+        CommandKind::Include,
         &[("virtual", false), ("file", false), ("wait", false), ("set", false), ("stub", false)],
         None,
     ),
-    known("echo", Kind::Echo, &[("var", true), ("default", false), ("encoding", false)], None),
-    known("config", Kind::Config, &[("errmsg", false), ("timefmt", false)], None),
-    known("set", Kind::Set, &[("var", true), ("value", true)], None),
-    known("if", Kind::If, &[("expr", true)], None),
-    known("elif", Kind::Elif, &[("expr", true)], Some(Condition::If)),
-    known("else", Kind::Else, &[], Some(Condition::If)),
-    known("endif", Kind::Endif, &[], Some(Condition::Else)),
-    known("block", Kind::Block, &[("name", true)], None),
-    known("endblock", Kind::Endblock, &[], None),
+    known("echo", CommandKind::Echo, &[("var", true), ("default", false), ("encoding", false)], None),
+    known("config", CommandKind::Config, &[("errmsg", false), ("timefmt", false)], None),
+    known("set", CommandKind::Set, &[("var", true), ("value", true)], None),
+    known("if", CommandKind::If, &[("expr", true)], None),
+    known("elif", CommandKind::Elif, &[("expr", true)], Some(ConditionState::If)),
+    known("else", CommandKind::Else, &[], Some(ConditionState::If)),
+    known("endif", CommandKind::Endif, &[], Some(ConditionState::Else)),
+    known("block", CommandKind::Block, &[("name", true)], None),
+    known("endblock", CommandKind::Endblock, &[], None),
 ];
 
-/// Values of the parameters of a command, in the order of [`Known::parameters`].
+/// Values of the parameters of a command, in the order of [`CommandSpec::parameters`].
 pub(super) type Values<'a> = [Option<&'a [u8]>; 5];
 
-impl Known {
+impl CommandSpec {
     /// The command of this name.
     pub(super) fn find(name: &[u8]) -> Option<&'static Self> {
         KNOWN.iter().find(|known| known.name.as_bytes() == name)
     }
 
     /// The values of its parameters.
-    pub(super) fn values<'a>(&self, command: &'a Command) -> Result<Values<'a>, Complaint> {
+    pub(super) fn values<'a>(&self, command: &'a Command) -> Result<Values<'a>, CommandError> {
         let mut values = Values::default();
         if command.parameters.len() > PARAMETERS_MAX {
             return Err(format!("too many SSI command parameters: \"{}\"", self.name));
@@ -124,7 +124,7 @@ impl Known {
 pub(super) fn is_independent(command: &Command) -> bool {
     let is_own =
         |(name, value): &(Vec<u8>, Vec<u8>)| !value.contains(&b'$') && !matches!(&**name, b"stub" | b"set");
-    Known::find(&command.name).is_some_and(|known| known.kind == Kind::Include)
+    CommandSpec::find(&command.name).is_some_and(|known| known.kind == CommandKind::Include)
         && command.parameters.iter().all(is_own)
 }
 

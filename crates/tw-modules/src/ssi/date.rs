@@ -6,7 +6,7 @@ use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Longest result in bytes; what is longer is no date at all (nginx: NGX_HTTP_SSI_DATE_LEN).
+/// Longest result in bytes; longer ones are no date (nginx: NGX_HTTP_SSI_DATE_LEN).
 pub(super) const DATE_MAX: usize = 2048;
 /// The format of a page that sets none.
 pub(super) const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
@@ -27,16 +27,16 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Where the time is shown.
+/// Context in which the time is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum DateZone {
     Gmt,
     Local,
 }
 
-/// Appends the time; says whether it fitted. `%s` alone is the number of seconds since 1970.
-pub(super) fn push(format: &[u8], unix: i64, place: Place, out: &mut Vec<u8>) -> bool {
-    let zone = if place == Place::Gmt { TimeZone::UTC } else { tw_log::time::zone().clone() };
+/// Appends the time; returns `false` if it is too long. `%s` alone is the number of seconds since 1970.
+pub(super) fn push(format: &[u8], unix: i64, place: DateZone, out: &mut Vec<u8>) -> bool {
+    let zone = if place == DateZone::Gmt { TimeZone::UTC } else { tw_log::time::zone().clone() };
     let Ok(time) = Timestamp::from_second(unix) else { return false };
     let start = out.len();
     push_format(format, &time.to_zoned(zone), place, out);
@@ -46,7 +46,7 @@ pub(super) fn push(format: &[u8], unix: i64, place: Place, out: &mut Vec<u8>) ->
     out.len() > start
 }
 
-fn push_format(format: &[u8], time: &Zoned, place: Place, out: &mut Vec<u8>) {
+fn push_format(format: &[u8], time: &Zoned, place: DateZone, out: &mut Vec<u8>) {
     let mut rest = format.iter();
     while let Some(byte) = rest.next() {
         if *byte != b'%' {
@@ -70,7 +70,7 @@ fn push_format(format: &[u8], time: &Zoned, place: Place, out: &mut Vec<u8>) {
     }
 }
 
-fn push_field(letter: u8, time: &Zoned, place: Place, out: &mut Vec<u8>) {
+fn push_field(letter: u8, time: &Zoned, place: DateZone, out: &mut Vec<u8>) {
     let (date, clock) = (time.date(), time.time());
     let weekday = usize::from(date.weekday().to_sunday_zero_offset().unsigned_abs());
     let day_name = DAYS.get(weekday).copied().unwrap_or_default();
@@ -125,7 +125,7 @@ fn push_field(letter: u8, time: &Zoned, place: Place, out: &mut Vec<u8>) {
         b't' => out.push(b'\t'),
         b'p' => out.extend_from_slice(if hour < 12 { b"AM" } else { b"PM" }),
         b'P' => out.extend_from_slice(if hour < 12 { b"am" } else { b"pm" }),
-        b'Z' if place == Place::Gmt => out.extend_from_slice(b"GMT"),
+        b'Z' if place == DateZone::Gmt => out.extend_from_slice(b"GMT"),
         b'Z' => {
             let zone = time.time_zone().to_offset_info(time.timestamp());
             out.extend_from_slice(zone.abbreviation().as_bytes());
@@ -166,11 +166,11 @@ mod tests {
             ("", sunday, ""),
         ] {
             let mut out = Vec::new();
-            assert_eq!(push(format.as_bytes(), unix, Place::Gmt, &mut out), !expected.is_empty());
+            assert_eq!(push(format.as_bytes(), unix, DateZone::Gmt, &mut out), !expected.is_empty());
             assert_eq!(String::from_utf8_lossy(&out), expected, "{format}");
         }
         let mut out = Vec::new();
-        assert!(!push("%c".repeat(200).as_bytes(), sunday, Place::Gmt, &mut out));
+        assert!(!push("%c".repeat(200).as_bytes(), sunday, DateZone::Gmt, &mut out));
         assert!(out.is_empty());
     }
 }

@@ -1,14 +1,14 @@
 //! One page: its commands, run while its body is pulled.
 //!
 //! ```text
-//! body ─► parser ─► queue of texts and includes ─► whoever pulls
+//! body ─► parser ─► queue of texts and includes ─► the response
 //!            ▲                      │
 //!            └─ the queue is empty ◄┘
 //! ```
 //!
-//! As in nginx, what was read of a page is parsed before its includes run, so a variable that an included page sets is not
-//! seen by the rest of it, unless the include is one that is waited for. The includes in the queue run side by side, and while
-//! the first of them is awaited the page is read on.
+//! As in nginx, the bytes read of a page are parsed before its includes run, so a variable that an included page sets
+//! is not visible to the rest of it, unless the include has `wait`. The includes in the queue run concurrently, and
+//! while the first of them is pending the page is read ahead.
 // DIFF(nginx): a command that reads or sets what pages have in common runs when all that stands in front of it was sent, but
 // for those of the piece of the page that was parsed with it. nginx runs it when its page happens to be there.
 
@@ -24,27 +24,27 @@ use tw_http::Escape;
 use tw_http::escape::push_html;
 use tw_log::{Level, Text};
 use tw_server::http::body::{Body, Pull};
-use tw_server::http::early_subrequest::{EarlySubrequest, Head, MadeBy, Turn};
+use tw_server::http::early_subrequest::{EarlySubrequest, MadeBy, SubrequestHead, SubrequestTurn};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX};
 use tw_server::vars::Value;
 
-use super::commands::{self, Condition, Kind, Known, Values, text_of};
-use super::parser::{Command, Parser, START, Token};
+use super::commands::{self, CommandKind, CommandSpec, ConditionState, Values, text_of};
+use super::parser::{Command, Parser, START, SsiToken};
 use super::queue::{Include, Item, Queue};
-use super::shared::Shared;
-use super::words::{self, Complaint, Expression};
+use super::shared::SsiState;
+use super::words::{self, CommandError, Expression};
 use super::{Errors, Ssi, TimeFormat};
 
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
 
 /// A page that runs its commands.
-pub(super) struct Page {
+pub(super) struct SsiPage {
     settings: Arc<Ssi>,
-    shared: Rc<Shared>,
+    shared: Rc<SsiState>,
     body: Body,
-    /// What was pulled of the body and not yet parsed.
+    /// Bytes of the body that were pulled and not yet parsed.
     rest: Bytes,
     end: End,
     /// The error that ended the body before its turn.
@@ -54,35 +54,35 @@ pub(super) struct Page {
     held: Option<Command>,
     parsing: Parsing,
     queue: Queue,
-    /// The include whose turn it is.
+    /// Include that is being sent.
     include: Option<Part>,
     /// The turn of the page itself, if it is a part of another.
-    turn: Option<Rc<Turn>>,
+    turn: Option<Rc<SubrequestTurn>>,
     error_message: Vec<u8>,
     encoding: Encoding,
-    shown: Shown,
-    condition: Condition,
+    shown: TextMode,
+    condition: ConditionState,
     branch: Branch,
 }
 
-/// Whether the body has ended.
+/// End of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Open,
     Reached,
 }
 
-/// What becomes of text.
+/// Treatment of text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum TextMode {
     Yes,
-    /// It is in a branch that was not taken.
+    /// Dropped: it is in a branch that was not taken.
     No,
-    /// It is kept in a block.
+    /// Kept in a block.
     InBlock,
 }
 
-/// Whether a branch of the condition was taken.
+/// State of the branches of a condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Branch {
     Open,
@@ -109,12 +109,12 @@ enum Parsing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     All,
-    /// Commands that mean the same whatever the includes in front do: a page that is parsed before its turn holds the
-    /// others back.
+    /// Commands whose result does not depend on the includes in front: a page that is parsed before its turn waits with
+    /// the others.
     Independent,
 }
 
-/// An include whose turn it is.
+/// Include that is being sent.
 enum Part {
     /// The include has no head yet.
     Begun {
@@ -130,17 +130,17 @@ enum Part {
     /// A response for a variable.
     Value {
         part: EarlySubrequest,
-        head: Head,
+        head: SubrequestHead,
         name: Vec<u8>,
         value: Vec<u8>,
     },
     /// A stub, which runs with the URI of its include.
-    Stub(Box<Page>, Uri),
+    Stub(Box<SsiPage>, Uri),
 }
 
-/// Something that has happened to the include whose turn it is, or to the page behind it.
+/// Event of the include that is being sent, or of the page behind it.
 enum Event {
-    Head(Head),
+    Head(SubrequestHead),
     Piece(io::Result<Option<Bytes>>),
     Page(io::Result<Option<Bytes>>),
 }
@@ -160,7 +160,7 @@ impl Part {
 struct Stub {
     content: Vec<u8>,
     uri: Uri,
-    /// Whether its commands are run: those of a response that is known to be empty are not, as in nginx.
+    /// Set if its commands are run: those of a response that is known to be empty are not, as in nginx.
     commands: Commands,
 }
 
@@ -170,8 +170,13 @@ enum Commands {
     Text,
 }
 
-impl Page {
-    pub(super) fn new(settings: Arc<Ssi>, shared: Rc<Shared>, turn: Option<Rc<Turn>>, body: Body) -> Self {
+impl SsiPage {
+    pub(super) fn new(
+        settings: Arc<Ssi>,
+        shared: Rc<SsiState>,
+        turn: Option<Rc<SubrequestTurn>>,
+        body: Body,
+    ) -> Self {
         let parser = Parser::new(settings.value_len_max);
         Self {
             settings,
@@ -188,13 +193,13 @@ impl Page {
             turn,
             error_message: ERROR_MESSAGE.to_vec(),
             encoding: Encoding::Entity,
-            shown: Shown::Yes,
-            condition: Condition::None,
+            shown: TextMode::Yes,
+            condition: ConditionState::None,
             branch: Branch::Open,
         }
     }
 
-    /// Parses what was pulled until enough is queued, or something is waited for, and begins the includes that were found.
+    /// Parses the pulled bytes until enough is queued or a command has to wait, and begins the includes found.
     fn parse(&mut self, reach: Reach, r: &mut Request) {
         if self.parsing == Parsing::On {
             self.parse_pulled(reach, r);
@@ -204,41 +209,41 @@ impl Page {
 
     fn parse_pulled(&mut self, reach: Reach, r: &Request) {
         // A block is kept where other pages keep theirs.
-        if reach == Reach::Independent && (self.held.is_some() || self.shown == Shown::InBlock) {
+        if reach == Reach::Independent && (self.held.is_some() || self.shown == TextMode::InBlock) {
             return;
         }
         if let Some(command) = self.held.take() {
-            self.run_or_complain(&command, r);
+            self.run_or_log(&command, r);
         }
         while self.parsing == Parsing::On && !self.rest.is_empty() && !self.queue.is_full() {
             let (taken, token) = self.parser.next(&self.rest);
             let piece = self.rest.split_to(taken);
-            if let Some(complaint) = self.parser.complaint.take() {
-                r.log(Level::Error, format_args!("{complaint}"));
+            if let Some(error) = self.parser.error.take() {
+                r.log(Level::Error, format_args!("{error}"));
             }
             match token {
                 None => {}
-                Some(Token::Text { saved, len }) => {
+                Some(SsiToken::Text { saved, len }) => {
                     self.text(&START[..saved], r);
                     self.text(&piece[..len], r);
                 }
-                Some(Token::Broken) => self.show_error(),
-                Some(Token::Command) => {
+                Some(SsiToken::Broken) => self.show_error(),
+                Some(SsiToken::Command) => {
                     let command = std::mem::take(&mut self.parser.command);
                     if reach == Reach::Independent && !commands::is_independent(&command) {
                         self.held = Some(command);
                         return;
                     }
                     // Text in front of a command may be reported with it: the parser tells it first.
-                    self.run_or_complain(&command, r);
+                    self.run_or_log(&command, r);
                 }
             }
         }
     }
 
-    fn run_or_complain(&mut self, command: &Command, r: &Request) {
-        if let Err(complaint) = self.run(command, r) {
-            r.log(Level::Error, format_args!("{complaint}"));
+    fn run_or_log(&mut self, command: &Command, r: &Request) {
+        if let Err(error) = self.run(command, r) {
+            r.log(Level::Error, format_args!("{error}"));
             self.show_error();
         }
     }
@@ -246,17 +251,17 @@ impl Page {
     fn text(&mut self, text: &[u8], r: &Request) {
         match self.shown {
             _ if text.is_empty() => {}
-            Shown::Yes => self.queue.push_text(text),
-            Shown::No => {}
-            Shown::InBlock => self.keep(text, r),
+            TextMode::Yes => self.queue.push_text(text),
+            TextMode::No => {}
+            TextMode::InBlock => self.keep(text, r),
         }
     }
 
     fn keep(&mut self, text: &[u8], r: &Request) {
-        if let Err(complaint) = self.shared.add_to_block(text) {
-            r.log(Level::Error, format_args!("{complaint}"));
+        if let Err(error) = self.shared.add_to_block(text) {
+            r.log(Level::Error, format_args!("{error}"));
             // What follows is not worth a line each.
-            self.shown = Shown::No;
+            self.shown = TextMode::No;
         }
     }
 
@@ -267,56 +272,58 @@ impl Page {
     }
 
     /// Runs a command; the error is for the log and the page.
-    fn run(&mut self, command: &Command, r: &Request) -> Result<(), Complaint> {
-        let Some(known) = Known::find(&command.name) else {
-            if self.shown == Shown::Yes {
+    fn run(&mut self, command: &Command, r: &Request) -> Result<(), CommandError> {
+        let Some(known) = CommandSpec::find(&command.name) else {
+            if self.shown == TextMode::Yes {
                 return Err(format!("invalid SSI command: \"{}\"", Text(&command.name)));
             }
             return Ok(());
         };
-        if known.kind != Kind::Endblock {
+        if known.kind != CommandKind::Endblock {
             match self.shown {
-                Shown::Yes => {}
-                Shown::InBlock => {
+                TextMode::Yes => {}
+                TextMode::InBlock => {
                     self.keep(&text_of(command), r);
                     return Ok(());
                 }
-                Shown::No if known.condition.is_none() => return Ok(()),
-                Shown::No => {}
+                TextMode::No if known.condition.is_none() => return Ok(()),
+                TextMode::No => {}
             }
         }
-        if known.condition.is_some_and(|last| self.condition == Condition::None || self.condition > last) {
+        if known.condition.is_some_and(|last| self.condition == ConditionState::None || self.condition > last)
+        {
             return Err(format!("invalid context of SSI command: \"{}\"", Text(&command.name)));
         }
         let values = known.values(command)?;
         match known.kind {
-            Kind::Include => return self.include(&values, r),
-            Kind::Echo => self.echo(&values, r),
-            Kind::Config => self.config(&values, r),
-            Kind::Set => {
+            CommandKind::Include => return self.include(&values, r),
+            CommandKind::Echo => self.echo(&values, r),
+            CommandKind::Config => self.config(&values, r),
+            CommandKind::Set => {
                 let value = self.evaluate(values[commands::VALUE].unwrap_or_default(), r)?;
                 self.shared.set(&values[commands::VAR].unwrap_or_default().to_ascii_lowercase(), value)?;
             }
-            Kind::If | Kind::Elif => {
+            CommandKind::If | CommandKind::Elif => {
                 self.condition(known.kind, values[commands::EXPR].unwrap_or_default(), r)?
             }
-            Kind::Else => {
-                self.shown = if self.branch == Branch::Taken { Shown::No } else { Shown::Yes };
-                self.condition = Condition::Else;
+            CommandKind::Else => {
+                self.shown = if self.branch == Branch::Taken { TextMode::No } else { TextMode::Yes };
+                self.condition = ConditionState::Else;
             }
-            Kind::Endif => {
-                (self.shown, self.branch, self.condition) = (Shown::Yes, Branch::Open, Condition::None);
+            CommandKind::Endif => {
+                (self.shown, self.branch, self.condition) =
+                    (TextMode::Yes, Branch::Open, ConditionState::None);
             }
-            Kind::Block => {
+            CommandKind::Block => {
                 self.shared.begin_block(values[commands::NAME].unwrap_or_default())?;
-                self.shown = Shown::InBlock;
+                self.shown = TextMode::InBlock;
             }
-            Kind::Endblock => self.shown = Shown::Yes,
+            CommandKind::Endblock => self.shown = TextMode::Yes,
         }
         Ok(())
     }
 
-    fn evaluate(&self, text: &[u8], r: &Request) -> Result<Vec<u8>, Complaint> {
+    fn evaluate(&self, text: &[u8], r: &Request) -> Result<Vec<u8>, CommandError> {
         words::evaluate(text, &mut |name, out| {
             self.shared.get(r, name, out);
         })
@@ -362,12 +369,12 @@ impl Page {
     }
 
     /// `if` and `elif`
-    fn condition(&mut self, kind: Kind, text: &[u8], r: &Request) -> Result<(), Complaint> {
-        if kind == Kind::If && self.condition != Condition::None {
+    fn condition(&mut self, kind: CommandKind, text: &[u8], r: &Request) -> Result<(), CommandError> {
+        if kind == CommandKind::If && self.condition != ConditionState::None {
             return Err("the \"if\" command inside the \"if\" command".to_owned());
         }
         if self.branch == Branch::Taken {
-            self.shown = Shown::No;
+            self.shown = TextMode::No;
             return Ok(());
         }
         let holds = match words::expression(text)? {
@@ -382,13 +389,13 @@ impl Page {
             }
         };
         (self.shown, self.branch) =
-            if holds { (Shown::Yes, Branch::Taken) } else { (Shown::No, Branch::Open) };
-        self.condition = Condition::If;
+            if holds { (TextMode::Yes, Branch::Taken) } else { (TextMode::No, Branch::Open) };
+        self.condition = ConditionState::If;
         Ok(())
     }
 
     /// Queues an include.
-    fn include(&mut self, values: &Values<'_>, r: &Request) -> Result<(), Complaint> {
+    fn include(&mut self, values: &Values<'_>, r: &Request) -> Result<(), CommandError> {
         let (stub, variable) = (values[commands::STUB], values[commands::INCLUDE_SET]);
         let (uri, mut waits) = match (values[commands::VIRTUAL], values[commands::FILE]) {
             (Some(uri), Some(file)) => {
@@ -434,7 +441,7 @@ impl Page {
     }
 
     /// The URI of an include with its variables replaced; one that is relative begins in the directory of the page.
-    fn absolute(&self, uri: &[u8], r: &Request) -> Result<Vec<u8>, Complaint> {
+    fn absolute(&self, uri: &[u8], r: &Request) -> Result<Vec<u8>, CommandError> {
         let value = self.evaluate(uri, r)?;
         let first = if uri.contains(&b'$') { value.first() } else { uri.first() };
         let is_relative = match first {
@@ -449,7 +456,7 @@ impl Page {
         Ok([&base[..len], &value].concat())
     }
 
-    /// Makes an include the one whose turn it is.
+    /// Makes an include the one that is being sent.
     fn begin(&mut self, include: Include, r: &mut Request) {
         let Include { uri, stub, variable, begun } = include;
         let begun = begun.unwrap_or_else(|| {
@@ -465,8 +472,8 @@ impl Page {
         }
     }
 
-    /// Decides by its head what becomes of the response to an include.
-    fn enter(&mut self, head: Head, r: &Request) {
+    /// Decides by its head how the response to an include is used.
+    fn enter(&mut self, head: SubrequestHead, r: &Request) {
         let Some(Part::Begun { part, uri, stub, variable }) = self.include.take() else { return };
         self.include = match (variable, stub) {
             (Some(name), _) => Some(Part::Value { part, head, name, value: Vec::new() }),
@@ -484,9 +491,9 @@ impl Page {
     /// Stores a response in a variable, if there is something in it.
     fn store(&mut self, value: Vec<u8>, name: &[u8], r: &Request) {
         if !value.is_empty()
-            && let Err(complaint) = self.shared.set(name, value)
+            && let Err(error) = self.shared.set(name, value)
         {
-            r.log(Level::Error, format_args!("{complaint}"));
+            r.log(Level::Error, format_args!("{error}"));
             self.show_error();
         }
     }
@@ -516,8 +523,8 @@ impl Page {
         self.include = Some(Part::Stub(Box::new(page), uri));
     }
 
-    /// The next piece of the include whose turn it is, if there is one already. Meanwhile the others go on, and the page is
-    /// read on.
+    /// Next piece of the include that is being sent, if there is one already. Meanwhile the others make progress, and
+    /// the page is parsed ahead.
     async fn next_of_include(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         self.parse(Reach::Independent, r);
         let may_read = self.end == End::Open
@@ -554,7 +561,7 @@ impl Page {
         };
         match event {
             Event::Head(head) => self.enter(head, r),
-            Event::Piece(piece) => return self.went_on(piece, r),
+            Event::Piece(piece) => return self.take_piece(piece, r),
             Event::Page(Ok(Some(piece))) if piece.is_empty() => tw_rt::requeue().await,
             Event::Page(Ok(Some(piece))) => self.rest = piece,
             Event::Page(Ok(None)) => self.end = End::Reached,
@@ -563,8 +570,8 @@ impl Page {
         Ok(None)
     }
 
-    /// Takes a piece of the include whose turn it is; `None` ends that.
-    fn went_on(&mut self, piece: io::Result<Option<Bytes>>, r: &mut Request) -> io::Result<Option<Bytes>> {
+    /// Takes a piece of the include that is being sent; `None` ends it.
+    fn take_piece(&mut self, piece: io::Result<Option<Bytes>>, r: &mut Request) -> io::Result<Option<Bytes>> {
         if let Ok(Some(piece)) = piece {
             match &mut self.include {
                 // A page of which nothing is left was not empty: it says so with a piece without bytes.
@@ -609,7 +616,7 @@ impl Page {
     }
 }
 
-/// A request that goes by another URI until this is dropped, wherever what ran there was left.
+/// Request with another URI until this is dropped, on every path.
 struct AtUri<'a> {
     r: &'a mut Request,
     uri: &'a mut Uri,
@@ -628,7 +635,7 @@ impl Drop for AtUri<'_> {
     }
 }
 
-impl Pull for Page {
+impl Pull for SsiPage {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             loop {

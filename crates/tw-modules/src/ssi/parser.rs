@@ -1,11 +1,11 @@
-//! Finds the commands of SSI in a text that comes in pieces: `<!--#name parameter="value" … -->`.
+//! Finds the commands of SSI in a text that arrives in pieces: `<!--#name parameter="value" … -->`.
 //!
 //! ```text
 //! text ─ "<!--#" ─► command ─ space ─► parameter ─ "=" ─► value ─ quote ─► … ─ "-->" ─► text
 //!                      └──────────── anything unexpected ────────────► error ─ "-->" ─► text
 //! ```
 //!
-//! Each byte is looked at once. What is held between two pieces is one command, whose size is limited.
+//! Each byte is read once. At most one command is held between two pieces, and its size is limited.
 
 /// Longest name of a command, in bytes.
 pub(super) const COMMAND_LEN_MAX: usize = 32;
@@ -17,17 +17,17 @@ pub(super) const PARAMETERS_MAX: usize = 16;
 /// A complete command.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Its name, as written.
+    /// Name, as written.
     pub(super) name: Vec<u8>,
     /// Names and values of its parameters; the backslashes of values are still there. One more than
     /// [`PARAMETERS_MAX`] stands for all the others.
     pub(super) parameters: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What comes next in a text.
+/// Next element of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Token {
-    /// So many bytes of `<!--` from pieces before, which were no command, and then the first bytes of this piece.
+pub(super) enum SsiToken {
+    /// Bytes of `<!--` from pieces before, which were no command, and then the first bytes of this piece.
     Text {
         /// Bytes of `<!--`.
         saved: usize,
@@ -45,7 +45,7 @@ pub(super) const START: &[u8] = b"<!--";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// So many bytes of `<!--` have been seen; 0 is plain text.
+    /// Number of bytes of `<!--` seen; 0 is plain text.
     Text(usize),
     BeforeCommand,
     Command,
@@ -73,8 +73,22 @@ pub(super) struct Parser {
     value_len_max: usize,
     /// The last command.
     pub(super) command: Command,
-    /// What is wrong with the command that is being read: a line for the log, in nginx's words.
-    pub(super) complaint: Option<String>,
+    /// Error of the command that is being read: a line for the log, in nginx's words.
+    pub(super) error: Option<String>,
+}
+
+/// Error of a command, and the state after it.
+type Failure = (String, State);
+
+impl State {
+    /// State after an error at `byte`, which may begin the end of the command.
+    fn at_error(byte: u8) -> Self {
+        if byte == b'-' { Self::ErrorEnd1 } else { Self::Error }
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\r' | b'\n' | b'\t')
 }
 
 /// Text for a line of the log.
@@ -84,11 +98,11 @@ fn shown(text: &[u8]) -> String {
 
 impl Parser {
     pub(super) fn new(value_len_max: usize) -> Self {
-        Self { state: State::Text(0), value_len_max, command: Command::default(), complaint: None }
+        Self { state: State::Text(0), value_len_max, command: Command::default(), error: None }
     }
 
-    /// Takes bytes from the beginning of `piece`: returns how many, and what they were. `None` takes them all.
-    pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<Token>) {
+    /// Takes bytes from the beginning of `piece`: returns their number and the token. `None` takes them all.
+    pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<SsiToken>) {
         if let State::Text(seen) = self.state {
             return self.text(piece, seen);
         }
@@ -101,8 +115,8 @@ impl Parser {
         (piece.len(), None)
     }
 
-    /// Text up to the next command, or as far as it goes.
-    fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<Token>) {
+    /// Text up to the next command or the end of the piece.
+    fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<SsiToken>) {
         // `end` is where text ends: in front of what may be a command.
         let (mut seen, mut end, mut at) = (before, 0, 0);
         while let Some(byte) = piece.get(at) {
@@ -119,7 +133,7 @@ impl Parser {
                 self.command = Command::default();
                 // What was seen in pieces before belongs to the command, unless text came in between.
                 let saved = if began_before && end == 0 { 0 } else { before };
-                let text = Token::Text { saved, len: end };
+                let text = SsiToken::Text { saved, len: end };
                 return (at, (saved > 0 || end > 0).then_some(text));
             } else if *byte == b'<' {
                 (seen, end) = (1, at - 1);
@@ -134,111 +148,133 @@ impl Parser {
         // Either what was held is still the beginning of what may be a command, or all of it was text.
         let is_still_held = end == 0 && seen >= before + piece.len();
         let saved = if is_still_held { 0 } else { before };
-        (piece.len(), (saved > 0 || end > 0).then_some(Token::Text { saved, len: end }))
+        (piece.len(), (saved > 0 || end > 0).then_some(SsiToken::Text { saved, len: end }))
     }
 
-    fn fail(&mut self, complaint: String, next: State) -> Option<Token> {
-        self.complaint = Some(complaint);
-        self.state = next;
+    /// Takes one byte of a command.
+    fn inside(&mut self, byte: u8) -> Option<SsiToken> {
+        let next = match self.state {
+            // Text is not read byte by byte.
+            State::Text(_) => return None,
+            State::BeforeCommand | State::Command => self.in_name(byte),
+            State::BeforeParameter | State::Parameter | State::BeforeEqual => self.in_parameter(byte),
+            State::BeforeValue | State::Value(_) | State::Escaped(_) | State::AfterValue => {
+                self.in_value(byte)
+            }
+            State::End2 if byte == b'>' => return Some(SsiToken::Command),
+            State::End1 if byte == b'-' => Ok(State::End2),
+            State::End1 | State::End2 => {
+                let command = shown(&self.command.name);
+                let char = char::from(byte);
+                Err((format!("unexpected \"{char}\" symbol in \"{command}\" SSI command"), State::Error))
+            }
+            State::ErrorEnd2 if byte == b'>' => return Some(SsiToken::Broken),
+            State::ErrorEnd1 if byte == b'-' => Ok(State::ErrorEnd2),
+            State::Error if byte == b'-' => Ok(State::ErrorEnd1),
+            State::Error | State::ErrorEnd1 | State::ErrorEnd2 => Ok(State::Error),
+        };
+        self.state = next.unwrap_or_else(|(error, state)| {
+            self.error = Some(error);
+            state
+        });
         None
     }
 
-    fn inside(&mut self, byte: u8) -> Option<Token> {
-        let is_space = matches!(byte, b' ' | b'\r' | b'\n' | b'\t');
-        let error = if byte == b'-' { State::ErrorEnd1 } else { State::Error };
-        let char = char::from(byte);
+    /// Takes a byte of the name of the command, or of the space in front of it.
+    fn in_name(&mut self, byte: u8) -> Result<State, Failure> {
         match self.state {
-            State::BeforeCommand if is_space => {}
-            State::BeforeCommand => {
-                self.command.name.push(byte);
-                self.state = State::Command;
+            State::BeforeCommand if is_space(byte) => return Ok(State::BeforeCommand),
+            State::BeforeCommand => {}
+            _ if is_space(byte) => return Ok(State::BeforeParameter),
+            _ if byte == b'-' => return Ok(State::End1),
+            _ if self.command.name.len() == COMMAND_LEN_MAX => {
+                let (name, char) = (shown(&self.command.name), char::from(byte));
+                return Err((format!("the \"{name}{char}...\" SSI command is too long"), State::Error));
             }
-            State::Command if is_space => self.state = State::BeforeParameter,
-            State::Command if byte == b'-' => self.state = State::End1,
-            State::Command if self.command.name.len() == COMMAND_LEN_MAX => {
-                let name = shown(&self.command.name);
-                return self.fail(format!("the \"{name}{char}...\" SSI command is too long"), State::Error);
-            }
-            State::Command => self.command.name.push(byte),
-            State::BeforeParameter if is_space => {}
-            State::BeforeParameter if byte == b'-' => self.state = State::End1,
+            _ => {}
+        }
+        self.command.name.push(byte);
+        Ok(State::Command)
+    }
+
+    /// Takes a byte of the name of a parameter, or of what is between it and the command or its `=`.
+    fn in_parameter(&mut self, byte: u8) -> Result<State, Failure> {
+        let is_space = is_space(byte);
+        match self.state {
+            State::BeforeParameter if is_space => Ok(State::BeforeParameter),
+            State::BeforeParameter if byte == b'-' => Ok(State::End1),
             State::BeforeParameter => {
                 // Those that are too many take the place of each other.
                 self.command.parameters.truncate(PARAMETERS_MAX);
                 self.command.parameters.push((vec![byte], Vec::new()));
-                self.state = State::Parameter;
+                Ok(State::Parameter)
             }
-            State::Parameter if is_space => self.state = State::BeforeEqual,
-            State::Parameter | State::BeforeEqual if byte == b'=' => self.state = State::BeforeValue,
+            _ if byte == b'=' => Ok(State::BeforeValue),
+            _ if is_space => Ok(State::BeforeEqual),
             State::Parameter if byte != b'-' => {
                 let name = self.parameter().0.clone();
                 if name.len() == PARAMETER_LEN_MAX {
-                    let (name, command) = (shown(&name), shown(&self.command.name));
-                    let complaint =
+                    let (name, command, char) = (shown(&name), shown(&self.command.name), char::from(byte));
+                    let error =
                         format!("too long \"{name}{char}...\" parameter in \"{command}\" SSI command");
-                    return self.fail(complaint, State::Error);
+                    return Err((error, State::Error));
                 }
                 self.parameter().0.push(byte);
+                Ok(State::Parameter)
             }
-            State::BeforeEqual | State::BeforeValue if is_space => {}
-            State::Parameter | State::BeforeEqual => {
+            _ => {
                 let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
-                let complaint = format!(
+                let char = char::from(byte);
+                let error = format!(
                     "unexpected \"{char}\" symbol after \"{name}\" parameter in \"{command}\" SSI command"
                 );
-                return self.fail(complaint, error);
+                Err((error, State::at_error(byte)))
             }
-            State::BeforeValue if matches!(byte, b'"' | b'\'') => self.state = State::Value(byte),
+        }
+    }
+
+    /// Takes a byte of a value, of the space in front of it, or the byte behind it.
+    fn in_value(&mut self, byte: u8) -> Result<State, Failure> {
+        let char = char::from(byte);
+        match self.state {
+            State::BeforeValue if is_space(byte) => Ok(State::BeforeValue),
+            State::BeforeValue if matches!(byte, b'"' | b'\'') => Ok(State::Value(byte)),
             State::BeforeValue => {
                 let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
-                let complaint = format!(
+                let error = format!(
                     "unexpected \"{char}\" symbol before value of \"{name}\" parameter in \"{command}\" SSI command"
                 );
-                return self.fail(complaint, error);
+                Err((error, State::at_error(byte)))
             }
-            State::Value(quote) if byte == quote => self.state = State::AfterValue,
+            State::Value(quote) if byte == quote => Ok(State::AfterValue),
             State::Value(quote) | State::Escaped(quote) => {
                 let is_escape = byte == b'\\' && self.state == State::Value(quote);
-                self.state = if is_escape { State::Escaped(quote) } else { State::Value(quote) };
                 let max = self.value_len_max;
                 let (name, value) = self.parameter();
                 if value.len() == max {
                     let (name, value) = (shown(name), shown(value));
                     let command = shown(&self.command.name);
-                    let complaint = format!(
+                    let error = format!(
                         "too long \"{value}{char}...\" value of \"{name}\" parameter in \"{command}\" SSI command"
                     );
-                    return self.fail(complaint, State::Error);
+                    return Err((error, State::Error));
                 }
                 value.push(byte);
+                Ok(if is_escape { State::Escaped(quote) } else { State::Value(quote) })
             }
-            State::AfterValue if is_space => self.state = State::BeforeParameter,
-            State::AfterValue if byte == b'-' => self.state = State::End1,
-            State::AfterValue => {
+            _ if is_space(byte) => Ok(State::BeforeParameter),
+            _ if byte == b'-' => Ok(State::End1),
+            _ => {
                 let (name, value) = self.parameter();
                 let (name, value) = (shown(name), shown(value));
                 let command = shown(&self.command.name);
-                let complaint = format!(
+                let error = format!(
                     "unexpected \"{char}\" symbol after \"{value}\" value of \"{name}\" parameter in \"{command}\" \
                      SSI command"
                 );
-                return self.fail(complaint, State::Error);
+                Err((error, State::Error))
             }
-            State::End1 if byte == b'-' => self.state = State::End2,
-            State::End2 if byte == b'>' => return Some(Token::Command),
-            State::End1 | State::End2 => {
-                let command = shown(&self.command.name);
-                let complaint = format!("unexpected \"{char}\" symbol in \"{command}\" SSI command");
-                return self.fail(complaint, State::Error);
-            }
-            State::Error if byte == b'-' => self.state = State::ErrorEnd1,
-            State::ErrorEnd1 if byte == b'-' => self.state = State::ErrorEnd2,
-            State::ErrorEnd2 if byte == b'>' => return Some(Token::Broken),
-            State::Error | State::ErrorEnd1 | State::ErrorEnd2 => self.state = State::Error,
-            // Text is not read byte by byte.
-            State::Text(_) => {}
         }
-        None
     }
 
     /// The parameter that is being read.
@@ -256,20 +292,20 @@ impl Parser {
 mod tests {
     use super::*;
 
-    /// What a text is made of, written down: text as it is, commands in brackets, broken ones as `[!]`.
+    /// Elements of a text, written down: text as it is, commands in brackets, broken ones as `[!]`.
     fn parsed(text: &str, size: usize) -> (String, Vec<String>) {
         let mut parser = Parser::new(8);
-        let (mut out, mut complaints) = (String::new(), Vec::new());
+        let (mut out, mut errors) = (String::new(), Vec::new());
         for piece in text.as_bytes().chunks(size) {
             let mut rest = piece;
             while !rest.is_empty() {
                 let (taken, token) = parser.next(rest);
                 match token {
-                    Some(Token::Text { saved, len }) => {
+                    Some(SsiToken::Text { saved, len }) => {
                         out.push_str(std::str::from_utf8(&START[..saved]).unwrap());
                         out.push_str(std::str::from_utf8(&rest[..len]).unwrap());
                     }
-                    Some(Token::Command) => {
+                    Some(SsiToken::Command) => {
                         let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
                         out.push_str(&format!("[{}", shown(&parser.command.name)));
                         for (name, value) in &parser.command.parameters {
@@ -277,14 +313,14 @@ mod tests {
                         }
                         out.push(']');
                     }
-                    Some(Token::Broken) => out.push_str("[!]"),
+                    Some(SsiToken::Broken) => out.push_str("[!]"),
                     None => {}
                 }
-                complaints.extend(parser.complaint.take());
+                errors.extend(parser.error.take());
                 rest = &rest[taken..];
             }
         }
-        (out, complaints)
+        (out, errors)
     }
 
     #[test]
@@ -325,17 +361,17 @@ mod tests {
             ("<!--#", "", ""),
             ("a<!-", "a", ""),
         ];
-        for (text, expected, complaint) in table {
+        for (text, expected, error) in table {
             for size in 1..=text.len().max(1) {
-                let (out, complaints) = parsed(text, size);
+                let (out, errors) = parsed(text, size);
                 assert_eq!(out, expected, "{text} by {size}");
-                assert_eq!(complaints.join(", "), complaint, "{text} by {size}");
+                assert_eq!(errors.join(", "), error, "{text} by {size}");
             }
         }
-        let (out, complaints) = parsed(&format!("<!--#{long} -->"), 7);
-        assert_eq!((&*out, complaints), ("[!]", vec![format!("the \"{long}...\" SSI command is too long")]));
-        let (out, complaints) = parsed(&format!("<!--#a {long}='' -->"), 7);
-        assert_eq!((&*out, complaints.len()), ("[!]", 1));
+        let (out, errors) = parsed(&format!("<!--#{long} -->"), 7);
+        assert_eq!((&*out, errors), ("[!]", vec![format!("the \"{long}...\" SSI command is too long")]));
+        let (out, errors) = parsed(&format!("<!--#a {long}='' -->"), 7);
+        assert_eq!((&*out, errors.len()), ("[!]", 1));
     }
 
     #[test]
@@ -362,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_cost_no_more() {
+    fn hostile_texts_are_read_once() {
         for text in ["<!--#", "<!--", "<", "<!--#a -->", "<!--# a='\\", "<!--#x y='1' "] {
             let text = text.repeat(200_000);
             assert!(parsed(&text, 4096).0.len() <= text.len());

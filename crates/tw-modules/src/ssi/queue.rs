@@ -1,5 +1,5 @@
-//! Texts and includes of a page that were parsed and not yet sent. Includes begin early, in their order, as far as there is
-//! leave to ([`EarlySubrequest`]).
+//! Texts and includes of a page that were parsed and not yet sent. Includes begin early, in their order, as far as
+//! [`EarlySubrequest`] permits.
 
 use std::collections::VecDeque;
 use std::task::Context;
@@ -86,7 +86,7 @@ impl Queue {
         self.items.push_front(Item::Text(text));
     }
 
-    /// Takes what comes first.
+    /// Takes the first item.
     pub(super) fn pop(&mut self) -> Option<Item> {
         let item = self.items.pop_front()?;
         self.bytes -= item.cost().min(self.bytes);

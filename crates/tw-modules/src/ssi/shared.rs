@@ -1,4 +1,4 @@
-//! What the pages of one request of a client share: variables, blocks, captures.
+//! State that the pages of one request of a client share: variables, blocks, captures.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use tw_core::regex::{Captures, Match, Regex};
 use tw_server::http::request::Request;
 use tw_server::vars::Value;
 
-use super::words::Complaint;
+use super::words::CommandError;
 
 // DIFF(nginx): there they take what memory there is.
 /// Bytes of variables and blocks that a request may keep: pages could make them without end.
@@ -15,9 +15,9 @@ pub(super) const SSI_KEPT_MAX: usize = 4 << 20;
 /// Groups of a pattern that have a name of one digit.
 const CAPTURES: usize = 10;
 
-/// What the pages of one request share.
+/// State that the pages of one request share.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct SsiState {
     variables: RefCell<HashMap<Vec<u8>, Vec<u8>>>,
     blocks: RefCell<Vec<Block>>,
     captures: RefCell<Captures>,
@@ -25,7 +25,7 @@ pub(super) struct Shared {
     kept: Cell<usize>,
     /// Stubs that are inside each other just now.
     pub(super) stubs: Cell<u8>,
-    /// Whether it was logged that there are no more subrequests: once is enough.
+    /// Set once the lack of subrequests was logged: one line is enough.
     pub(super) refusal_is_logged: Cell<bool>,
 }
 
@@ -35,9 +35,9 @@ struct Block {
     content: Vec<u8>,
 }
 
-impl Shared {
-    /// Counts bytes that are kept from here on.
-    fn keep(&self, bytes: usize) -> Result<(), Complaint> {
+impl SsiState {
+    /// Counts bytes that are kept.
+    fn keep(&self, bytes: usize) -> Result<(), CommandError> {
         let kept = self.kept.get() + bytes;
         if kept > SSI_KEPT_MAX {
             return Err("too many SSI variables and blocks".to_owned());
@@ -47,7 +47,7 @@ impl Shared {
     }
 
     /// Sets a variable, whose name is in lower case.
-    pub(super) fn set(&self, name: &[u8], value: Vec<u8>) -> Result<(), Complaint> {
+    pub(super) fn set(&self, name: &[u8], value: Vec<u8>) -> Result<(), CommandError> {
         let mut variables = self.variables.borrow_mut();
         if let Some(known) = variables.get_mut(name) {
             self.kept.set(self.kept.get().saturating_sub(known.len()));
@@ -62,7 +62,7 @@ impl Shared {
     }
 
     /// Makes sure that there is a variable of this name.
-    pub(super) fn declare(&self, name: &[u8]) -> Result<(), Complaint> {
+    pub(super) fn declare(&self, name: &[u8]) -> Result<(), CommandError> {
         if self.variables.borrow().contains_key(name) { Ok(()) } else { self.set(name, Vec::new()) }
     }
 
@@ -90,8 +90,8 @@ impl Shared {
         }
     }
 
-    /// Whether a text matches; keeps what was captured.
-    pub(super) fn matches(&self, pattern: &Regex, text: &[u8]) -> Result<bool, Complaint> {
+    /// Returns `true` if a text matches; keeps the captures.
+    pub(super) fn matches(&self, pattern: &Regex, text: &[u8]) -> Result<bool, CommandError> {
         let mut captures = self.captures.borrow_mut();
         match pattern.captures(text, &mut captures) {
             Ok(Match::No) => Ok(false),
@@ -106,14 +106,14 @@ impl Shared {
     }
 
     /// Begins a block.
-    pub(super) fn begin_block(&self, name: &[u8]) -> Result<(), Complaint> {
+    pub(super) fn begin_block(&self, name: &[u8]) -> Result<(), CommandError> {
         self.keep(name.len() + size_of::<Block>())?;
         self.blocks.borrow_mut().push(Block { name: name.to_vec(), content: Vec::new() });
         Ok(())
     }
 
     /// Adds to the last block.
-    pub(super) fn add_to_block(&self, text: &[u8]) -> Result<(), Complaint> {
+    pub(super) fn add_to_block(&self, text: &[u8]) -> Result<(), CommandError> {
         self.keep(text.len())?;
         if let Some(block) = self.blocks.borrow_mut().last_mut() {
             block.content.extend_from_slice(text);

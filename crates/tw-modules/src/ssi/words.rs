@@ -6,14 +6,14 @@ use tw_log::Text;
 /// Longest text that variables can make of a value, in bytes: a page could double it with each line.
 pub(super) const SSI_TEXT_MAX: usize = 1 << 20;
 
-/// What is wrong with a command: a line for the log.
-pub(super) type Complaint = String;
+/// Error of a command: a line for the log.
+pub(super) type CommandError = String;
 
 /// Appends the value of a variable, whose name is in lower case; without one, nothing.
 pub(super) type Lookup<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
 
 /// The text with its variables replaced and its backslashes undone: `\` in front of `\`, `'`, `"` and `$` only.
-pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, Complaint> {
+pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, CommandError> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -38,13 +38,13 @@ pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, 
     Ok(out)
 }
 
-/// Replaces one variable; `rest` follows its dollar sign. Returns what follows it.
+/// Replaces one variable; `rest` follows its dollar sign. Returns the rest behind it.
 fn variable<'a>(
     text: &[u8],
     rest: &'a [u8],
     out: &mut Vec<u8>,
     lookup: &mut Lookup<'_>,
-) -> Result<&'a [u8], Complaint> {
+) -> Result<&'a [u8], CommandError> {
     let invalid = || format!("invalid variable name in \"{}\"", Text(text));
     let braced = rest.strip_prefix(b"{");
     let from = braced.unwrap_or(rest);
@@ -64,19 +64,19 @@ fn variable<'a>(
     Ok(rest)
 }
 
-/// What an `if` asks.
+/// Condition of an `if`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Expression<'a> {
-    /// Whether the text is not empty.
+    /// True if the text is not empty.
     Text(Vec<u8>),
-    /// Whether the text is another, or is not.
+    /// True if the text is equal to another; if `negative`, if it is not.
     Equal { left: Vec<u8>, right: &'a [u8], negative: bool },
-    /// Whether the text matches a pattern, or does not.
+    /// True if the text matches a pattern; if `negative`, if it does not.
     Matches { left: Vec<u8>, pattern: &'a [u8], negative: bool },
 }
 
-/// Reads an expression. What stands on the left is in lower case from here on, as in nginx.
-pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, Complaint> {
+/// Reads an expression. The left side is in lower case afterwards, as in nginx.
+pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, CommandError> {
     let invalid = || format!("invalid expression in \"{}\"", Text(text));
     let is_left = |byte: &u8| byte.is_ascii_alphanumeric() || b"${}_\"'".contains(byte);
     let len = text.iter().take_while(|byte| is_left(byte)).count();
@@ -106,7 +106,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 }
 
 /// Path and arguments of a URI that is to be included. The error is nginx's: it leads out of the tree.
-pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
+pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     local(uri).map_err(|AboveRoot(path)| format!("unsafe URI \"{}\" was detected", Text(&path)))
 }
 

@@ -1,19 +1,19 @@
-//! Finds many words in a text that comes in pieces: Aho-Corasick, which looks at each byte once however many words there
-//! are. Letter case of ASCII does not matter.
+//! Finds many words in a text that arrives in pieces: Aho-Corasick, which reads each byte once for any number of words.
+//! Letter case of ASCII does not matter.
 //!
-//! Of words that begin at the same byte the one that was given first wins, of matches that overlap the one that begins
-//! first. What is held back between two pieces is at most the length of the longest word: bytes that may still be the
-//! beginning of a match.
+//! Of words that begin at the same byte the one listed first wins, of overlapping matches the one that begins first. At
+//! most the length of the longest word is held back between two pieces: bytes that may still be the beginning of a
+//! match.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The words, compiled. Cost: some 50 bytes per byte of the words.
-pub(super) struct Words {
+pub(super) struct WordList {
     nodes: Vec<Node>,
     /// Children of all nodes: byte and node, sorted within a node.
     edges: Vec<(u8, u32)>,
-    /// Whether a word begins with the byte.
+    /// Set for each byte that a word begins with.
     begins: [bool; 256],
     /// Length of each word.
     lens: Vec<usize>,
@@ -21,11 +21,11 @@ pub(super) struct Words {
 
 #[derive(Clone)]
 struct Node {
-    /// Where its children are.
+    /// Range of its children.
     edges: (u32, u32),
-    /// The longest proper end of what leads here that begins a word.
+    /// Node of the longest proper suffix of the path to this node that begins a word.
     fail: u32,
-    /// The nearest node among those ends where a word ends; 0 is none.
+    /// Nearest node among those suffixes at which a word ends; 0 is none.
     ends_at: u32,
     /// Bytes that lead here.
     depth: u32,
@@ -38,7 +38,7 @@ struct Node {
 const ROOT: u32 = 0;
 const NO_WORD: u16 = u16::MAX;
 
-impl Words {
+impl WordList {
     /// Compiles words in lower case, none of them empty, at most 255.
     pub(super) fn new<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let node = |depth| Node {
@@ -135,9 +135,9 @@ impl Words {
     }
 }
 
-/// What to do with a word that was found.
+/// Treatment of a word that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum Occurrences {
     /// Every time it is found.
     Always,
     /// The first time only.
@@ -146,33 +146,34 @@ pub(super) enum Repeat {
 
 /// Replaces words in a text that comes in pieces.
 pub(super) struct Replacer {
-    words: Arc<Words>,
-    repeat: Repeat,
+    words: Arc<WordList>,
+    repeat: Occurrences,
     /// Words that are not looked for any more.
     used: Vec<bool>,
     used_count: usize,
     state: u32,
-    /// Bytes of which it is not known yet whether a match begins there, with the best word that does.
+    /// Bytes that may still begin a match, each with the best word that begins there.
     held: VecDeque<(u8, u16)>,
 }
 
 impl Replacer {
-    pub(super) fn new(words: Arc<Words>, repeat: Repeat) -> Self {
+    pub(super) fn new(words: Arc<WordList>, repeat: Occurrences) -> Self {
         let used = vec![false; words.count()];
         Self { words, repeat, used, used_count: 0, state: ROOT, held: VecDeque::new() }
     }
 
-    /// Whether there is nothing left to look for and nothing held back: the rest of the text is what it is.
+    /// Returns `true` if no word is left to look for and nothing is held back: the rest of the text stays as it is.
     pub(super) fn is_over(&self) -> bool {
         self.used_count == self.used.len() && self.held.is_empty()
     }
 
-    /// Whether `text` goes through as it is, and nothing is held back before and after it.
+    /// Returns `true` if `text` goes through unchanged, and nothing is held back before and after it.
     pub(super) fn passes(&self, text: &[u8]) -> bool {
         self.held.is_empty() && !text.iter().any(|byte| self.words.begins[usize::from(*byte)])
     }
 
-    /// Takes the next bytes, and appends to `out` what is known. `replace` appends what stands for the word of this number.
+    /// Takes the next bytes, and appends to `out` those that are decided. `replace` appends the replacement of the word
+    /// of this number.
     pub(super) fn push(&mut self, text: &[u8], out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         let mut rest = text;
         while !rest.is_empty() {
@@ -194,7 +195,7 @@ impl Replacer {
         }
     }
 
-    /// The text has ended: appends what was held back.
+    /// Ends the text: appends the bytes held back.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         while !self.held.is_empty() {
             // Nothing that has begun will end.
@@ -238,18 +239,18 @@ impl Replacer {
             let len = self.words.lens[usize::from(word)].min(self.held.len());
             self.held.drain(..len);
             match self.repeat {
-                Repeat::Always => self.forget_before(),
-                Repeat::Once => {
+                Occurrences::Always => self.forget_before(),
+                Occurrences::Once => {
                     self.used[usize::from(word)] = true;
                     self.used_count += 1;
-                    self.look_again();
+                    self.rescan();
                 }
             }
         }
         self.forget_before();
     }
 
-    /// Forgets what has begun before the first byte that is held.
+    /// Drops candidates that begin before the first byte that is held.
     fn forget_before(&mut self) {
         loop {
             let state = &self.words.nodes[self.state as usize];
@@ -260,8 +261,8 @@ impl Replacer {
         }
     }
 
-    /// Looks at what is held once more, without the word that has just been used up. Happens once per word.
-    fn look_again(&mut self) {
+    /// Searches the held bytes again, without the word that has just been used up. Happens once per word.
+    fn rescan(&mut self) {
         self.state = ROOT;
         for (byte, _) in std::mem::take(&mut self.held) {
             self.take(byte);
@@ -274,8 +275,8 @@ mod tests {
     use super::*;
 
     /// Replaces each word by its number in angle brackets; the text comes in pieces of this size.
-    fn replaced(words: &[&str], repeat: Repeat, text: &[u8], size: usize) -> String {
-        let compiled = Arc::new(Words::new(words.iter().map(|word| word.as_bytes())));
+    fn replaced(words: &[&str], repeat: Occurrences, text: &[u8], size: usize) -> String {
+        let compiled = Arc::new(WordList::new(words.iter().map(|word| word.as_bytes())));
         let longest = words.iter().map(|word| word.len()).max().unwrap();
         let mut replacer = Replacer::new(compiled, repeat);
         let mut out = Vec::new();
@@ -291,8 +292,8 @@ mod tests {
 
     #[test]
     fn words_are_found_however_the_text_is_split() {
-        use Repeat::{Always, Once};
-        let table: &[(&[&str], Repeat, &str, &str)] = &[
+        use Occurrences::{Always, Once};
+        let table: &[(&[&str], Occurrences, &str, &str)] = &[
             (&["a"], Always, "", ""),
             (&["a"], Always, "xyz", "xyz"),
             (&["a"], Always, "bAna", "b<0>n<0>"),
@@ -324,8 +325,8 @@ mod tests {
         }
     }
 
-    /// The same by trying every word at every place.
-    fn slowly(words: &[&str], repeat: Repeat, text: &[u8]) -> String {
+    /// Reference implementation: tries every word at every place.
+    fn replace_naively(words: &[&str], repeat: Occurrences, text: &[u8]) -> String {
         let mut used = vec![false; words.len()];
         let mut out = Vec::new();
         let mut at = 0;
@@ -336,7 +337,7 @@ mod tests {
             };
             match words.iter().enumerate().find(|(n, word)| !used[*n] && begins(word)) {
                 Some((n, word)) => {
-                    used[n] = repeat == Repeat::Once;
+                    used[n] = repeat == Occurrences::Once;
                     out.extend_from_slice(format!("<{n}>").as_bytes());
                     at += word.len();
                 }
@@ -364,8 +365,8 @@ mod tests {
             let words = [one, two, three].map(|word| word.to_ascii_lowercase());
             let order = [[0, 1, 2], [2, 1, 0], [1, 2, 0]][random(3) as usize];
             let words: Vec<&str> = order.iter().map(|n| &*words[*n]).collect();
-            for repeat in [Repeat::Always, Repeat::Once] {
-                let expected = slowly(&words, repeat, haystack.as_bytes());
+            for repeat in [Occurrences::Always, Occurrences::Once] {
+                let expected = replace_naively(&words, repeat, haystack.as_bytes());
                 for size in [1, 3, 24] {
                     let found = replaced(&words, repeat, haystack.as_bytes(), size);
                     assert_eq!(found, expected, "{words:?} {repeat:?} {haystack} by {size}");
@@ -375,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_partial_matches_costs_no_more() {
+    fn partial_matches_cost_no_more() {
         let word = format!("{}b", "a".repeat(2000));
         let text = vec![b'a'; 1 << 20];
-        assert_eq!(replaced(&[&word], Repeat::Always, &text, 4096).len(), text.len());
+        assert_eq!(replaced(&[&word], Occurrences::Always, &text, 4096).len(), text.len());
     }
 }

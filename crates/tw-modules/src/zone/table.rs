@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An entry's place; it is valid until the entry is removed.
+/// Handle of an entry, valid until the entry is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(u32);
 
 const NONE: u32 = u32::MAX;
 
 /// Entries by key, and their order: the one used last is the first.
-pub(crate) struct Table<V> {
+pub(crate) struct ZoneTable<V> {
     by_key: HashMap<Arc<[u8]>, Id>,
     nodes: Vec<Node<V>>,
     free: Vec<Id>,
@@ -30,7 +30,7 @@ struct Node<V> {
     older: u32,
 }
 
-impl<V> Table<V> {
+impl<V> ZoneTable<V> {
     /// An empty table for `capacity` bytes.
     pub(crate) fn new(capacity: u64) -> Self {
         Self {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room() {
-        let mut table = Table::new(30);
+        let mut table = ZoneTable::new(30);
         let [a, b, c] = ["a", "b", "c"].map(|key| table.insert(key.as_bytes(), 10, 0).unwrap());
         assert_eq!(table.insert(b"d", 1, 0), None);
         assert_eq!(table.oldest(), Some(a));
@@ -158,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_use() {
-        let mut table = Table::new(1000);
+    fn entries_are_ordered_by_use() {
+        let mut table = ZoneTable::new(1000);
         let mut order: Vec<u32> = (0..50).collect();
         for key in &order {
             table.insert(&key.to_le_bytes(), 1, *key).unwrap();

@@ -17,7 +17,7 @@ use tw_rt::Socket;
 
 use super::client::Client;
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
-use super::h1::{self, Conn};
+use super::h1::{self, Http1Connection};
 use super::h2;
 use super::proxy::ocsp_client::LoopOcspClient;
 use super::request::Request;
@@ -38,13 +38,13 @@ pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
     };
     // A connection without steps does not carry their size.
     let Some(steps) = steps else {
-        return h1::serve(Conn::new(client, Transport::Plain(socket)), Vec::new()).await;
+        return h1::serve(Http1Connection::new(client, Transport::Plain(socket)), Vec::new()).await;
     };
     let Some(accepted) = Box::pin(tw_accept::accept(&*client, socket, steps)).await else { return };
     let AcceptedTransport { transport, early, preface } = accepted;
     let chosen = client.tls.get().and_then(|tls| tls.protocol.as_deref());
     match preface == Preface::Found || chosen == Some(HTTP_2) {
-        false => h1::serve(Conn::new(client, transport), early).await,
+        false => h1::serve(Http1Connection::new(client, transport), early).await,
         true => Box::pin(h2::serve(client, transport, early)).await,
     }
 }

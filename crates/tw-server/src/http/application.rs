@@ -70,7 +70,7 @@ pub struct Http {
     input: Cell<Vec<u8>>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
     pub(crate) made: Cell<usize>,
-    /// Which upstream server is next, where that is left to chance.
+    /// Random choice among upstream servers.
     pub(crate) random: RefCell<Rng>,
     /// Dates of heads, written as they are asked for.
     pub(crate) dates: DateCache,
@@ -93,7 +93,7 @@ impl Http {
         }
     }
 
-    /// Takes it back as it went on, unless somebody else has some of it.
+    /// Takes back the buffer of bytes that were passed on, unless another reference to them is left.
     pub(crate) fn give_back_bytes(&self, bytes: Bytes) {
         if bytes.is_unique() {
             self.give_back_input(bytes.into());
@@ -152,8 +152,8 @@ impl Application for Http {
         let beside = |kind| Subject { kind, id: home.index as u64 };
         background_tasks.spawn((), beside("names"), resolve::refresh_names(home.clone()));
         background_tasks.spawn((), beside("health checks"), health::run(home.clone()));
-        background_tasks.spawn((), beside("stapling"), ocsp_stapling::keep(home.clone()));
-        background_tasks.spawn((), beside("history"), history::keep(home.clone()));
+        background_tasks.spawn((), beside("stapling"), ocsp_stapling::run(home.clone()));
+        background_tasks.spawn((), beside("history"), history::run(home.clone()));
         background_tasks.spawn((), beside("caches"), cache::manage(home.clone()));
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
@@ -163,7 +163,7 @@ impl Application for Http {
         self.files.borrow_mut().sweep(generation.disks.default_disk())
     }
 
-    /// A few each turn: whoever wants to unmount a file system, or to have the blocks of what was removed, need not wait.
+    /// Closes a few files each turn, so that file systems can be unmounted and blocks of removed files are freed.
     fn close_files(&self, generation: &Generation) {
         let memory = &generation.memory;
         let files = (self.files_max, memory.open_files_inactive);

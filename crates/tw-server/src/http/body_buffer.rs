@@ -1,7 +1,7 @@
-//! Bytes that wait for whoever wants them: in memory up to a bound, then in a temporary file, through the disk door.
+//! Buffer of body bytes: in memory up to a bound, then in a temporary file, through the disk door.
 //!
-//! While one part of them is written, the next one comes: a spool is polled for its write beside whatever fills it. Every
-//! write has class `Fill`: who waits for a page is served before. The file goes with the spool, however that ends.
+//! While one part is written, the next one is received: the buffer is polled for its write beside its source. Writes have class
+//! `Fill`, behind reads of pages. The file is removed with the buffer, however that ends.
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::CStr;
@@ -15,7 +15,7 @@ use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, Now, Op, TempFile
 
 use super::file_reads::Pieces;
 use super::files::with_room;
-use super::plan::LocalFuture;
+use super::local_future::LocalFuture;
 use crate::config::location::TempPath;
 use crate::event_loop::Loop;
 
@@ -25,15 +25,15 @@ const COPY_SIZE: usize = 64 << 10;
 /// Bytes in memory, and behind them in a file.
 #[derive(Default)]
 pub struct BodyBuffer {
-    /// What is neither in the file nor on its way there: all, or what came last.
+    /// Bytes that are neither in the file nor being written: all, or the last ones.
     memory: Pieces,
-    /// The same in one piece, once somebody has asked for that.
+    /// Bytes of `memory` joined in one piece, on first use.
     joined: OnceCell<Bytes>,
     file: Option<Rc<Spilled>>,
     writing: Option<Writing>,
 }
 
-/// What did not fit into memory.
+/// File with the bytes that did not fit into memory.
 struct Spilled {
     temp: TempFile,
     size: Cell<u64>,
@@ -46,25 +46,25 @@ struct Writing {
     size: u64,
 }
 
-/// Whether a file has a name.
+/// Naming of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// It has none: nobody else can open it.
+    /// No name: nothing else can open the file.
     Nameless,
-    /// It has one, which whoever owns the spool may give away.
+    /// A name, which the owner of the buffer may give away.
     Named,
 }
 
-/// Where a spool puts what does not fit into memory.
+/// Destination of the bytes that do not fit into memory.
 #[derive(Clone)]
-pub struct Room {
+pub struct SpillTarget {
     /// The disk of the directory.
     pub disk: Disk,
     /// The directory.
     pub dir: Arc<TempPath>,
-    /// Whether the file has a name.
+    /// Naming of the file.
     pub naming: Naming,
-    /// Who can close something when there is no descriptor left for the file.
+    /// Loop that can close a descriptor if there is none left for the file.
     pub home: Option<Rc<Loop>>,
 }
 
@@ -75,7 +75,7 @@ impl BodyBuffer {
         self.memory.len() as u64 + self.writing.as_ref().map_or(0, |writing| writing.size) + written
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -93,23 +93,23 @@ impl BodyBuffer {
         self.memory.len()
     }
 
-    /// Whether some of it is in a file, or on its way there.
+    /// Returns true if a part is in a file, or being written.
     pub fn is_spilt(&self) -> bool {
         self.file.is_some() || self.writing.is_some()
     }
 
-    /// Whether there is a file.
+    /// Returns true if there is a file.
     pub fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Its file and the name of that, once all of it is there under a name.
+    /// File and its name, once everything is in a named file.
     pub fn named_file(&self) -> Option<(&File, &CStr)> {
         let temp = &self.file.as_ref()?.temp;
         Some((temp.file(), temp.path()?))
     }
 
-    /// Leaves the file where it is: it has another name now, or somebody else looks after it.
+    /// Keeps the file: it has another name now, or another owner.
     pub fn keep_file(&self) {
         if let Some(file) = &self.file {
             file.temp.keep();
@@ -149,7 +149,7 @@ impl BodyBuffer {
         &mut self,
         most: usize,
         by: &mut Account,
-        room: &Room,
+        room: &SpillTarget,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), DiskError>> {
         loop {
@@ -172,7 +172,7 @@ impl BodyBuffer {
     }
 
     /// Begins to write what is in memory.
-    fn begin(&mut self, by: &Account, room: &Room) {
+    fn begin(&mut self, by: &Account, room: &SpillTarget) {
         let size = self.memory.len() as u64;
         let (parts, mut by) =
             (std::mem::take(&mut self.memory).into_parts(), Account::new(JobClass::Fill, by.source));
@@ -201,18 +201,18 @@ impl BodyBuffer {
     ///
     /// # Errors
     /// Those of the disk. What was in memory is lost then.
-    pub async fn spill(&mut self, by: &mut Account, room: &Room) -> Result<(), DiskError> {
+    pub async fn spill(&mut self, by: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
         if !self.is_spilt() {
             self.begin(by, room);
         }
         poll_fn(|cx| self.poll_write(0, by, room, cx)).await
     }
 
-    /// Sees to it that all of it, be it nothing, is in a file that has a name, and that nobody else reads.
+    /// Moves everything, even nothing, into a named file that has no other reader.
     ///
     /// # Errors
     /// Those of the disk.
-    pub async fn spill_named(&mut self, by: &mut Account, room: &Room) -> Result<(), DiskError> {
+    pub async fn spill_named(&mut self, by: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
         debug_assert_eq!(room.naming, Naming::Named);
         poll_fn(|cx| self.poll_write(usize::MAX, by, room, cx)).await?;
         let is_anothers = |file: &Rc<Spilled>| file.temp.path().is_none() || Rc::strong_count(file) > 1;
@@ -255,7 +255,7 @@ impl BodyBuffer {
 }
 
 /// A new file with these bytes.
-async fn make(by: &mut Account, room: &Room, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
+async fn make(by: &mut Account, room: &SpillTarget, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
     let is_named = room.naming == Naming::Named;
     let how = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
     let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &how, parts.clone()).await;
@@ -272,7 +272,7 @@ pub struct Reader {
     at: u64,
     size: u64,
     memory: Pieces,
-    /// What was read of the file last.
+    /// Bytes that were read of the file last.
     last: Bytes,
 }
 
@@ -326,8 +326,7 @@ impl Reader {
         self.file.clone().filter(|_| self.at < self.size)
     }
 
-    /// Memory for the next bytes: that of the piece before them, if whoever had that is done with it, so that nothing is
-    /// cleared again and again.
+    /// Memory for the next bytes: that of the last piece, if no reference to it is left, so that memory is cleared only once.
     fn buffer(&mut self, want: usize) -> Vec<u8> {
         let want = want.min(usize::try_from(self.size - self.at).unwrap_or(usize::MAX));
         let last = std::mem::take(&mut self.last);
@@ -356,14 +355,14 @@ mod tests {
 
     use super::*;
 
-    /// What a spool gives back of `pieces`, spilled after each that `spills`.
+    /// Contents read back of a buffer with `pieces`, spilled after each that `spills`.
     fn through(pieces: &[&str], spills: impl Fn(usize) -> bool, naming: Naming, want: usize) -> String {
         let sim = Sim::new(1);
         sim.put(c"/tmp/keep", b"").expect("the simulated disk is empty");
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk, dir: Arc::new(dir), naming, home: None };
+        let room = SpillTarget { disk, dir: Arc::new(dir), naming, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_as_often_as_it_is_asked_for() {
+    fn contents_can_be_read_repeatedly() {
         let pieces = ["one", "", "two", "three"];
         for naming in [Naming::Nameless, Naming::Named] {
             for want in [1, 4, 100] {
@@ -403,17 +402,17 @@ mod tests {
     }
 
     /// A simulated disk, and room on it.
-    fn room() -> (Arc<Sim>, Room) {
+    fn room() -> (Arc<Sim>, SpillTarget) {
         let sim = Sim::new(1);
         sim.put(c"/tmp/keep", b"").expect("the simulated disk is empty");
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Threads, Arc::clone(&sim));
         let dir = Arc::new(TempPath { path: c"/tmp".into(), levels: [0; 3] });
-        (sim, Room { disk, dir, naming: Naming::Nameless, home: None })
+        (sim, SpillTarget { disk, dir, naming: Naming::Nameless, home: None })
     }
 
     #[test]
-    fn what_comes_while_something_is_written_waits_behind_it() {
+    fn bytes_received_during_a_write_wait_behind_it() {
         let (sim, room) = room();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_memory_is_not_at_hand() {
+    fn bytes_not_in_memory_need_a_wait() {
         let (sim, room) = room();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
@@ -478,7 +477,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk, dir: Arc::new(dir), naming: Naming::Named, home: None };
+        let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Named, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
@@ -500,13 +499,13 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_page_is_served_before_every_write() {
+    fn reads_of_pages_run_before_writes() {
         let sim = Sim::new(1);
         sim.put(c"/tmp/keep", b"").expect("the simulated disk is empty");
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool.clone(), Aio::Threads, sim);
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk, dir: Arc::new(dir), naming: Naming::Nameless, home: None };
+        let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Nameless, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(JobClass::Hit, JobSource::new(1));

@@ -1,4 +1,4 @@
-//! Who asks: facts about a client's connection, whatever protocol it speaks. No I/O: variables, limits and logs read them.
+//! Facts about the connection of a client, whatever protocol it speaks. No I/O: variables, limits and logs read them.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -22,17 +22,17 @@ pub struct Client {
     pub home: Rc<Loop>,
     /// The listening address it came by.
     pub listen: Rc<Addr>,
-    /// When it was accepted.
+    /// Time of accept.
     pub accepted: Instant,
     /// Requests begun on its connection.
     pub requests: Cell<u64>,
-    /// What was agreed on by TLS, if that secures the connection.
+    /// Result of the TLS handshake, if the connection is secured.
     pub tls: OnceCell<Box<TlsInfo>>,
-    /// Whether it speaks plain HTTP where TLS is expected.
+    /// True if the client speaks plain HTTP where TLS is expected.
     pub(crate) is_plain_on_tls: Cell<bool>,
-    /// What a PROXY protocol header said.
+    /// PROXY protocol header.
     pub proxy: OnceCell<Box<proxy_protocol::Header>>,
-    /// Where it stands among the clients of its loop.
+    /// Place among the clients of the loop.
     pub(crate) slot: ConnectionSlot,
     verbosity: Verbosity,
     peer: Addr,
@@ -42,7 +42,7 @@ pub struct Client {
     group: Cell<(u64, usize)>,
 }
 
-/// What a client's URLs begin with.
+/// Scheme of a client's URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `http`
@@ -68,20 +68,20 @@ impl Scheme {
         }
     }
 
-    /// Whether the connection is secured by TLS.
+    /// Returns true if the connection is secured by TLS.
     pub fn is_secure(self) -> bool {
         self == Self::Https
     }
 }
 
-/// How much of a client is logged.
+/// Verbosity of the log lines of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verbosity {
-    /// What the levels of the error logs admit.
+    /// Lines admitted by the levels of the error logs.
     AsLogsSay,
     /// Everything, in every log (`debug_connection`).
     Everything,
-    /// The same as the first, but nothing is louder than `info`.
+    /// As `AsLogsSay`, but no line is above `info`.
     Quiet,
 }
 
@@ -93,7 +93,7 @@ impl Client {
         Self::make(id, peer, listen, home, verbosity)
     }
 
-    /// The same client as one of whom only that much is known: for variables that are wanted before a handshake is over.
+    /// Copy of the client with only the facts known during a handshake, for variables that are evaluated then.
     pub(crate) fn introduced(&self, secured: TlsInfo) -> Rc<Self> {
         let (peer, listen) = (self.peer.clone(), self.listen.clone());
         let client = Self::make(self.id, peer, listen, self.home.clone(), self.verbosity);
@@ -105,7 +105,7 @@ impl Client {
         client
     }
 
-    /// Nobody: the server asks something of its own accord, again and again, and what is not as usual is no news.
+    /// Client of requests that the server makes itself again and again, whose log lines are never above `info`.
     pub(crate) fn nobody(home: Rc<Loop>) -> Rc<Self> {
         let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
         Self::make(id, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
@@ -135,7 +135,7 @@ impl Client {
         EvictableConnection::new(&self.home.connections, &self.slot)
     }
 
-    /// What its URLs begin with.
+    /// Scheme of the client's URLs.
     pub fn scheme(&self) -> Scheme {
         if self.tls.get().is_some() { Scheme::Https } else { Scheme::Http }
     }
@@ -178,7 +178,7 @@ impl Client {
         self.write(&generation.error_log, level, message);
     }
 
-    /// Writes a step into the main error log, if somebody wants to know steps.
+    /// Writes a debug line into the main error log, if a log has level `debug`.
     pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
         if generation.debug_lines == DebugLines::Possible {

@@ -23,7 +23,7 @@ impl Pieces {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -94,7 +94,7 @@ impl Pieces {
         one
     }
 
-    /// What was gathered is a piece like the others.
+    /// Turns the gathered bytes into a piece.
     fn settle(&mut self) {
         if !self.tail.is_empty() {
             self.whole.push_back(std::mem::take(&mut self.tail).into());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_in_its_order() {
+    fn pieces_come_out_in_order() {
         for sizes in [&[][..], &[0], &[1, 1, 1], &[5000], &[1, 5000, 1, 4095, 4096, 0, 9000, 2]] {
             let (pieces, all) = of(sizes);
             assert_eq!((pieces.len(), pieces.is_empty()), (all.len(), all.is_empty()), "{sizes:?}");

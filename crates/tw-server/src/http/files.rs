@@ -30,7 +30,7 @@ use tw_http::condition::Etag;
 
 use self::content_cache::Content;
 use self::locked_files::Lock;
-use self::open_file_cache::{FileUser, Known, Turn, is_exhausted};
+use self::open_file_cache::{CachedPath, CheckSharing, FileUser, is_exhausted};
 use super::request::Request;
 use crate::config::location::Symlinks;
 use crate::event_loop::Loop;
@@ -38,7 +38,7 @@ use crate::vars::Template;
 
 pub use self::content_cache::HOT_FILE_MAX;
 pub(crate) use self::locked_files::sending;
-pub use self::open_file_cache::{FileTable, Lookup};
+pub use self::open_file_cache::{FileLookup, FileTable};
 
 /// Files a loop keeps open without `open_file_cache`.
 pub const FILES_MAX: usize = 1024;
@@ -113,7 +113,7 @@ impl OpenFile {
         Self { etag: Bytes::new(), ..Self::new(file, how) }
     }
 
-    /// What is known of it.
+    /// Metadata of the file.
     pub fn meta(&self) -> &FileMeta {
         self.file.meta()
     }
@@ -123,12 +123,12 @@ impl OpenFile {
         &self.file
     }
 
-    /// Its entity tag.
+    /// Entity tag.
     pub fn etag(&self) -> &Bytes {
         &self.etag
     }
 
-    /// The whole contents, if they are kept in memory; whoever holds them keeps them there.
+    /// The whole contents, if they are kept in memory, where a reference keeps them.
     pub fn content(&self) -> Option<Bytes> {
         match &*self.content.borrow() {
             Content::Kept(kept) => Some(kept.bytes.clone()),
@@ -136,7 +136,7 @@ impl OpenFile {
         }
     }
 
-    /// Where the text of the head that goes with these is kept, as long as they are.
+    /// Storage for the text of the response head that belongs to these contents, as long as they are kept.
     pub fn head(&self) -> Option<Rc<HeadMemo>> {
         match &*self.content.borrow() {
             Content::Kept(kept) => Some(kept.head.clone()),
@@ -159,7 +159,7 @@ impl OpenFile {
     }
 }
 
-/// What `disable_symlinks` says about a path.
+/// Rule of `disable_symlinks` for a path.
 pub(crate) fn links(r: &Request, path: &CStr) -> Links {
     let trusted = |from: &Option<Template>| match from {
         Some(from) => trusted_part(&from.value(r), path.to_bytes()),
@@ -178,7 +178,7 @@ pub(crate) fn links(r: &Request, path: &CStr) -> Links {
     }
 }
 
-/// How the location of `r` opens `path`.
+/// Way in which the location of `r` opens `path`.
 fn how(r: &Request, path: &CStr) -> OpenOptions {
     let files = &r.plan().core.files;
     OpenOptions {
@@ -199,7 +199,7 @@ enum Trusted {
     All,
 }
 
-/// What `from=` makes of a path: nothing, unless the path begins with these names.
+/// Part of a path that `from=` exempts: none, unless the path begins with these names.
 fn trusted_part(from: &[u8], path: &[u8]) -> Trusted {
     match path.strip_prefix(from) {
         Some(_) if from.is_empty() => Trusted::Leading(0),
@@ -213,11 +213,11 @@ fn trusted_part(from: &[u8], path: &[u8]) -> Trusted {
 }
 
 /// Opens `path` for `r` if that needs no waiting.
-pub fn open_now(r: &Request, path: &CStr) -> Lookup {
-    open_in_turn(r, path, &how(r, path), Turn::First)
+pub fn open_now(r: &Request, path: &CStr) -> FileLookup {
+    open_in_turn(r, path, &how(r, path), CheckSharing::First)
 }
 
-fn open_in_turn(r: &Request, path: &CStr, how: &OpenOptions, turn: Turn) -> Lookup {
+fn open_in_turn(r: &Request, path: &CStr, how: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let found = tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn));
     match found {
         // Who can wait makes room.
@@ -242,7 +242,7 @@ pub async fn with_room<T>(
     first
 }
 
-fn look_up(r: &Request, path: &CStr, how: &OpenOptions, turn: Turn) -> Lookup {
+fn look_up(r: &Request, path: &CStr, how: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let mut files = r.client().home.app.files.borrow_mut();
     if how.links != Links::Follow {
@@ -266,7 +266,7 @@ fn look_up(r: &Request, path: &CStr, how: &OpenOptions, turn: Turn) -> Lookup {
 pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskError> {
     tw_rt::requeue().await;
     let how = how(r, path);
-    if let Now::Ready(found) = open_in_turn(r, path, &how, Turn::Waited) {
+    if let Now::Ready(found) = open_in_turn(r, path, &how, CheckSharing::Waited) {
         return found.map_err(|errno| Op::Open.failed(errno));
     }
     let Some(disk) = r.disk().cloned() else {
@@ -291,20 +291,20 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     }
 }
 
-/// What a path leads to, if that is known without waiting.
+/// Metadata of a path, if known without waiting.
 pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let how = how(r, path);
     if how.links != Links::Follow {
-        return match open_in_turn(r, path, &how, Turn::First) {
+        return match open_in_turn(r, path, &how, CheckSharing::First) {
             Now::Ready(found) => Now::Ready(found.map(|file| *file.meta())),
             Now::Cold => Now::Cold,
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    let by = FileUser { disk, how: &how, cache, read: r.facts.read_at, turn: Turn::Waited };
+    let by = FileUser { disk, how: &how, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
     let mut files = r.client().home.app.files.borrow_mut();
-    if let Known::Valid(found) = files.known(path, &by) {
+    if let CachedPath::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));
     }
     match disk.probe_now(path) {
@@ -314,7 +314,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     }
 }
 
-/// What a path leads to, waiting for the disk if need be.
+/// Metadata of a path. Waits for the disk if needed.
 pub async fn stat(r: &mut Request, path: CString) -> Result<FileMeta, DiskError> {
     if how(r, &path).links != Links::Follow {
         return open(r, &path).await.map(|file| *file.meta());

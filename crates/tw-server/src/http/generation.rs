@@ -1,4 +1,4 @@
-//! What HTTP makes of a configuration, beside what every one has.
+//! Configuration of HTTP, beside the parts that every protocol has.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -11,6 +11,7 @@ use tw_core::generation::Configuration;
 use tw_disk::Locks;
 use tw_http::HeadLimits;
 
+pub use super::ids::{PlanId, ServerId};
 use super::plan::Plan;
 use super::proxy::UpstreamGroup;
 use super::proxy::health::GroupChecks;
@@ -31,19 +32,11 @@ pub type GenerationRef = tw_core::config_thread::GenerationRef<Generation>;
 /// One as a loop holds it.
 pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 
-/// Index of a server in its configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ServerId(pub u32);
-
-/// Index of a plan in its configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PlanId(pub u32);
-
 /// A loaded configuration: nothing in it is open or running.
 pub struct Config {
-    /// What every configuration has.
+    /// Settings of the process.
     pub process: tw_core::generation::Config,
-    /// What is kept in memory.
+    /// Sizes of caches in memory.
     pub memory: Memory,
     /// Files of the process that are locked in memory.
     pub locks: Arc<Locks>,
@@ -57,7 +50,7 @@ pub struct Config {
     pub upstreams: Box<[Arc<UpstreamGroup>]>,
     /// The servers of each listening address, in the order of those.
     pub groups: Vec<ListenGroup>,
-    /// Whether there are handshakes of TLS, with clients or upstream servers.
+    /// True if there are TLS handshakes, with clients or upstream servers.
     pub is_secured: bool,
     /// Groups whose servers are checked, and how.
     pub health_checks: Vec<GroupChecks>,
@@ -73,29 +66,29 @@ pub struct Config {
 
 /// One `server { }`.
 pub struct Server {
-    /// Its core settings.
+    /// Core settings.
     pub settings: Arc<ServerSettings>,
-    /// What a request may be like that comes in lines.
+    /// Limits of request heads in HTTP/1.
     pub head: HeadLimits,
     /// TLS with its name.
     pub ssl: Arc<Ssl<Request>>,
     /// HTTP/2 with it.
     pub http2: Arc<Http2>,
-    /// Its certificate that comes by itself.
+    /// Automatic certificate (ACME).
     pub acme: Arc<Acme>,
     /// The plan for requests that no location takes.
     pub plan: PlanId,
-    /// Its locations.
+    /// Locations.
     pub locations: Locations,
-    /// Its named locations.
+    /// Named locations.
     pub named: HashMap<Box<[u8]>, PlanId>,
-    /// Where it is written.
+    /// Place of the directive.
     pub span: Option<Span>,
 }
 
 /// The servers of a listening address.
 pub struct ListenGroup {
-    /// Who gave the socket options and `default_server`.
+    /// Sources of the socket options and of `default_server`.
     pub(crate) given: Given,
     /// `ssl`
     pub ssl: bool,
@@ -111,7 +104,7 @@ pub struct ListenGroup {
     pub members: Vec<ServerId>,
 }
 
-/// What was said about a listening address so far.
+/// Directives for a listening address so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
     pub(crate) options: bool,
@@ -119,7 +112,7 @@ pub(crate) struct Given {
 }
 
 impl ListenGroup {
-    /// Whether a server speaks HTTP/2 with clients that came by this address.
+    /// Returns true if a server speaks HTTP/2 with clients of this address.
     pub fn speaks_http2(&self, server: &Server) -> bool {
         self.http2 || server.http2.is_on
     }

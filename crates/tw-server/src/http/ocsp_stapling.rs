@@ -13,7 +13,7 @@ use super::proxy::ocsp_client::LoopOcspClient;
 use crate::event_loop::Loop;
 
 /// Keeps the responses of the loop's certificates up to date. Never ends by itself.
-pub(crate) async fn keep(home: Rc<Loop>) {
+pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let certificates = generation.servers.iter().flat_map(|server| {

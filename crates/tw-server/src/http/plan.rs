@@ -3,8 +3,6 @@
 //! Built once at load by the modules' `install`; a module that is off is not in any list.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tw_conf::Span;
@@ -12,6 +10,7 @@ use tw_http::Method;
 
 use super::body::Body;
 use super::generation::PlanId;
+pub use super::local_future::LocalFuture;
 use super::proxy::health::HealthCheck;
 use super::request::Request;
 use super::route::Pattern;
@@ -19,7 +18,7 @@ use crate::config::location::Location;
 use crate::config::server::ServerSettings;
 use crate::vars::{Computed, Preparations};
 
-/// Where in a request's life a handler runs; the order of the list is the order of the phases.
+/// Phases of a request, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// First, before the location is chosen.
@@ -30,7 +29,7 @@ pub enum Phase {
     Rewrite,
     /// Limits.
     Preaccess,
-    /// Who may.
+    /// Access control.
     Access,
     /// `try_files`.
     Precontent,
@@ -54,7 +53,7 @@ impl Phase {
 /// Number of phases.
 pub const PHASES: usize = Phase::Content as usize + 1;
 
-/// What a handler decided.
+/// Decision of a handler.
 #[derive(Debug)]
 pub enum Outcome {
     /// Nothing; the next handler goes on.
@@ -94,10 +93,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A future of a loop; it may borrow the request.
-pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-
-/// What a handler returns: an outcome now, or a future when it has to wait. Most requests never make the future.
+/// Result of a handler: an outcome now, or a future if it has to wait. Most requests never make the future.
 pub enum Step<'a> {
     /// Decided without waiting.
     Now(Outcome),
@@ -125,7 +121,7 @@ impl MethodSet {
         self.0 |= 1 << method as u32;
     }
 
-    /// Whether it is one of them.
+    /// Returns true if the set has `method`.
     pub fn has(self, method: Method) -> bool {
         self.0 & 1 << method as u32 != 0
     }
@@ -139,8 +135,8 @@ pub trait Handler: Send + Sync {
     /// Decides about `r`. Must not wait except in the returned future.
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a>;
 
-    /// What it would do with `r`, for `--explain`: what a line is about, empty if it belongs to the one before, and its text.
-    /// Asks nobody and never waits.
+    /// Describes the effect on `r` for `--explain`: subject of each line, empty if it continues the one before, and text. Does
+    /// no I/O and never waits.
     fn explain(&self, _: &mut Request) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -165,7 +161,7 @@ pub trait LogHandler: Send + Sync {
     fn log(&self, r: &Request);
 }
 
-/// What runs for a request at one location (or at a server, outside any location).
+/// Handlers and settings of one location, or of a server outside any location.
 pub struct Plan {
     /// The location's name as written; empty for the server's own plan.
     pub name: Box<[u8]>,
@@ -173,25 +169,25 @@ pub struct Plan {
     pub server: Arc<ServerSettings>,
     /// Core settings of the location.
     pub core: Arc<Location>,
-    /// Where and how the location is written; `None` for the server's own plan.
+    /// Heading of the location; `None` for the server's own plan.
     pub written: Option<Heading>,
     /// Plans of its `if` blocks, in the order they are written.
     pub(crate) ifs: Vec<PlanId>,
     /// `limit_except`: the plan for all methods but these.
     pub(crate) limit_except: Option<(MethodSet, PlanId)>,
-    /// Whether a URI that lacks only the slash at the end of the location's name is sent there, with that slash.
+    /// True if a URI that lacks only the slash at the end of the location's name is redirected to it.
     pub(crate) adds_slash: bool,
-    /// What variables need that something here mentions.
+    /// Preparations of variables used here.
     pub(crate) prepared: Preparations,
-    /// What is to be said of it when all modules have installed what they have.
+    /// Warnings to be reported once all modules have installed their handlers.
     pub(crate) warnings: Vec<(Span, String)>,
-    /// Whether a content handler is named here, as by `proxy_pass`, so that no file answers.
+    /// True if a directive such as `proxy_pass` sets a content handler, so that no file answers.
     names_content: bool,
-    /// Whether something here looks whether files exist before the request is answered.
+    /// True if a module looks for files before the request is answered.
     looks_for_files: bool,
     /// `http2_chunk_size`
     pub(crate) chunk_size: usize,
-    /// How the servers that requests are passed to are checked.
+    /// Health check of the servers that requests are passed to.
     pub(crate) health_check: Option<Arc<HealthCheck>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     first_filters: Vec<Box<dyn HeaderFilter>>,
@@ -203,21 +199,21 @@ pub struct Plan {
     made_by: MadeBy,
 }
 
-/// How a location is written.
+/// Pattern and place of a location in the configuration.
 pub struct Heading {
-    /// Which URIs it takes.
+    /// Pattern of its URIs.
     pub pattern: Pattern,
-    /// Where.
+    /// Place in the configuration.
     pub span: Option<Span>,
 }
 
-/// Which module each entry of a plan comes from, beside the lists that requests walk over.
+/// Modules of the entries of a plan, beside the lists that requests walk over.
 #[derive(Default)]
 struct MadeBy {
     phases: [Vec<&'static str>; PHASES],
     header_filters: Vec<&'static str>,
     log: Vec<&'static str>,
-    /// Whether something was added since the last maker was noted.
+    /// True if an entry was added since the last module was noted.
     is_behind: bool,
 }
 
@@ -281,7 +277,7 @@ impl Plan {
         self.computed.push((slot, computed));
     }
 
-    /// How a slot is computed here, if there is a way of its own.
+    /// Computation of a slot that is special to this plan.
     pub(crate) fn computed(&self, slot: u16) -> Option<&Computed> {
         self.computed.iter().find(|(at, _)| *at == slot).map(|(_, computed)| computed)
     }
@@ -303,12 +299,12 @@ impl Plan {
         self.looks_for_files = true;
     }
 
-    /// Whether a module in front of this one does.
+    /// Returns true if a module before this one looks for files.
     pub fn looks_for_files(&self) -> bool {
         self.looks_for_files
     }
 
-    /// Warns whoever loads the configuration.
+    /// Adds a warning to the report of loading the configuration.
     pub fn warn(&mut self, span: Span, message: String) {
         self.warnings.push((span, message));
     }
@@ -328,7 +324,7 @@ impl Plan {
         content.push(Box::new(handler));
     }
 
-    /// Whether [`set_content`](Self::set_content) was called.
+    /// Returns true after a call of [`set_content`](Self::set_content).
     pub(crate) fn names_content(&self) -> bool {
         self.names_content
     }

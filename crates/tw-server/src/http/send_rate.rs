@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::request::Request;
-use super::wire::Gone;
+use super::wire::ClientGone;
 use crate::vars::Template;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ impl SendRate {
     }
 
     /// Waits until something may be sent and returns how much: at least one byte. The error: the client is gone.
-    pub(crate) async fn allowance(&mut self, r: &Request) -> Result<usize, Gone> {
+    pub(crate) async fn allowance(&mut self, r: &Request) -> Result<usize, ClientGone> {
         loop {
             match self.look(r.costs.sent.bytes, tw_rt::clock::now()) {
                 Ok(room) => return Ok(usize::try_from(room).unwrap_or(usize::MAX)),
@@ -41,7 +41,7 @@ impl SendRate {
         }
     }
 
-    /// How much may be sent at `now`, when `sent` bytes were; the error is how long to wait.
+    /// Bytes that may be sent at `now`, after `sent` ones; the error is the time to wait.
     fn look(&mut self, sent: u64, now: Instant) -> Result<u64, Duration> {
         let passed = now.saturating_duration_since(self.start);
         // The head has its time with what follows it.
@@ -70,7 +70,7 @@ impl SendRate {
 mod tests {
     use super::*;
 
-    /// What leaves, and at which millisecond, when a client takes `taken` bytes at a time of `size`, a head of 100 bytes
+    /// Bytes that leave, and at which millisecond, when a client takes `taken` bytes at a time of `size`, a head of 100 bytes
     /// before them.
     fn leaves(rate: u64, after: u64, size: u64, taken: u64) -> Vec<(u128, u64)> {
         let start = Instant::now();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_has_its_time() {
+    fn bytes_sent_take_their_time_at_the_rate() {
         const ALL: u64 = u64::MAX;
         for (rate, after, size, taken, expected) in [
             (500, 0, 1700, ALL, &[(0, 400), (1000, 500), (2000, 500), (3000, 300)][..]),

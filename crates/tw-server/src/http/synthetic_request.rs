@@ -1,4 +1,4 @@
-//! Requests of nobody: variables that are wanted where no client has asked for anything yet are evaluated for one.
+//! Synthetic requests, for variables that are evaluated without a request of a client.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::request_body::RequestBody;
 use super::start;
 use super::wire::Wire;
 
-/// One for `uri`, which [`head`] takes, that goes by `plan` of `server`. To be given back to its loop.
+/// Returns a request for `uri`, which [`head`] accepts, with `plan` of `server`. To be given back to its loop.
 pub(crate) fn request(client: &Rc<Client>, (server, plan): (ServerId, PlanId), uri: &[u8]) -> Box<Request> {
     let mut r = client.home.app.take_request();
     r.bind(client, Wire::Nobody);
@@ -20,11 +20,11 @@ pub(crate) fn request(client: &Rc<Client>, (server, plan): (ServerId, PlanId), u
     r.body = RequestBody::absent();
     // Who asks has looked at it.
     let _ = head(&mut r.head, uri);
-    start::take_over(&mut r);
+    start::set_uri(&mut r);
     r
 }
 
-/// Makes `head` that of a request for `uri`, as if a client had sent it. Whether there can be one.
+/// Makes `head` that of a request for `uri`. Returns false if `uri` cannot be one.
 pub(crate) fn head(head: &mut RequestHead, uri: &[u8]) -> bool {
     head.push(&[b"GET ", uri, b" HTTP/1.0\r\n\r\n"].concat());
     matches!(head.parse(&HeadLimits::default()), Ok(Progress::Complete)) && head.target() == uri

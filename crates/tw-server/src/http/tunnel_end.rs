@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tw_net::Transport;
 
-use super::h2;
+use super::h2::StreamTunnel;
 
 /// One side of a tunnel.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ pub enum TunnelEnd<'a> {
     /// A connection.
     Transport(&'a Transport),
     /// A stream of HTTP/2.
-    Stream(&'a h2::StreamTunnel),
+    Stream(&'a StreamTunnel),
 }
 
 impl TunnelEnd<'_> {

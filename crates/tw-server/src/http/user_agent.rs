@@ -5,7 +5,7 @@ use tw_http::Known;
 use crate::config::location::{DISABLE_MSIE6, DISABLE_SAFARI};
 use crate::http::request::Request;
 
-/// Whether the location refuses to keep the connection of this client. Looks at the field only where it matters.
+/// Returns true if the location refuses keep-alive to this client. Reads the field only where it matters.
 pub(crate) fn keepalive_is_disabled(r: &Request) -> bool {
     let disable = r.plan().core.keepalive.disable;
     let posts = r.head.method() == tw_http::Method::Post;

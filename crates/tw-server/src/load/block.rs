@@ -1,4 +1,4 @@
-//! Where a block stands that is being resolved, and what its modules ask of that.
+//! Position of a block that is being resolved, and the requests of its modules.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -27,19 +27,19 @@ pub struct Block {
     pub(crate) upstream: Option<Arc<str>>,
     /// The groups of servers that are written, by name.
     pub(crate) upstreams: Arc<Groups>,
-    /// How they ask for names, unless they say so themselves: as `http` says.
+    /// Default of name resolution, as in `http`.
     pub(crate) resolving: Option<Resolving>,
     /// True if a `resolver` holds in the block that is being resolved.
     pub(crate) has_resolver: bool,
     /// True once it was said that there is none where one is needed.
     pub(crate) is_resolver_missed: bool,
-    /// Those that URLs have made.
+    /// Groups made by URLs.
     pub(crate) implicit: HashMap<Box<str>, Arc<UpstreamGroup>>,
-    /// Whether connections to upstream servers may be secured somewhere.
+    /// True if connections to upstream servers may use TLS.
     pub(crate) secures_upstreams: bool,
     /// Certificates that come by themselves.
     pub(crate) acme: CollectedCertificates,
-    /// Whether somewhere in the server CONNECT is answered.
+    /// True if a location of the server answers CONNECT.
     pub opens_tunnels: bool,
     /// Where requests go from here, as the module says that passes them on.
     pub passing: PassTarget,
@@ -61,7 +61,7 @@ impl Block {
         &self.upstreams
     }
 
-    /// Whether the block is an `if` or a `limit_except`, which is a part of its location.
+    /// Returns true for an `if` or a `limit_except`, which is a part of its location.
     pub fn is_nameless(&self) -> bool {
         self.nameless
     }

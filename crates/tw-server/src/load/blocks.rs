@@ -14,7 +14,7 @@ use tw_core::reach::Reach;
 use tw_http::HeadLimits;
 use tw_net::Addr;
 
-use super::scope::{Kind, Scope};
+use super::scope::{BlockKind, BlockScope};
 use super::{CORE_ACME, CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
 use crate::config::acme::Acme;
 use crate::config::http2::Http2;
@@ -28,7 +28,7 @@ use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
 use crate::http::proxy::health::PassTarget;
 use crate::http::request::Request;
-use crate::http::route::{Locations, Pattern, ServerNames, Written};
+use crate::http::route::{Locations, Pattern, ServerNames, WrittenLocation};
 
 /// Plans and servers as they are built.
 #[derive(Default)]
@@ -40,17 +40,21 @@ pub(super) struct LoadedHttp {
 }
 
 /// Resolves the `http` block and everything in it.
-pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> Result<LoadedHttp, ConfError> {
+pub(super) fn build(
+    http: BlockScope,
+    table: &Table<Http>,
+    cx: &mut Resolve<'_>,
+) -> Result<LoadedHttp, ConfError> {
     let mut built = LoadedHttp::default();
     let resolved = resolve(http.raws, None, table, cx)?;
     let prepared = cx.vars.prepared;
     let (upstreams, servers): (Vec<_>, Vec<_>) =
-        http.children.into_iter().partition(|child| matches!(child.kind, Kind::Upstream(_)));
+        http.children.into_iter().partition(|child| matches!(child.kind, BlockKind::Upstream(_)));
     // Groups come first: a location may name one that stands further down.
     cx.block.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
     let mut groups = Groups::default();
     for scope in upstreams {
-        let Kind::Upstream(name) = scope.kind else { continue };
+        let BlockKind::Upstream(name) = scope.kind else { continue };
         cx.block.upstream = Some(name.clone());
         let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
         cx.block.upstream = None;
@@ -88,7 +92,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     Ok(built)
 }
 
-/// What is gathered while the blocks of one server are resolved.
+/// State while the blocks of one server are resolved.
 struct OfServer<'a> {
     built: &'a mut LoadedHttp,
     settings: Arc<ServerSettings>,
@@ -97,7 +101,7 @@ struct OfServer<'a> {
 
 /// Resolves the blocks in a server or location, whose own plan is `plan` and settings `outer`.
 fn locations(
-    scopes: Vec<Scope>,
+    scopes: Vec<BlockScope>,
     outer: &[Resolved],
     plan: PlanId,
     server: &mut OfServer,
@@ -110,10 +114,11 @@ fn locations(
         yield_if_due();
         // In a block without a pattern, the location is the one it stands in.
         let location = match &scope.kind {
-            Kind::Location(pattern) => cx.block.location.replace(pattern.clone()),
+            BlockKind::Location(pattern) => cx.block.location.replace(pattern.clone()),
             _ => cx.block.location.clone(),
         };
-        let nameless = std::mem::replace(&mut cx.block.nameless, !matches!(scope.kind, Kind::Location(_)));
+        let nameless =
+            std::mem::replace(&mut cx.block.nameless, !matches!(scope.kind, BlockKind::Location(_)));
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
         let written = cx.block.location.clone().map(|pattern| plan::Heading { pattern, span: scope.span });
         let inner_plan = add_plan(server.built, written, &settings, &server.settings, table, cx);
@@ -123,17 +128,17 @@ fn locations(
         cx.vars.prepared = prepared;
         let outer_plan = &mut server.built.plans[plan.0 as usize];
         match scope.kind {
-            Kind::Location(pattern) => {
+            BlockKind::Location(pattern) => {
                 if let Pattern::Named(name) = &pattern {
                     // Of two with one name the first answers, as in nginx.
                     server.named.entry(name.clone()).or_insert(inner_plan);
                 }
                 let adds_slash = server.built.plans[inner_plan.0 as usize].adds_slash;
-                list.push(Written { pattern, plan: inner_plan, adds_slash, inner });
+                list.push(WrittenLocation { pattern, plan: inner_plan, adds_slash, inner });
             }
-            Kind::If => outer_plan.ifs.push(inner_plan),
-            Kind::LimitExcept(methods) => outer_plan.limit_except = Some((methods, inner_plan)),
-            Kind::Http | Kind::Server | Kind::Upstream(_) => {}
+            BlockKind::If => outer_plan.ifs.push(inner_plan),
+            BlockKind::LimitExcept(methods) => outer_plan.limit_except = Some((methods, inner_plan)),
+            BlockKind::Http | BlockKind::Server | BlockKind::Upstream(_) => {}
         }
     }
     Ok(Locations::new(list))

@@ -16,15 +16,15 @@ use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
 
 /// Settings as written of one block and of the blocks in it.
-pub(super) struct Scope {
+pub(super) struct BlockScope {
     pub(super) raws: RawSettings,
-    pub(super) kind: Kind,
-    pub(super) children: Vec<Scope>,
+    pub(super) kind: BlockKind,
+    pub(super) children: Vec<BlockScope>,
     pub(super) span: Option<Span>,
 }
 
-/// What a block is.
-pub(super) enum Kind {
+/// Kind of a block.
+pub(super) enum BlockKind {
     Http,
     Server,
     Location(Pattern),
@@ -35,7 +35,7 @@ pub(super) enum Kind {
     Upstream(Arc<str>),
 }
 
-impl Kind {
+impl BlockKind {
     /// The context of what is written in a block of this kind that stands in `outer`.
     fn context(&self, outer: u32) -> u32 {
         match self {
@@ -76,7 +76,7 @@ impl HttpBlocks {
         if self.http.is_some() {
             return Err(node.error("is duplicate"));
         }
-        self.http = Some(self.walk_scope(node, MAIN, Kind::Http, loader)?);
+        self.http = Some(self.walk_scope(node, MAIN, BlockKind::Http, loader)?);
         Ok(())
     }
 
@@ -85,12 +85,12 @@ impl HttpBlocks {
         &mut self,
         block: &Node,
         outer: u32,
-        kind: Kind,
+        kind: BlockKind,
         loader: &mut Loader<'_>,
-    ) -> Result<Scope, ConfError> {
+    ) -> Result<BlockScope, ConfError> {
         let context = kind.context(outer);
         let mut scope =
-            Scope { raws: RawSettings::default(), kind, children: Vec::new(), span: Some(block.span) };
+            BlockScope { raws: RawSettings::default(), kind, children: Vec::new(), span: Some(block.span) };
         let mut seen = Siblings::default();
         loader.walk(block.children()?, context, |loader, node| {
             self.walk_node(&mut scope, &mut seen, node, context, loader)
@@ -101,7 +101,7 @@ impl HttpBlocks {
     /// Reads what stands in a block. An error means that nothing of it was taken in.
     fn walk_node(
         &mut self,
-        scope: &mut Scope,
+        scope: &mut BlockScope,
         seen: &mut Siblings,
         node: &Node,
         context: u32,
@@ -110,38 +110,38 @@ impl HttpBlocks {
         let kind = match node.name.as_str() {
             Some("server") if context != UPSTREAM => {
                 loader.check_block(node, context)?;
-                Kind::Server
+                BlockKind::Server
             }
             Some("upstream") => {
                 loader.check_block(node, context)?;
                 let name: Arc<str> = node.arg(0)?.lossy().into();
-                let is_known = |child: &Scope| matches!(&child.kind, Kind::Upstream(known) if known.eq_ignore_ascii_case(&name));
+                let is_known = |child: &BlockScope| matches!(&child.kind, BlockKind::Upstream(known) if known.eq_ignore_ascii_case(&name));
                 if scope.children.iter().any(is_known) {
                     return Err(node.fail(format!("duplicate upstream \"{name}\"")));
                 }
-                Kind::Upstream(name)
+                BlockKind::Upstream(name)
             }
             Some("location") => {
                 loader.check_block(node, context)?;
                 let pattern = self.pattern(node, &scope.kind, loader)?;
                 seen.add(&pattern, node)?;
-                Kind::Location(pattern)
+                BlockKind::Location(pattern)
             }
             Some("if") => {
                 loader.check_block(node, context)?;
-                Kind::If
+                BlockKind::If
             }
             Some("limit_except") => {
                 loader.check_block(node, context)?;
-                if scope.children.iter().any(|child| matches!(child.kind, Kind::LimitExcept(_))) {
+                if scope.children.iter().any(|child| matches!(child.kind, BlockKind::LimitExcept(_))) {
                     return Err(node.error("is duplicate"));
                 }
-                Kind::LimitExcept(methods(node)?)
+                BlockKind::LimitExcept(methods(node)?)
             }
             _ => return loader.set(&self.table, &mut scope.raws, node, context),
         };
         let mut child = self.walk_scope(node, context, kind, loader)?;
-        if matches!(child.kind, Kind::If) {
+        if matches!(child.kind, BlockKind::If) {
             let raws = (&mut scope.raws, &mut child.raws);
             // Nothing may stand in an `if` of a server but what has just been taken.
             if loader.take_if(&self.table, raws, node, context) == IfBlock::Rejected || context == SERVER {
@@ -153,7 +153,12 @@ impl HttpBlocks {
     }
 
     /// Reads how a location is written, inside `outer`.
-    fn pattern(&mut self, node: &Node, outer: &Kind, loader: &mut Loader<'_>) -> Result<Pattern, ConfError> {
+    fn pattern(
+        &mut self,
+        node: &Node,
+        outer: &BlockKind,
+        loader: &mut Loader<'_>,
+    ) -> Result<Pattern, ConfError> {
         let first = node.arg(0)?;
         let (modifier, uri): (&[u8], &[u8]) = match node.args.get(1) {
             Some(uri) => (&first.bytes, &uri.bytes),
@@ -183,7 +188,7 @@ impl HttpBlocks {
                 return Err(node.fail(format!("invalid location modifier \"{other}\"")));
             }
         };
-        let Kind::Location(outer) = outer else { return Ok(pattern) };
+        let BlockKind::Location(outer) = outer else { return Ok(pattern) };
         let outer_uri = match outer {
             Pattern::Exact(uri) => {
                 let uri = String::from_utf8_lossy(uri);

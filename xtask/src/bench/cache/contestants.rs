@@ -1,18 +1,18 @@
 //! Caches under measurement, all before the same origin and all with persistent connections to it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use tw_testkit::Client;
 
-use crate::bench::contestant::{Binaries, Binary, CONF, Contestant, PORT, PREFIX, Running, find_program};
+use crate::bench::contestant::{
+    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program, upstream_group,
+};
+pub(super) use crate::bench::contestant::{NGINX, OURS};
 use crate::bench::exec::Place;
 use crate::bench::options::Options;
 use crate::bench::proxy::origin::ASKED;
 use crate::bench::{Outcome, loops};
 
-pub(super) const OURS: &str = "ours";
-pub(super) const NGINX: &str = "nginx";
 pub(super) const VARNISH: &str = "varnish, memory";
 pub(super) const TRAFFIC_SERVER: &str = "trafficserver";
 
@@ -26,28 +26,10 @@ pub(super) const NGINX_THREADS: &str = "aio threads;";
 pub(super) struct Caches {
     pub(super) binaries: Binaries,
     /// Varnish, with its storage in memory.
-    pub(super) varnish: Option<Other>,
+    pub(super) varnish: Option<OtherProgram>,
     /// Traffic Server, with its storage in a file and hot objects in memory too.
-    pub(super) traffic_server: Option<Other>,
+    pub(super) traffic_server: Option<OtherProgram>,
     origin: Running,
-}
-
-/// A cache of another kind, to compare with.
-pub(super) struct Other {
-    path: PathBuf,
-    /// First line of its version output.
-    pub(super) version: String,
-}
-
-impl Other {
-    fn find(name: &str, version: &str) -> Outcome<Option<Self>> {
-        let Some(path) = find_program(name) else { return Ok(None) };
-        let output =
-            Command::new(&path).arg(version).output().map_err(|e| format!("{}: {e}", path.display()))?;
-        let text = [output.stdout, output.stderr].concat();
-        let version = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
-        Ok(Some(Self { path, version }))
-    }
 }
 
 /// Traffic Server with one event thread, without a change of user, which waits for its cache on start.
@@ -70,8 +52,8 @@ impl Caches {
     /// Finds the programs and starts the origin on the core of the load, with one response of `large` bytes.
     pub(super) fn find(options: &Options, load_cpu: usize, large: u64) -> Outcome<Self> {
         let binaries = Binaries::find(options)?;
-        let varnish = Other::find("varnishd", "-V")?;
-        let traffic_server = Other::find("traffic_server", "--version")?;
+        let varnish = OtherProgram::at(find_program("varnishd"), "-V")?;
+        let traffic_server = OtherProgram::at(find_program("traffic_server"), "--version")?;
         let args = ["--large".to_owned(), large.to_string()];
         let origin = Contestant::own_loop("origin", "origin", &args).start(&Place::on(load_cpu))?;
         Ok(Self { binaries, varnish, traffic_server, origin })
@@ -114,16 +96,13 @@ impl Caches {
     /// nginx has neither its manager nor its loader, because it has no master: nothing is removed during a
     /// measurement, and it finds responses on the disk that were not loaded. Tailwater has both.
     pub(super) fn at(&self, name: &str, binary: &Binary, dir: &Path, http: &str) -> Contestant {
-        let (origin, dir) = (self.origin.addr(), dir.display());
+        let origin = upstream_group("origin", &self.origin.addr().to_string());
+        let dir = dir.display();
         let http = format!(
             "access_log off;
     proxy_temp_path proxy_temp;
     proxy_http_version 1.1;
-    upstream origin {{
-        server {origin};
-        keepalive 1024;
-        keepalive_requests 1000000000;
-    }}
+    {origin}
     proxy_cache_path \"{dir}\" levels=1:2 keys_zone=one:128m inactive=1d use_temp_path=off
         loader_files=1000000 loader_sleep=1ms loader_threshold=60s;
     {http}"
@@ -143,7 +122,7 @@ impl Caches {
 
     /// Traffic Server, with all that it writes below its directory.
     pub(super) fn traffic_server(&self) -> Option<Contestant> {
-        let Other { path, .. } = self.traffic_server.as_ref()?;
+        let OtherProgram { path, .. } = self.traffic_server.as_ref()?;
         let bin = path.parent()?.display();
         let places = ["localstatedir", "runtimedir", "datadir", "includedir", "mandir", "infodir"];
         let places: String = places.iter().map(|place| format!("{place}: {PREFIX}/run\n")).collect();
@@ -172,7 +151,7 @@ cachedir: {PREFIX}/cache
 
     /// Varnish.
     pub(super) fn varnish(&self) -> Option<Contestant> {
-        let Other { path, .. } = self.varnish.as_ref()?;
+        let OtherProgram { path, .. } = self.varnish.as_ref()?;
         let port = self.origin.port();
         let conf = format!(
             "vcl 4.1;

@@ -1,16 +1,16 @@
 //! Proxies under measurement, all before the same origin and all with persistent connections to it.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use super::origin::TUNNEL;
 use crate::bench::Outcome;
-use crate::bench::contestant::{Binaries, Binary, CONF, Contestant, PORT, Running, find_program};
+use crate::bench::contestant::{
+    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, Running, find_program, upstream_group,
+};
+pub(super) use crate::bench::contestant::{NGINX, OURS};
 use crate::bench::exec::Place;
 use crate::bench::options::Options;
 
-pub(super) const OURS: &str = "ours";
-pub(super) const NGINX: &str = "nginx";
 pub(super) const HAPROXY: &str = "haproxy";
 pub(super) const RELAY: &str = "bare relay";
 
@@ -19,40 +19,19 @@ pub(super) const NO_TEMP_FILE: &str = "proxy_max_temp_file_size 0;";
 /// Directives that stream the request body.
 pub(super) const NO_REQUEST_BUFFER: &str = "proxy_request_buffering off;";
 
-/// More than any measurement has, so that none is ever closed for want of room.
-const KEPT_CONNECTIONS: usize = 1024;
-
 /// All that it takes to set a proxy before the origin. Dropping it ends the origin.
 pub(super) struct Proxies {
     pub(super) binaries: Binaries,
-    pub(super) haproxy: Option<Haproxy>,
+    pub(super) haproxy: Option<OtherProgram>,
     pub(super) origin: Running,
-}
-
-/// The other proxy to compare with.
-pub(super) struct Haproxy {
-    path: PathBuf,
-    /// First line of `-v`.
-    pub(super) version: String,
-}
-
-impl Haproxy {
-    /// Finds it by option or path.
-    pub(super) fn find(options: &Options) -> Outcome<Option<Self>> {
-        let given = options.text("haproxy").map(PathBuf::from);
-        let Some(path) = given.or_else(|| find_program("haproxy")) else { return Ok(None) };
-        let output =
-            Command::new(&path).arg("-v").output().map_err(|e| format!("{}: {e}", path.display()))?;
-        let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
-        Ok(Some(Self { path, version }))
-    }
 }
 
 impl Proxies {
     /// Finds the programs and starts the origin on the core of the load.
     pub(super) fn find(options: &Options, load_cpu: usize) -> Outcome<Self> {
         let binaries = Binaries::find(options)?;
-        let haproxy = Haproxy::find(options)?;
+        let given = options.text("haproxy").map(PathBuf::from);
+        let haproxy = OtherProgram::at(given.or_else(|| find_program("haproxy")), "-v")?;
         let origin = Contestant::own_loop("origin", "origin", &[]).start(&Place::on(load_cpu))?;
         Ok(Self { binaries, haproxy, origin })
     }
@@ -74,18 +53,14 @@ impl Proxies {
     }
 
     fn like_nginx(&self, name: &str, binary: &Binary, http: &str) -> Contestant {
-        let origin = self.origin.addr();
+        let origin = upstream_group("origin", &self.origin.addr().to_string());
         let http = format!(
             "access_log off;
     client_max_body_size 2m;
     client_body_temp_path client_body_temp;
     proxy_temp_path proxy_temp;
     proxy_http_version 1.1;
-    upstream origin {{
-        server {origin};
-        keepalive {KEPT_CONNECTIONS};
-        keepalive_requests 1000000000;
-    }}
+    {origin}
     {http}"
         );
         let server = format!(
@@ -111,7 +86,7 @@ impl Proxies {
 
     /// haproxy with a limit of this many clients.
     pub(super) fn haproxy_with(&self, clients_max: usize) -> Option<Contestant> {
-        let Haproxy { path, .. } = self.haproxy.as_ref()?;
+        let OtherProgram { path, .. } = self.haproxy.as_ref()?;
         let origin = self.origin.addr();
         let conf = format!(
             "global

@@ -1,4 +1,4 @@
-//! Where the process may do what with files: what modules say they reach, and what the process itself needs.
+//! Rights to files by place: those that modules declare (`reach`), and those of the process itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,23 +16,23 @@ use tw_server::http::generation::Config;
 use super::{READ, Role};
 use crate::conf::path;
 
-/// What a log needs of its directory.
+/// Rights that a log needs to its directory.
 const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});
-/// What WebDAV and temporary files need. A file that is moved may not gain rights by that, so both have the same.
+/// Rights that WebDAV and temporary files need. A file may not gain rights by being moved, so both have the same.
 const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer
 });
-/// What the pid file needs.
+/// Rights that the pid file needs.
 const PID_FILE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | RemoveFile});
-/// What a listening Unix socket needs: another server's is asked whether it is alive.
+/// Rights that a listening Unix socket needs: it checks if another server's is alive.
 const LISTEN: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile | ResolveUnix});
-/// What a syslog server needs.
+/// Rights that a syslog server needs.
 const CONNECT: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ResolveUnix});
-/// What a core file needs, which the kernel writes with the rights of the process.
+/// Rights that a core file needs, which the kernel writes with the rights of the process.
 const CORE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg});
 
-/// What the C library and the server itself read while they run: names of hosts, times, what `/proc` tells of the
-/// process and of the memory of the machine, and how many processors and how much memory its group has.
+/// Files that the C library and the server itself read while they run: names of hosts, times, `/proc` about the process
+/// and the memory of the machine, and the processors and memory of its group.
 const SYSTEM: [&str; 13] = [
     "/etc/gai.conf",
     "/etc/host.conf",
@@ -60,7 +60,7 @@ pub(super) struct Place {
     pub(super) origin: Origin,
 }
 
-/// Who names a place.
+/// Source of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Configuration,
@@ -69,17 +69,17 @@ pub(super) enum Origin {
 }
 
 impl Place {
-    /// What it is for, for messages.
+    /// Purpose, for messages.
     pub(super) fn purpose(&self) -> &'static str {
         purpose(self.rights)
     }
 
-    /// Whether files are read in it.
+    /// Returns `true` if files are read in it.
     pub(super) fn is_read(&self) -> bool {
         self.rights.intersects(READ)
     }
 
-    /// Whether files are written in it.
+    /// Returns `true` if files are written in it.
     pub(super) fn is_written(&self) -> bool {
         self.rights.intersects(!READ & !CONNECT)
     }
@@ -104,7 +104,7 @@ pub(super) struct Places {
 
 impl Places {
     // DIFF(nginx): nothing is written where a link leads out of what is named here.
-    /// What serving `config` needs where `restricted` is restricted.
+    /// Places that serving `config` needs if `restricted` is restricted.
     pub(super) fn of(config: &Config, role: Role, restricted: BitFlags<AccessFs>) -> Self {
         let mut places = Self::default();
         if config.main.sandbox == Sandbox::Off {
@@ -125,7 +125,7 @@ impl Places {
         places
     }
 
-    /// What every process needs.
+    /// Adds the places that every process needs.
     fn add_process(&mut self, config: &Config, restricted: BitFlags<AccessFs>) {
         if restricted.intersects(READ) {
             let rights = READ & restricted;
@@ -144,7 +144,7 @@ impl Places {
         }
     }
 
-    /// What a process needs that has no master to open things for it: now, when logs are reopened, and at a reload.
+    /// Adds the places of a process without a master: it opens files now, when logs are reopened, and at a reload.
     fn add_single(&mut self, config: &Config, restricted: BitFlags<AccessFs>) {
         config.logs.paths().for_each(|log| self.add_log(log, APPEND & restricted));
         self.add_parent(path(&config.main.pid), PID_FILE & restricted);
@@ -221,12 +221,12 @@ impl Places {
         }
     }
 
-    /// All that exist.
+    /// All existing places.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
         self.there.values()
     }
 
-    /// Those that do not, and what they are for. Of what is only read, only the configuration's own are interesting.
+    /// Missing places and their purposes. Of those that are only read, only the configuration's own are interesting.
     pub(super) fn missing(&self) -> impl Iterator<Item = (&Path, &'static str)> {
         let ours =
             self.missing.iter().filter(|(path, _)| !SYSTEM.iter().any(|name| Path::new(name) == *path));

@@ -1,4 +1,4 @@
-//! Capabilities: pieces of what root may do.
+//! Capabilities: parts of the rights of root.
 
 use std::io;
 
@@ -14,15 +14,14 @@ use super::Role;
 /// No capability.
 pub(super) const NONE: CapabilitySet = CapabilitySet::empty();
 
-/// Those about the files of others. A process that still has them, `user root` or one that its starter gave them to, has
-/// them on purpose.
+/// Capabilities for files of others. A process that keeps them, by `user root` or by its starter, has them on purpose.
 const FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
-/// What a process may keep of what it has.
+/// Capabilities that a process may keep.
 pub(super) fn of(role: Role, binds: Option<BindsTo>) -> CapabilitySet {
     let own = match role {
         Role::Worker => FILES,
@@ -31,7 +30,7 @@ pub(super) fn of(role: Role, binds: Option<BindsTo>) -> CapabilitySet {
     own.union(over_user(binds))
 }
 
-/// What a process keeps when it becomes another user (nginx: the same): the privilege to take addresses of others.
+/// Capability that a process keeps when it becomes another user (nginx: the same): binding to addresses of others.
 pub(super) fn over_user(binds: Option<BindsTo>) -> CapabilitySet {
     match binds {
         Some(BindsTo::Any) => CapabilitySet::NET_RAW,

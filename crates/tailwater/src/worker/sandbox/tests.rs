@@ -113,11 +113,11 @@ fn a_directory_that_was_replaced_is_another_one() {
     assert!(!old.covers(&rules()));
 }
 
-/// What the child of [`an_attacker_has_what_the_configuration_needs`] is told: level, directory, port.
+/// Variable with the task of the child of [`an_attacker_has_what_the_configuration_needs`]: level, directory, port.
 const ORDERS: &str = "TAILWATER_TEST_SANDBOX";
 
-/// What an attempt ends with in a process that is not confined, with `auto`, and with `on`: 0 or an error. `None`: it
-/// depends on who runs the tests, or does not come back.
+/// Results of an attempt in a process that is not confined, with `auto`, and with `on`: 0 or an error. `None`: depends
+/// on the user that runs the tests, or does not return.
 struct Expected(&'static str, Option<i32>, i32, i32);
 
 const EPERM: i32 = 1;
@@ -207,17 +207,17 @@ fn an_attacker_has_what_the_configuration_needs() {
     }
 }
 
-/// What the child of [`who_takes_addresses_of_others_makes_no_packets`] is told: to be one.
+/// Variable that marks the child of [`process_with_foreign_addresses_makes_no_packets`].
 const CHILD: &str = "TAILWATER_TEST_ADDRESSES";
 
 #[test]
-fn who_takes_addresses_of_others_makes_no_packets() {
+fn process_with_foreign_addresses_makes_no_packets() {
     if std::env::var_os(CHILD).is_none() {
         if !rustix::process::geteuid().is_root() {
             return leave_out(Lacks::Run, "only root has privileges to keep: addresses of others");
         }
         let mut test = Command::new(std::env::current_exe().unwrap());
-        test.args(["--exact", "worker::sandbox::tests::who_takes_addresses_of_others_makes_no_packets"]);
+        test.args(["--exact", "worker::sandbox::tests::process_with_foreign_addresses_makes_no_packets"]);
         let output = test.env(CHILD, "1").output().unwrap();
         return assert!(output.status.success(), "{output:?}");
     }

@@ -1,4 +1,4 @@
-//! Boxes: their headers, and numbers in them. A position that is not there reads as 0, and is not written.
+//! Boxes: their headers, and numbers in them. A position outside of a box reads as 0, and is not written.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::fault::Fault;
 /// The header of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BoxHeader {
-    /// Its name.
+    /// Name of the box.
     pub(crate) name: [u8; 4],
     /// Bytes of the header.
     pub(crate) header_len: u64,
@@ -15,9 +15,9 @@ pub(crate) struct BoxHeader {
     pub(crate) size: u64,
 }
 
-/// What stands where a box may begin.
+/// Result of reading the header of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum ParsedHeader {
     /// A box.
     Box(BoxHeader),
     /// A size of 0: nothing follows.
@@ -29,24 +29,26 @@ pub(crate) enum Look {
 /// Most bytes a header has.
 pub(crate) const HEADER_MAX: usize = 16;
 
-/// Reads the header at the front of `bytes`; `room` is how long a box may be here.
-pub(crate) fn look(bytes: &[u8], room: u64) -> Result<Look, Fault> {
-    let Some(size) = number(bytes, 0) else { return Ok(Look::NeedMore) };
+/// Reads the header at the front of `bytes`; `room` is the longest box allowed here.
+pub(crate) fn read_header(bytes: &[u8], room: u64) -> Result<ParsedHeader, Fault> {
+    let Some(size) = number(bytes, 0) else { return Ok(ParsedHeader::NeedMore) };
     let (size, header_len) = match u64::from(size) {
-        0 => return Ok(Look::End),
+        0 => return Ok(ParsedHeader::End),
         1 => match long_number(bytes, 8) {
-            None => return Ok(Look::NeedMore),
+            None => return Ok(ParsedHeader::NeedMore),
             Some(size) if size < HEADER_MAX as u64 => return Err(Fault::BoxTooSmall(size)),
             Some(size) => (size, HEADER_MAX as u64),
         },
         size @ 2..8 => return Err(Fault::BoxTooSmall(size)),
         size => (size, 8),
     };
-    let Some(name) = bytes.get(4..8).and_then(|name| name.try_into().ok()) else { return Ok(Look::NeedMore) };
+    let Some(name) = bytes.get(4..8).and_then(|name| name.try_into().ok()) else {
+        return Ok(ParsedHeader::NeedMore);
+    };
     if size > room {
         return Err(Fault::BoxTooLarge(size));
     }
-    Ok(Look::Box(BoxHeader { name, header_len, size }))
+    Ok(ParsedHeader::Box(BoxHeader { name, header_len, size }))
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
@@ -62,7 +64,7 @@ fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
 /// The name and the content of a box.
 pub(super) type NamedBox = ([u8; 4], Range<usize>);
 
-/// The content of `moov`; its tables are changed where they are.
+/// Content of `moov`; its tables are changed in place.
 pub(super) struct Moov {
     bytes: Vec<u8>,
 }
@@ -109,10 +111,10 @@ impl Moov {
         if rest.start >= rest.end {
             return Ok(None);
         }
-        match look(self.slice(rest.clone()), rest.len() as u64)? {
-            Look::End => Ok(None),
-            Look::NeedMore => Err(Fault::Truncated),
-            Look::Box(header) => {
+        match read_header(self.slice(rest.clone()), rest.len() as u64)? {
+            ParsedHeader::End => Ok(None),
+            ParsedHeader::NeedMore => Err(Fault::Truncated),
+            ParsedHeader::Box(header) => {
                 // Both are at most the length of `rest`.
                 let end = rest.start + header.size as usize;
                 let content = rest.start + header.header_len as usize..end;

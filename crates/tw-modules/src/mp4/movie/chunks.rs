@@ -1,5 +1,5 @@
-//! From samples to bytes of the file: which chunks they are in (`stsc`), how long they are (`stsz`), and where the chunks
-//! are (`stco`, `co64`).
+//! From samples to bytes of the file: their chunks (`stsc`), their sizes (`stsz`), and the offsets of chunks (`stco`,
+//! `co64`).
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::Part;
 use super::boxes::Moov;
 use super::fault::Fault;
 use super::times::Samples;
-use super::track::{Track, Width};
+use super::track::{OffsetWidth, Track};
 
 /// Length of a row of `stsc`: first chunk, samples of each, description.
 const ROW_LEN: usize = 12;
@@ -34,13 +34,13 @@ pub(super) struct EdgeSizes {
     last: u64,
 }
 
-/// Where the file and its `mdat` end.
+/// Ends of the file and its `mdat`.
 pub(super) struct Edges {
     pub(super) file_size: u64,
     pub(super) mdat_end: u64,
 }
 
-/// Where a sample is in `stsc`.
+/// Position of a sample in `stsc`.
 struct Found {
     row: usize,
     chunk: u32,
@@ -231,7 +231,7 @@ pub(super) fn cut_places(
     part: &Part,
 ) -> Result<Range<u64>, Fault> {
     let Some(places) = track.places.as_mut() else { return Err(Fault::In("no mp4 stco atoms were found")) };
-    let is_short = places.width == Width::Four;
+    let is_short = places.width == OffsetWidth::Four;
     let start_out = "start time is out mp4 stco chunks";
     let end_out = "end time is out mp4 stco chunks";
     let out = |short: &'static str, long: &'static str| Fault::In(if is_short { short } else { long });

@@ -1,4 +1,4 @@
-//! What is wrong with a file, in nginx's words.
+//! Errors of a file, in nginx's words.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) enum Fault {
     /// A box ends before its header does.
     BoxTooSmall(u64),
-    /// A box is larger than what it lies in.
+    /// A box is larger than the one around it.
     BoxTooLarge(u64),
     /// The file ends inside a header.
     Truncated,
@@ -15,7 +15,7 @@ pub(crate) enum Fault {
     FtypTooLarge(u64),
     /// `moov` is longer than `mp4_max_buffer_size`.
     MoovTooLarge(u64),
-    /// The content of this box does not hold what it announces.
+    /// The content of this box is shorter than it announces.
     TooSmall(&'static str),
     /// The movie is compressed.
     Compressed,
@@ -29,7 +29,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The log line about `file`.
-    pub(crate) fn about(self, file: impl fmt::Display) -> impl fmt::Display {
+    pub(crate) fn in_file(self, file: impl fmt::Display) -> impl fmt::Display {
         About { fault: self, file }
     }
 }

@@ -14,7 +14,7 @@ mod write;
 
 use std::ops::Range;
 
-pub(crate) use boxes::{HEADER_MAX, Look, look};
+pub(crate) use boxes::{HEADER_MAX, ParsedHeader, read_header};
 pub(crate) use fault::Fault;
 
 use boxes::Moov;
@@ -23,20 +23,20 @@ use track::Track;
 /// Length of the header of a box that is written.
 const HEADER_LEN: usize = 8;
 
-/// The part of a movie that is wanted.
+/// Requested part of a movie.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
-    /// Where it begins, ms.
+    /// Beginning, in milliseconds.
     pub(crate) start_ms: u64,
-    /// How long it is, ms; 0 is up to the end.
+    /// Length, in milliseconds; 0 is up to the end.
     pub(crate) length_ms: u64,
-    /// Where the first picture comes from.
-    pub(crate) begin: Begin,
+    /// Choice of the first picture.
+    pub(crate) begin: PartStart,
 }
 
-/// Where a part begins.
+/// Choice of the beginning of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum PartStart {
     /// At the sample of that time, whether it can be shown without others or not.
     Exactly,
     /// At the key frame before it; an edit list hides what is in front of the time (`mp4_start_key_frame`).
@@ -44,17 +44,17 @@ pub(crate) enum Begin {
 }
 
 impl Part {
-    /// Whether it ends before the movie does.
+    /// Returns `true` if it ends before the movie does.
     fn has_end(&self) -> bool {
         self.length_ms > 0
     }
 
-    /// Its beginning in units of a time scale.
+    /// Beginning in units of a time scale.
     fn start(&self, timescale: u32) -> u64 {
         scaled(self.start_ms, timescale)
     }
 
-    /// What is left of a duration.
+    /// Rest of a duration.
     fn rest(&self, duration: u64, timescale: u32) -> u64 {
         let rest = duration.saturating_sub(self.start(timescale));
         if self.has_end() { rest.min(scaled(self.length_ms, timescale)) } else { rest }
@@ -66,18 +66,18 @@ fn scaled(ms: u64, timescale: u32) -> u64 {
     u64::try_from(u128::from(ms) * u128::from(timescale) / 1000).unwrap_or(u64::MAX)
 }
 
-/// What is known of the file around its `moov`.
+/// Layout of the file around its `moov`.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct FileLayout {
     /// Length of the file.
     pub(crate) file_size: u64,
     /// Content of `ftyp`, if there is one.
     pub(crate) ftyp: Option<Vec<u8>>,
-    /// Where the content of `mdat` ends in the file, if there is one.
+    /// End of the content of `mdat` in the file, if there is one.
     pub(crate) mdat_end: Option<u64>,
 }
 
-/// The answer: `head`, then these bytes of the file.
+/// Response: `head`, then these bytes of the file.
 #[derive(Debug)]
 pub(crate) struct Piece {
     /// `ftyp`, `moov` and the header of `mdat`.
@@ -87,7 +87,7 @@ pub(crate) struct Piece {
 }
 
 /// Cuts `part` out of a movie; `moov` is the content of that box. Cost: some passes over the tables, about 10 ns an entry.
-pub(crate) fn cut(moov: Vec<u8>, around: &Around, part: &Part) -> Result<Piece, Fault> {
+pub(crate) fn cut(moov: Vec<u8>, around: &FileLayout, part: &Part) -> Result<Piece, Fault> {
     let mut moov = Moov::new(moov);
     let parsed = track::parse(&mut moov, part)?;
     if parsed.tracks.is_empty() {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use tw_testkit::mp4::{MoovPosition, Track, boxed, boxed_all, boxes, expected, find, movie, read, table};
 
-use crate::mp4::movie::{self, Around, Begin, Fault, Part, Piece};
+use crate::mp4::movie::{self, Fault, FileLayout, Part, PartStart, Piece};
 
 #[path = "../../../../../fuzz/checks/mp4.rs"]
 mod check;
 
 /// Cuts a part out of a whole file.
-fn cut(file: &[u8], start_ms: u64, length_ms: u64, begin: Begin) -> Result<Piece, Fault> {
+fn cut(file: &[u8], start_ms: u64, length_ms: u64, begin: PartStart) -> Result<Piece, Fault> {
     let moov = find(file, &[b"moov"]).unwrap().to_vec();
-    let around = Around {
+    let around = FileLayout {
         file_size: file.len() as u64,
         ftyp: find(file, &[b"ftyp"]).map(<[u8]>::to_vec),
         mdat_end: find(file, &[b"mdat"])
@@ -54,14 +54,14 @@ fn every_part_has_its_samples() {
         for order in [MoovPosition::Front, MoovPosition::Back] {
             let file = movie(&tracks, order);
             let all = read(&file);
-            for begin in [Begin::Exactly, Begin::AtKeyFrame] {
+            for begin in [PartStart::Exactly, PartStart::AtKeyFrame] {
                 for start in (0..7_000).step_by(170) {
                     for length in [0, 1, 90, 100, 400, 500, 1_330, 2_000, 10_000] {
                         let expected: Vec<_> = tracks
                             .iter()
                             .zip(&all)
                             .filter_map(|(track, read)| {
-                                expected(read, track.timescale, start, length, begin == Begin::AtKeyFrame)
+                                expected(read, track.timescale, start, length, begin == PartStart::AtKeyFrame)
                             })
                             .collect();
                         let what = format!("{order:?} {begin:?} {start} {length}");
@@ -87,9 +87,9 @@ fn every_part_has_its_samples() {
 }
 
 #[test]
-fn what_is_around_stays() {
+fn boxes_around_the_samples_are_kept() {
     let file = movie(&[Track::new(1000, 20, 100)], MoovPosition::Back);
-    let piece = cut(&file, 1_000, 500, Begin::Exactly).unwrap();
+    let piece = cut(&file, 1_000, 500, PartStart::Exactly).unwrap();
     let part = whole(&file, piece);
     let names: Vec<_> = boxes(&part).iter().map(|(name, _)| *name).collect();
     assert_eq!(names, [*b"ftyp", *b"moov", *b"mdat"]);
@@ -114,8 +114,8 @@ fn moov_of(tables: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn fault_of(moov: Vec<u8>) -> Fault {
-    let around = Around { file_size: 10_000, ftyp: None, mdat_end: Some(10_000) };
-    let part = Part { start_ms: 1_000, length_ms: 2_000, begin: Begin::AtKeyFrame };
+    let around = FileLayout { file_size: 10_000, ftyp: None, mdat_end: Some(10_000) };
+    let part = Part { start_ms: 1_000, length_ms: 2_000, begin: PartStart::AtKeyFrame };
     movie::cut(moov, &around, &part).unwrap_err()
 }
 
@@ -131,8 +131,8 @@ fn tables_that_do_not_fit() {
         tables[at] = table;
         moov_of(&tables)
     };
-    let around = Around { file_size: 10_000, ftyp: None, mdat_end: Some(10_000) };
-    let part = Part { start_ms: 1_000, length_ms: 2_000, begin: Begin::AtKeyFrame };
+    let around = FileLayout { file_size: 10_000, ftyp: None, mdat_end: Some(10_000) };
+    let part = Part { start_ms: 1_000, length_ms: 2_000, begin: PartStart::AtKeyFrame };
     assert_eq!(movie::cut(moov_of(&good()), &around, &part).unwrap().data, 108..124);
     for (moov, expected) in [
         (Vec::new(), Fault::In("no mp4 trak atoms were found")),
@@ -244,6 +244,6 @@ fn log_lines() {
             "\"/f\" mp4 moov atom is too large:5, you may want to increase mp4_max_buffer_size",
         ),
     ] {
-        assert_eq!(fault.about("/f").to_string(), expected);
+        assert_eq!(fault.in_file("/f").to_string(), expected);
     }
 }

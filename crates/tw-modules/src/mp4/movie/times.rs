@@ -1,11 +1,11 @@
-//! From times to samples: `stts`, and the tables that go by samples, `stss` and `ctts`.
+//! From times to samples: `stts`, and the tables indexed by samples, `stss` and `ctts`.
 
 use std::ops::Range;
 
 use super::boxes::Moov;
 use super::fault::Fault;
 use super::track::Track;
-use super::{Begin, Part, scaled};
+use super::{Part, PartStart, scaled};
 
 /// Length of a row of `stts` and `ctts`: how many samples, and their duration or offset.
 const RUN_LEN: usize = 8;
@@ -25,7 +25,7 @@ impl Samples {
     }
 }
 
-/// Where a time is in a table.
+/// Position of a time in a table.
 struct Found {
     /// The row.
     row: usize,
@@ -35,7 +35,7 @@ struct Found {
     within: u32,
 }
 
-/// Looks for a time; the error is how many samples there are.
+/// Looks for a time; the error is the number of samples.
 fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<Found, u64> {
     let mut before = 0;
     for row in rows.step_by(RUN_LEN) {
@@ -61,7 +61,7 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
     };
     let mut start = found.before + u64::from(found.within);
     let mut back = match (part.begin, &track.stss) {
-        (Begin::AtKeyFrame, Some(sync)) => behind_key_frame(moov, sync.rows.clone(), start)?,
+        (PartStart::AtKeyFrame, Some(sync)) => behind_key_frame(moov, sync.rows.clone(), start)?,
         _ => 0,
     };
     start = start.saturating_sub(back);
@@ -97,7 +97,7 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
     Ok(samples)
 }
 
-/// How many samples `start` is behind the last key frame that is not behind it; 0 without one.
+/// Number of samples from the last key frame at or before `start` to it; 0 without one.
 fn behind_key_frame(moov: &Moov, rows: Range<usize>, start: u64) -> Result<u64, Fault> {
     let mut back = 0;
     for row in rows.step_by(4) {
@@ -130,7 +130,7 @@ pub(super) fn cut_sync(moov: &mut Moov, track: &mut Track, samples: &Samples, pa
     }
 }
 
-/// Cuts `ctts`; it goes if nothing is left of it.
+/// Cuts `ctts`, and removes it if nothing is left.
 pub(super) fn cut_offsets(moov: &mut Moov, track: &mut Track, samples: &Samples, part: &Part) {
     let Some(table) = track.ctts.as_mut() else { return };
     match run_of(moov, table.rows.clone(), samples.start) {

@@ -1,4 +1,5 @@
-//! From `moov` to tracks: where everything is. Durations are cut on the way, as they decide which tracks there are.
+//! From `moov` to tracks: positions of all tables. Durations are cut on the way, because they decide which tracks
+//! remain.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use super::Part;
 use super::boxes::Moov;
 use super::fault::Fault;
 
-/// What was found in `moov`.
+/// Content of `moov`.
 pub(super) struct Parsed {
     /// Content of `mvhd`, with its new duration.
     pub(super) mvhd: Option<Range<usize>>,
@@ -16,8 +17,8 @@ pub(super) struct Parsed {
 
 /// A table: version and flags, then rows.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
-    /// Where version and flags are.
+pub(super) struct TableBox {
+    /// Offset of version and flags.
     pub(super) flags: usize,
     /// Bytes of the rows that are left.
     pub(super) rows: Range<usize>,
@@ -25,9 +26,9 @@ pub(super) struct Table {
 
 /// Sizes of samples.
 #[derive(Debug, Clone)]
-pub(super) struct Sizes {
+pub(super) struct SampleSizes {
     /// Version and flags, and the sizes; none if all are the same.
-    pub(super) table: Table,
+    pub(super) table: TableBox,
     /// The size of all samples, or 0.
     pub(super) uniform: u32,
     /// Samples.
@@ -36,14 +37,14 @@ pub(super) struct Sizes {
 
 /// Places of chunks.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
-    pub(super) table: Table,
-    pub(super) width: Width,
+pub(super) struct ChunkOffsets {
+    pub(super) table: TableBox,
+    pub(super) width: OffsetWidth,
 }
 
-/// How a place is written.
+/// Width of an offset in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Width {
+pub(super) enum OffsetWidth {
     /// `stco`
     Four,
     /// `co64`
@@ -62,21 +63,21 @@ pub(super) struct Track {
     pub(super) media: Option<([u8; 4], Range<usize>)>,
     pub(super) dinf: Option<Range<usize>>,
     pub(super) stsd: Option<Range<usize>>,
-    pub(super) stts: Option<Table>,
-    pub(super) stss: Option<Table>,
-    pub(super) ctts: Option<Table>,
-    pub(super) stsc: Option<Table>,
-    pub(super) stsz: Option<Sizes>,
-    pub(super) places: Option<Places>,
+    pub(super) stts: Option<TableBox>,
+    pub(super) stss: Option<TableBox>,
+    pub(super) ctts: Option<TableBox>,
+    pub(super) stsc: Option<TableBox>,
+    pub(super) stsz: Option<SampleSizes>,
+    pub(super) places: Option<ChunkOffsets>,
     /// Duration of the part in the scale of the movie.
     pub(super) movie_duration: u64,
     /// Units in a second.
     pub(super) timescale: u32,
     /// Duration of the part in that scale.
     pub(super) duration: u64,
-    /// Where `mdhd` says so.
-    pub(super) duration_at: Option<Duration>,
-    /// How long what is in front of the part is, in that scale.
+    /// Offset of the duration in `mdhd`.
+    pub(super) duration_at: Option<DurationField>,
+    /// Duration in front of the part, in that scale.
     pub(super) prefix: u64,
     /// A row of `stsc` before those that are left.
     pub(super) first_chunk: Option<[u32; 3]>,
@@ -84,11 +85,11 @@ pub(super) struct Track {
     pub(super) last_chunk: Option<[u32; 3]>,
 }
 
-/// Whether a track is wanted.
+/// Fate of a track in the part.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum TrackFate {
     Yes,
-    /// It is over when the part begins.
+    /// Dropped: it is over when the part begins.
     No,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
                 if parsed.mvhd.is_some() {
                     return Err(Fault::Duplicate("mvhd"));
                 }
-                let place = Duration::of(moov, &content, "mvhd", 100)?;
+                let place = DurationField::of(moov, &content, "mvhd", 100)?;
                 timescale = moov.u32(place.timescale);
                 let duration = place.get(moov);
                 if duration < part.start(timescale) {
@@ -113,7 +114,7 @@ pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
             }
             b"trak" => {
                 let mut track = Track::default();
-                if track.parse(moov, content, timescale, part)? == Kept::Yes {
+                if track.parse(moov, content, timescale, part)? == TrackFate::Yes {
                     parsed.tracks.push(track);
                 }
             }
@@ -124,15 +125,15 @@ pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
     Ok(parsed)
 }
 
-/// Where a duration is, in one of the two versions of a box.
+/// Offset of a duration, in one of the two versions of a box.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Duration {
+pub(super) struct DurationField {
     timescale: usize,
     at: usize,
     is_long: bool,
 }
 
-impl Duration {
+impl DurationField {
     /// Of `mvhd` or `mdhd`; `len` is that of the content in version 0.
     fn of(moov: &Moov, content: &Range<usize>, name: &'static str, len: usize) -> Result<Self, Fault> {
         let is_long = moov.byte(content.start) != 0;
@@ -172,7 +173,7 @@ impl Duration {
 
 impl Track {
     /// The second box of a kind is an error.
-    fn once(&mut self, name: &'static str) -> Result<(), Fault> {
+    fn mark_seen(&mut self, name: &'static str) -> Result<(), Fault> {
         if self.seen.contains(&name) {
             return Err(Fault::Duplicate(name));
         }
@@ -186,72 +187,77 @@ impl Track {
         mut rest: Range<usize>,
         movie_scale: u32,
         part: &Part,
-    ) -> Result<Kept, Fault> {
+    ) -> Result<TrackFate, Fault> {
         while let Some((name, content)) = moov.next_box(&mut rest)? {
             match &name {
                 b"tkhd" => {
-                    let place = Duration::of_track(moov, &content)?;
+                    let place = DurationField::of_track(moov, &content)?;
                     let duration = place.get(moov);
                     if duration <= part.start(movie_scale) {
-                        return Ok(Kept::No);
+                        return Ok(TrackFate::No);
                     }
-                    self.once("tkhd")?;
+                    self.mark_seen("tkhd")?;
                     self.movie_duration = part.rest(duration, movie_scale);
                     place.put(moov, self.movie_duration);
                     self.tkhd = Some(content);
                 }
                 b"mdia" => {
-                    self.once("mdia")?;
-                    if self.parse_media(moov, content, part)? == Kept::No {
-                        return Ok(Kept::No);
+                    self.mark_seen("mdia")?;
+                    if self.parse_media(moov, content, part)? == TrackFate::No {
+                        return Ok(TrackFate::No);
                     }
                 }
                 _ => {}
             }
         }
-        Ok(Kept::Yes)
+        Ok(TrackFate::Yes)
     }
 
-    fn parse_media(&mut self, moov: &mut Moov, mut rest: Range<usize>, part: &Part) -> Result<Kept, Fault> {
+    fn parse_media(
+        &mut self,
+        moov: &mut Moov,
+        mut rest: Range<usize>,
+        part: &Part,
+    ) -> Result<TrackFate, Fault> {
         while let Some((name, content)) = moov.next_box(&mut rest)? {
             match &name {
                 b"mdhd" => {
-                    let place = Duration::of(moov, &content, "mdhd", 24)?;
+                    let place = DurationField::of(moov, &content, "mdhd", 24)?;
                     let (timescale, duration) = (moov.u32(place.timescale), place.get(moov));
                     if duration <= part.start(timescale) {
-                        return Ok(Kept::No);
+                        return Ok(TrackFate::No);
                     }
-                    self.once("mdhd")?;
+                    self.mark_seen("mdhd")?;
                     (self.timescale, self.duration) = (timescale, part.rest(duration, timescale));
                     (self.mdhd, self.duration_at) = (Some(content), Some(place));
                 }
                 b"hdlr" => {
-                    self.once("hdlr")?;
+                    self.mark_seen("hdlr")?;
                     self.hdlr = Some(content);
                 }
                 b"minf" => {
-                    self.once("minf")?;
+                    self.mark_seen("minf")?;
                     self.parse_information(moov, content)?;
                 }
                 _ => {}
             }
         }
-        Ok(Kept::Yes)
+        Ok(TrackFate::Yes)
     }
 
     fn parse_information(&mut self, moov: &Moov, mut rest: Range<usize>) -> Result<(), Fault> {
         while let Some((name, content)) = moov.next_box(&mut rest)? {
             match &name {
                 b"vmhd" | b"smhd" => {
-                    self.once("vmhd/smhd")?;
+                    self.mark_seen("vmhd/smhd")?;
                     self.media = Some((name, content));
                 }
                 b"dinf" => {
-                    self.once("dinf")?;
+                    self.mark_seen("dinf")?;
                     self.dinf = Some(content);
                 }
                 b"stbl" => {
-                    self.once("stbl")?;
+                    self.mark_seen("stbl")?;
                     self.parse_tables(moov, content)?;
                 }
                 _ => {}
@@ -265,7 +271,7 @@ impl Track {
             match &name {
                 b"stsd" if content.len() < 16 => return Err(Fault::TooSmall("stsd")),
                 b"stsd" => {
-                    self.once("stsd")?;
+                    self.mark_seen("stsd")?;
                     self.stsd = Some(content);
                 }
                 b"stts" => self.stts = Some(self.table(moov, content, "stts", "stts", 8)?),
@@ -275,11 +281,11 @@ impl Track {
                 b"stsz" => self.stsz = Some(self.sizes(moov, content)?),
                 b"stco" => {
                     let table = self.table(moov, content, "stco", "stco/co64", 4)?;
-                    self.places = Some(Places { table, width: Width::Four });
+                    self.places = Some(ChunkOffsets { table, width: OffsetWidth::Four });
                 }
                 b"co64" => {
                     let table = self.table(moov, content, "co64", "stco/co64", 8)?;
-                    self.places = Some(Places { table, width: Width::Eight });
+                    self.places = Some(ChunkOffsets { table, width: OffsetWidth::Eight });
                 }
                 _ => {}
             }
@@ -293,29 +299,29 @@ impl Track {
         moov: &Moov,
         content: Range<usize>,
         name: &'static str,
-        once: &'static str,
+        mark_seen: &'static str,
         row_len: usize,
-    ) -> Result<Table, Fault> {
-        self.once(once)?;
+    ) -> Result<TableBox, Fault> {
+        self.mark_seen(mark_seen)?;
         let rows = rows(content.clone(), 8, moov.u32(content.start + 4), row_len);
         match rows {
-            Some(rows) => Ok(Table { flags: content.start, rows }),
+            Some(rows) => Ok(TableBox { flags: content.start, rows }),
             None => Err(Fault::TooSmall(name)),
         }
     }
 
-    fn sizes(&mut self, moov: &Moov, content: Range<usize>) -> Result<Sizes, Fault> {
-        self.once("stsz")?;
+    fn sizes(&mut self, moov: &Moov, content: Range<usize>) -> Result<SampleSizes, Fault> {
+        self.mark_seen("stsz")?;
         let (uniform, count) = (moov.u32(content.start + 4), moov.u32(content.start + 8));
         let listed = if uniform == 0 { count } else { 0 };
         match rows(content.clone(), 12, listed, 4) {
-            Some(rows) => Ok(Sizes { table: Table { flags: content.start, rows }, uniform, count }),
+            Some(rows) => Ok(SampleSizes { table: TableBox { flags: content.start, rows }, uniform, count }),
             None => Err(Fault::TooSmall("stsz")),
         }
     }
 }
 
-/// Where `count` rows are behind the first `head` bytes of a box, if they are.
+/// Range of `count` rows behind the first `head` bytes of a box; `None` if they do not fit.
 fn rows(content: Range<usize>, head: usize, count: u32, row_len: usize) -> Option<Range<usize>> {
     let len = u64::from(count) * row_len as u64 + head as u64;
     if len > content.len() as u64 {
@@ -324,12 +330,12 @@ fn rows(content: Range<usize>, head: usize, count: u32, row_len: usize) -> Optio
     Some(content.start + head..content.start + len as usize)
 }
 
-impl Places {
+impl ChunkOffsets {
     /// Bytes of a row.
     pub(super) fn row_len(&self) -> usize {
         match self.width {
-            Width::Four => 4,
-            Width::Eight => 8,
+            OffsetWidth::Four => 4,
+            OffsetWidth::Eight => 8,
         }
     }
 
@@ -341,16 +347,16 @@ impl Places {
     /// The place of the chunk at a row.
     pub(super) fn get(&self, moov: &Moov, row: usize) -> u64 {
         match self.width {
-            Width::Four => moov.u32(row).into(),
-            Width::Eight => moov.u64(row),
+            OffsetWidth::Four => moov.u32(row).into(),
+            OffsetWidth::Eight => moov.u64(row),
         }
     }
 
     /// Writes a place; in 32 bits it must fit.
     pub(super) fn put(&self, moov: &mut Moov, row: usize, place: u64) {
         match self.width {
-            Width::Four => moov.put_u32(row, place as u32),
-            Width::Eight => moov.put_u64(row, place),
+            OffsetWidth::Four => moov.put_u32(row, place as u32),
+            OffsetWidth::Eight => moov.put_u64(row, place),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! The new head: `ftyp`, `moov` with what is left of its tracks, and the header of `mdat`.
+//! The new head: `ftyp`, `moov` with the rest of its tracks, and the header of `mdat`.
 
 use std::ops::Range;
 
 use super::HEADER_LEN;
 use super::boxes::Moov;
-use super::track::{Table, Track, Width};
+use super::track::{OffsetWidth, TableBox, Track};
 
-/// What is to be added to the places of chunks once it is known.
+/// Offset that is added to the places of chunks once it is known.
 struct Place {
     /// Rows in the head.
     rows: Range<usize>,
-    width: Width,
+    width: OffsetWidth,
 }
 
 /// Writes everything that stands in front of the samples, which are `data` of the old file.
@@ -46,10 +46,10 @@ pub(super) fn head(
     for place in places {
         let Some(rows) = out.get_mut(place.rows) else { continue };
         match place.width {
-            Width::Four => rows.as_chunks_mut().0.iter_mut().for_each(|row| {
+            OffsetWidth::Four => rows.as_chunks_mut().0.iter_mut().for_each(|row| {
                 *row = u32::from_be_bytes(*row).wrapping_add(moved as u32).to_be_bytes();
             }),
-            Width::Eight => rows.as_chunks_mut().0.iter_mut().for_each(|row| {
+            OffsetWidth::Eight => rows.as_chunks_mut().0.iter_mut().for_each(|row| {
                 *row = u64::from_be_bytes(*row).wrapping_add(moved).to_be_bytes();
             }),
         }
@@ -85,7 +85,7 @@ impl Writer<'_> {
     }
 
     /// A table with `count` rows.
-    fn table(&mut self, name: [u8; 4], table: &Table, count: usize, rows: impl FnOnce(&mut Self)) {
+    fn table(&mut self, name: [u8; 4], table: &TableBox, count: usize, rows: impl FnOnce(&mut Self)) {
         self.nested(name, |w| {
             w.out.extend_from_slice(w.moov.slice(table.flags..table.flags + 4));
             w.number(u32::try_from(count).unwrap_or(u32::MAX));
@@ -94,7 +94,7 @@ impl Writer<'_> {
     }
 
     /// A table of which rows of `row_len` bytes are left as they stand in `moov`.
-    fn rows(&mut self, name: [u8; 4], table: Option<&Table>, row_len: usize) {
+    fn rows(&mut self, name: [u8; 4], table: Option<&TableBox>, row_len: usize) {
         if let Some(table) = table {
             self.table(name, table, table.rows.len() / row_len, |w| {
                 w.out.extend_from_slice(w.moov.slice(table.rows.clone()));
@@ -124,7 +124,7 @@ impl Writer<'_> {
         });
     }
 
-    /// What hides the samples in front of the part.
+    /// Writes the edit list that hides the samples in front of the part.
     fn edit_list(&mut self, track: &Track) {
         if track.prefix == 0 {
             return;
@@ -164,7 +164,7 @@ impl Writer<'_> {
             });
         }
         if let Some(places) = &track.places {
-            let name = if places.width == Width::Four { *b"stco" } else { *b"co64" };
+            let name = if places.width == OffsetWidth::Four { *b"stco" } else { *b"co64" };
             self.rows(name, Some(&places.table), places.row_len());
             let end = self.out.len();
             self.places.push(Place { rows: end - places.table.rows.len()..end, width: places.width });

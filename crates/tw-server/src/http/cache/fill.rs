@@ -29,7 +29,8 @@ use crate::http::request::Request;
 
 mod supply;
 
-pub(super) use supply::{Continuation, Delivery, DeliveryEnd};
+pub(crate) use supply::Continuation;
+pub(super) use supply::{Delivery, DeliveryEnd};
 
 /// Bytes of a body that stay in memory behind what came last, for who is a little slower.
 const WINDOW: u64 = 256 << 10;

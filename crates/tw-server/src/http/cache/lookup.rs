@@ -14,7 +14,6 @@ use tw_http::range::ByteRange;
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 
-use super::cache_info::UpstreamCacheStatus;
 use super::conditions::begins_behind;
 use super::entry::{self, FoundState};
 use super::fill::{Continuation, Fill, FillHead, FillRefusal, Follower};
@@ -25,10 +24,11 @@ use super::purge;
 use super::purge_rule::PurgeTarget;
 use super::serve_hit::serve_hit;
 use super::settings::CacheSettings;
-use super::stats::PendingHit;
+use super::stats::begin_hit;
 use super::zone::{Cache, CacheUser, FillLead, JoinOutcome};
 use crate::http::background_subrequest::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
+use crate::http::cache_info::{PendingHit, UpstreamCacheStatus};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
 use crate::http::plan::Outcome;
 use crate::http::request::{Request, Uri};
@@ -218,7 +218,7 @@ impl Lookup {
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
         let mut missed = None;
         loop {
-            let hit = PendingHit::begin(r);
+            let hit = begin_hit(r);
             let found = self.find_entry(r, rules).await;
             // A fill in progress is younger than the entry.
             if found.as_ref().is_none_or(|(_, state)| state.is_claimed) {

@@ -6,9 +6,9 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_cache::IndexCounts;
 
-use super::cache_info::UpstreamCacheStatus;
 use super::stats::HitFrom;
 use super::zone::{Cache, CacheZone};
+use crate::http::cache_info::UpstreamCacheStatus;
 
 const CACHE: &[&str] = &["cache"];
 

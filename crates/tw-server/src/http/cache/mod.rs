@@ -11,7 +11,6 @@
 //! and using responses are in `tw_cache::policy`, which has neither requests nor files; `settings` has those of a location.
 
 mod cache_headers;
-mod cache_info;
 pub mod cache_path;
 mod conditions;
 pub mod directives;
@@ -40,8 +39,8 @@ mod writer;
 mod zone;
 
 pub(crate) use cache_headers::set_cache_headers;
-pub use cache_info::{CacheInfo, UpstreamCacheStatus};
 pub use conditions::{CONDITIONAL, UpstreamConditions};
+pub(crate) use fill::Continuation;
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
 pub use lookup::{Lookup, look_up};
@@ -57,6 +56,8 @@ pub(crate) use store_response::StoreDecision;
 pub use tw_cache::Purge;
 pub(crate) use writer::{BodyOrigin, BodyReport};
 pub use zone::{Cache, Caches};
+
+pub use crate::http::cache_info::{CacheInfo, UpstreamCacheStatus};
 
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     lookup::LIMITS,

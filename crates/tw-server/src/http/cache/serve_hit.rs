@@ -8,7 +8,7 @@ use super::settings::CacheSettings;
 use crate::http::body::{AnnouncedLength, Body};
 use crate::http::forward_head::{self, ForwardRules, RewriteFields};
 use crate::http::plan::Outcome;
-use crate::http::request::{Conditions, Ranges, Request};
+use crate::http::request::{ConditionCheck, Ranges, Request};
 
 /// Responds with a stored response, or with one on its way into the cache.
 pub(crate) fn serve_hit(
@@ -47,7 +47,8 @@ pub(crate) fn head_body(r: &Request) -> Body {
 
 /// Leaves conditions and ranges to this server, as for a file: the upstream server was not sent them.
 pub(crate) fn evaluate_conditions(r: &mut Request, settings: &CacheSettings, ranges: Ranges) {
-    r.state.conditions = if settings.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
+    r.state.conditions =
+        if settings.is_rfc9111() { ConditionCheck::OpenByRfc9110 } else { ConditionCheck::Open };
     r.state.ranges = ranges;
     r.out.fields.remove_known(Known::AcceptRanges);
 }

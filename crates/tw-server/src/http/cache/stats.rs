@@ -2,12 +2,11 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 use tw_base::Histogram;
 use tw_base::hist::Snapshot;
 
-use super::cache_info::UpstreamCacheStatus;
+use crate::http::cache_info::{PendingHit, UpstreamCacheStatus};
 use crate::http::request::Request;
 
 /// Sets of numbers; loops of the same remainder share one.
@@ -34,18 +33,9 @@ impl HitFrom {
     }
 }
 
-/// Hit whose first byte has not been sent yet.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PendingHit {
-    began: Instant,
-    jobs: u32,
-}
-
-impl PendingHit {
-    /// Begins with the turn in which the cache is asked: that needs no reading of a clock.
-    pub(super) fn begin(r: &Request) -> Self {
-        Self { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
-    }
+/// Begins a hit with the turn in which the cache is searched: that needs no reading of a clock.
+pub(super) fn begin_hit(r: &Request) -> PendingHit {
+    PendingHit { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
 }
 
 /// Statistics of all loops.

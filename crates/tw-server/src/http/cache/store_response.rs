@@ -13,7 +13,6 @@ use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
 use tw_log::Level;
 
-use super::cache_info::UpstreamCacheStatus;
 use super::feed::{self, Feed};
 use super::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
 use super::lookup::{CachedResponse, Lookup, StorePermit, serve_entry};
@@ -23,6 +22,7 @@ use super::settings::CacheSettings;
 use super::writer::{BodyOrigin, FillLog, FillWriter, HeadRefresh};
 use super::zone::Cache;
 use crate::http::body::Body;
+use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::header_names::IgnoredHeaders;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;

@@ -17,12 +17,12 @@ use super::OpenFile;
 pub const HOT_FILE_MAX: u64 = 64 << 10;
 /// A file younger than this is not kept in memory: two changes within one tick of the file system's clock would look alike.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How long contents are not read again that could not be read without waiting, or had to go.
+/// Time during which contents are not read again that could not be read without waiting, or were evicted.
 const ABSENCE: Duration = Duration::from_secs(1);
 
 /// The contents of an open file.
 pub(super) enum Content {
-    /// Nobody tried to read them.
+    /// Not read yet.
     Unread,
     /// Not in memory, and not to be read into it before this time.
     Absent(Instant),
@@ -34,7 +34,7 @@ pub(super) enum Content {
 pub(super) struct Kept {
     pub(super) bytes: Bytes,
     pub(super) head: Rc<HeadMemo>,
-    /// Its place in [`ContentCache::files`].
+    /// Index in [`ContentCache::files`].
     at: usize,
     /// Used since the hand last passed.
     recent: bool,
@@ -46,7 +46,7 @@ pub(super) struct ContentCache {
     bytes: usize,
     max: usize,
     hand: usize,
-    /// What is read is not yet known to be whole here. Empty until the first read.
+    /// Buffer for contents that are not yet known to be complete. Empty until the first read.
     scratch: Box<[u8]>,
 }
 

@@ -1,8 +1,8 @@
 //! Files that the kernel sends (`sendfile on`): those that are asked for often, locked in memory.
 //!
-//! The table of what is locked is the one of the process ([`Locks`]); here is what a loop knows of its open files. A file that
-//! was sent [`LOCK_USES`] times while it was open is locked by a job. Whoever sends it looks first whether it is still what was
-//! locked, once a turn: a change takes pages away although they are locked, and shows in the times of the file before it does.
+//! The table of locked files is one for the process ([`Locks`]); this one has the open files of a loop. A file that was sent
+//! [`LOCK_USES`] times while it was open is locked by a job. Before it is sent, once a turn, its metadata is compared: a change
+//! removes pages although they are locked, and shows in the times of the file before it does.
 
 use std::time::{Duration, Instant};
 
@@ -13,33 +13,33 @@ use crate::http::request::Request;
 
 /// Responses that are sent from a file before it is locked.
 const LOCK_USES: u8 = 4;
-/// How long a file is not locked again that could not be locked, or had to make room.
+/// Time during which a file is not locked again that could not be locked, or was evicted.
 const ABSENCE: Duration = Duration::from_secs(1);
 
-/// Whether an open file is locked.
+/// Lock state of an open file.
 pub(super) enum Lock {
-    /// It was sent so many times, which is not often enough.
+    /// Number of uses so far, too few to lock the file.
     Uses(u8),
-    /// It could not be, or had to go, and is not tried before this time.
+    /// Not lockable, or evicted; not tried before this time.
     Absent(Instant),
-    /// It is, or is about to be.
+    /// Locked, or being locked.
     Held(LockedFile),
-    /// It was changed since it was opened.
+    /// Changed since it was opened.
     Changed,
 }
 
-/// Whether files of the location of `r` are sent by the kernel, if they are locked: as they are, so not over TLS.
+/// Returns true if the kernel sends locked files of the location of `r`, which it cannot do over TLS.
 fn is_wanted(r: &Request) -> bool {
     r.generation().lock_max > 0 && r.plan().core.files.sendfile && r.client().tls.get().is_none()
 }
 
 impl OpenFile {
-    /// Whether the kernel may come to send it where `r` is: how its contents are sent is decided when they are.
+    /// Returns true if the kernel may send the file for `r`; the choice is made when its contents are sent.
     pub fn is_for_kernel(&self, r: &Request) -> bool {
         self.meta().size >= LOCK_FILE_MIN && is_wanted(r)
     }
 
-    /// Whether it is locked in memory.
+    /// Returns true if the file is locked in memory.
     pub(super) fn is_locked(&self) -> bool {
         self.meta().size >= LOCK_FILE_MIN
             && matches!(&*self.lock.borrow(), Lock::Held(locked) if locked.is_locked())
@@ -82,7 +82,7 @@ impl OpenFile {
         }
     }
 
-    /// Unlocks it if it was changed. For files that perhaps nobody asks for again: one system call if it is locked.
+    /// Unlocks a changed file that may not be requested again. One system call if it is locked.
     pub(super) fn unlock_if_changed(&self, disk: &Disk) {
         let is_held = matches!(&*self.lock.borrow(), Lock::Held(_));
         if is_held && disk.look_now(&self.file) == Now::Ready(Ok(Look::Changed)) {
@@ -90,7 +90,7 @@ impl OpenFile {
         }
     }
 
-    /// It for being sent, if it is locked and was not changed. One system call, in the first request of a turn for it.
+    /// Returns the file for sending, if it is locked and unchanged. One system call, in the first request for it in a turn.
     fn sending(&self, disk: &Disk) -> Option<Sending<'_>> {
         let mut lock = self.lock.borrow_mut();
         let Lock::Held(locked) = &*lock else { return None };

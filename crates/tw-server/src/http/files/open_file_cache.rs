@@ -8,7 +8,7 @@ use tw_disk::{Disk, Errno, File, FileKind, FileMeta, Links, Now, OpenOptions};
 
 use super::OpenFile;
 use super::content_cache::ContentCache;
-use super::table::{Entry, Found, Look, Setting, Table, Way, setting_of};
+use super::table::{OpenResult, PathCheck, PathEntry, Setting, Table, Way, setting_of};
 use crate::config::location::OpenFileCache;
 
 /// The most entries that one sweep looks at: some 100 µs, should all of them be closed.
@@ -21,12 +21,12 @@ const EXHAUSTED_CLOSE: usize = 32;
 /// For the first look at a path: it fails with `ELOOP` where there is a link.
 const WITHOUT_LINKS: OpenOptions = OpenOptions { links: Links::Refuse { from: 0 }, ..OpenOptions::PATH };
 
-/// Whether a request may let others go first to share a look.
+/// Sharing of one look at a path between requests of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It may.
+pub(super) enum CheckSharing {
+    /// The request may let others go first.
     First,
-    /// It has.
+    /// The request has let others go first.
     Waited,
 }
 
@@ -35,25 +35,25 @@ pub(super) struct FileUser<'a> {
     pub(super) disk: &'a Disk,
     pub(super) how: &'a OpenOptions,
     pub(super) cache: Option<&'a OpenFileCache>,
-    /// When its request had been read, in ticks.
+    /// Time at which the head of the request was complete, in ticks.
     pub(super) read: u64,
-    pub(super) turn: Turn,
+    pub(super) turn: CheckSharing,
 }
 
-/// What is known of a path.
-pub(super) enum Known {
-    /// It is valid.
+/// Cached knowledge about a path.
+pub(super) enum CachedPath {
+    /// Valid entry.
     Valid(Result<Rc<OpenFile>, Errno>),
-    /// It has to be looked up.
+    /// No entry: the path has to be looked up.
     Unknown,
-    /// Whether it is still valid is not in memory.
+    /// Entry whose validity cannot be checked without waiting for the disk.
     Cold,
     /// A look of this turn came too early for the request: others that are ready should be read first.
     Shared,
 }
 
 /// A look-up that may be answered without waiting.
-pub type Lookup = Now<Rc<OpenFile>>;
+pub type FileLookup = Now<Rc<OpenFile>>;
 
 /// The files of one loop.
 pub struct FileTable {
@@ -78,7 +78,7 @@ impl FileTable {
     pub(crate) fn forget(&mut self, hot_max: usize, default: (usize, Duration)) -> Forgotten {
         let Self { tables, hot, .. } = self;
         let mut entries: Vec<_> = tables.iter_mut().flat_map(Table::empty).collect();
-        entries.retain(|entry| matches!(entry.found, Found::File(_)));
+        entries.retain(|entry| matches!(entry.found, OpenResult::File(_)));
         for entry in &entries {
             let_go(hot, entry);
         }
@@ -97,7 +97,7 @@ impl FileTable {
         self.tables.iter().map(Table::len).sum()
     }
 
-    /// Whether nothing is known.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -109,16 +109,16 @@ impl FileTable {
     }
 
     /// Notes that a look begins. Every look is noted before it is taken, however long it lasts.
-    pub(super) fn look(&mut self) -> Look {
-        Look { tick: self.tick(), at: tw_rt::clock::now() }
+    pub(super) fn look(&mut self) -> PathCheck {
+        PathCheck { tick: self.tick(), at: tw_rt::clock::now() }
     }
 
     /// Opens `path` if that needs no waiting.
-    pub(super) fn open_now(&mut self, path: &CStr, by: &FileUser<'_>) -> Lookup {
+    pub(super) fn open_now(&mut self, path: &CStr, by: &FileUser<'_>) -> FileLookup {
         match self.known(path, by) {
-            Known::Valid(found) => return Now::Ready(found),
-            Known::Cold | Known::Shared => return Now::Cold,
-            Known::Unknown => {}
+            CachedPath::Valid(found) => return Now::Ready(found),
+            CachedPath::Cold | CachedPath::Shared => return Now::Cold,
+            CachedPath::Unknown => {}
         }
         let look = self.look();
         let mut opened = by.disk.open_now(path, by.how);
@@ -137,10 +137,10 @@ impl FileTable {
         }
     }
 
-    /// What is known of a path, once it was checked that it is still so.
-    pub(super) fn known(&mut self, path: &CStr, by: &FileUser<'_>) -> Known {
+    /// Entry of a path, after a check that it is still valid.
+    pub(super) fn known(&mut self, path: &CStr, by: &FileUser<'_>) -> CachedPath {
         let index = self.table(setting_of(by.cache));
-        let Some(at) = self.tables[index].find(path) else { return Known::Unknown };
+        let Some(at) = self.tables[index].find(path) else { return CachedPath::Unknown };
         let now = tw_rt::clock::now();
         let is_inactive = self.tables[index].is_inactive(at, now);
         let entry = self.tables[index].at(at);
@@ -150,34 +150,34 @@ impl FileTable {
             None => entry.look.at == now && entry.look.tick > by.read,
         };
         let file = match &entry.found {
-            Found::File(file) if file.how == *by.how => file.clone(),
-            Found::Failed(errno) if believed => return Known::Valid(Err(*errno)),
-            Found::Counting if !is_inactive => return Known::Unknown,
-            Found::File(_) | Found::Failed(_) | Found::Counting => {
+            OpenResult::File(file) if file.how == *by.how => file.clone(),
+            OpenResult::Failed(errno) if believed => return CachedPath::Valid(Err(*errno)),
+            OpenResult::Counting if !is_inactive => return CachedPath::Unknown,
+            OpenResult::File(_) | OpenResult::Failed(_) | OpenResult::Counting => {
                 self.remove(index, at);
-                return Known::Unknown;
+                return CachedPath::Unknown;
             }
         };
         if !believed {
-            if entry.look.at == now && by.turn == Turn::First && by.cache.is_none() {
-                return Known::Shared;
+            if entry.look.at == now && by.turn == CheckSharing::First && by.cache.is_none() {
+                return CachedPath::Shared;
             }
             self.ticks += 1;
             entry.look = match recheck(by.disk, path, &file.file, &mut entry.way) {
                 Now::Ready(Ok(meta)) if meta.is_same_version(file.meta()) => {
-                    Look { tick: self.ticks, at: now }
+                    PathCheck { tick: self.ticks, at: now }
                 }
-                Now::Cold => return Known::Cold,
+                Now::Cold => return CachedPath::Cold,
                 Now::Ready(_) => {
                     self.remove(index, at);
-                    return Known::Unknown;
+                    return CachedPath::Unknown;
                 }
             };
         }
         entry.used = now;
         entry.recent = true;
         self.hot.used(by.disk, &file, now);
-        Known::Valid(Ok(file))
+        CachedPath::Valid(Ok(file))
     }
 
     /// Keeps a file that was opened, and returns it.
@@ -187,7 +187,7 @@ impl FileTable {
         file: File,
         how: &OpenOptions,
         cache: Option<&OpenFileCache>,
-        look: Look,
+        look: PathCheck,
     ) -> Rc<OpenFile> {
         let file = Rc::new(OpenFile::new(file, *how));
         if file.meta().kind == FileKind::File || cache.is_some() {
@@ -195,17 +195,23 @@ impl FileTable {
             let table = &mut self.tables[index];
             let uses = 1 + table.find(path).map_or(0, |at| table.at(at).uses);
             let is_enough = cache.is_none_or(|c| uses >= c.min_uses);
-            let found = if is_enough { Found::File(file.clone()) } else { Found::Counting };
+            let found = if is_enough { OpenResult::File(file.clone()) } else { OpenResult::Counting };
             self.insert(index, path, found, uses, look);
         }
         file
     }
 
     /// Keeps the failure to open a path, if the location wants that.
-    pub(super) fn failed(&mut self, path: &CStr, errno: Errno, cache: Option<&OpenFileCache>, look: Look) {
+    pub(super) fn failed(
+        &mut self,
+        path: &CStr,
+        errno: Errno,
+        cache: Option<&OpenFileCache>,
+        look: PathCheck,
+    ) {
         if cache.is_some_and(|c| c.errors) && !is_exhausted(errno) {
             let index = self.table(setting_of(cache));
-            self.insert(index, path, Found::Failed(errno), 1, look);
+            self.insert(index, path, OpenResult::Failed(errno), 1, look);
         }
     }
 
@@ -217,12 +223,13 @@ impl FileTable {
         })
     }
 
-    fn insert(&mut self, index: usize, path: &CStr, found: Found, uses: u64, look: Look) {
+    fn insert(&mut self, index: usize, path: &CStr, found: OpenResult, uses: u64, look: PathCheck) {
         if let Some(at) = self.tables[index].find(path) {
             self.remove(index, at);
         }
         let used = tw_rt::clock::now();
-        let entry = Entry { path: path.into(), found, way: Way::Unknown, look, used, uses, recent: false };
+        let entry =
+            PathEntry { path: path.into(), found, way: Way::Unknown, look, used, uses, recent: false };
         let Self { tables, hot, .. } = self;
         tables[index].insert(entry, |gone| let_go(hot, &gone));
     }
@@ -232,7 +239,7 @@ impl FileTable {
         let_go(&mut self.hot, &entry);
     }
 
-    /// Whether `errno` means that there are too many open files, and some of those kept here were closed for that.
+    /// Returns true if `errno` means that there are too many open files, and some of those kept here were closed.
     pub(crate) fn made_room(&mut self, errno: Errno) -> bool {
         if !is_exhausted(errno) {
             return false;
@@ -243,7 +250,8 @@ impl FileTable {
             let largest = tables.iter_mut().max_by_key(|table| table.len());
             let Some(entry) = largest.and_then(Table::evict) else { break };
             // One that is being read stays open until that is done.
-            closed += usize::from(matches!(&entry.found, Found::File(file) if Rc::strong_count(file) == 1));
+            closed +=
+                usize::from(matches!(&entry.found, OpenResult::File(file) if Rc::strong_count(file) == 1));
             let_go(hot, &entry);
         }
         closed > 0
@@ -258,8 +266,8 @@ impl FileTable {
         for table in &mut *tables {
             // With `open_file_cache`, what was removed is believed to be there for `open_file_cache_valid`, as in nginx.
             let is_cache = table.setting.is_some();
-            let is_over = |entry: &Entry| {
-                let Found::File(file) = &entry.found else { return false };
+            let is_over = |entry: &PathEntry| {
+                let OpenResult::File(file) = &entry.found else { return false };
                 file.unlock_if_changed(disk);
                 !is_cache && is_nameless(disk, file)
             };
@@ -272,7 +280,7 @@ impl FileTable {
 }
 
 /// Files that were forgotten, and are not closed yet.
-pub(crate) struct Forgotten(Vec<Entry>);
+pub(crate) struct Forgotten(Vec<PathEntry>);
 
 impl Forgotten {
     /// Closes some, and says whether there are more.
@@ -282,14 +290,14 @@ impl Forgotten {
     }
 }
 
-/// Whether somebody has removed the file and its blocks wait for being closed, as far as that is known without waiting.
+/// Returns true if the file was removed and its blocks are freed by closing it, as far as that is known without waiting.
 fn is_nameless(disk: &Disk, file: &OpenFile) -> bool {
     matches!(disk.stat_now(&file.file), Now::Ready(Ok(meta)) if meta.nlink == 0)
 }
 
 /// The contents of a file go with its entry.
-fn let_go(hot: &mut ContentCache, entry: &Entry) {
-    if let Found::File(file) = &entry.found {
+fn let_go(hot: &mut ContentCache, entry: &PathEntry) {
+    if let OpenResult::File(file) = &entry.found {
         hot.forget(file);
     }
 }
@@ -298,8 +306,8 @@ pub(super) fn is_exhausted(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE)
 }
 
-/// What `path` leads to now, in the cheapest way that cannot wait: an open file keeps the names of its directories in
-/// memory, but not those of links.
+/// Looks `path` up in the cheapest way that cannot wait: an open file keeps the names of its directories in memory, but not
+/// those of links.
 fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut Way) -> Now<FileMeta> {
     match way {
         Way::Plain => disk.recheck_now(path, file),

@@ -1,7 +1,7 @@
-//! What is known of paths: one table for each `open_file_cache`, and one for all who have none.
+//! Tables of paths: one for each `open_file_cache`, and one for locations without it.
 //!
-//! A table is dense. Its clock evicts entries that were not used since the hand last passed; a second hand goes round for
-//! those that were not used for long.
+//! A table is dense. Its clock evicts entries that were not used since the hand last passed; a second hand finds the ones that
+//! were not used for long.
 
 use std::ffi::CStr;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::config::location::OpenFileCache;
 /// Entries whose memory is not given back.
 const SPARE: usize = 64;
 
-/// What tells caches apart: `max` and `inactive` of `open_file_cache`; `None` is for those without.
+/// Identity of a cache: `max` and `inactive` of `open_file_cache`; `None` is for locations without it.
 // DIFF(nginx): two directives with the same parameters share their entries, and so their `max`.
 pub(super) type Setting = Option<(usize, Duration)>;
 
@@ -25,23 +25,23 @@ pub(super) fn setting_of(cache: Option<&OpenFileCache>) -> Setting {
     cache.map(|cache| (cache.max, cache.inactive))
 }
 
-/// When a look at the file system began.
+/// Begin of a look at the file system.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct PathCheck {
     /// In the order of requests read and looks taken.
     pub(super) tick: u64,
     /// On the clock.
     pub(super) at: Instant,
 }
 
-/// What is known of a path.
-pub(super) struct Entry {
+/// Entry of a path.
+pub(super) struct PathEntry {
     pub(super) path: Rc<CStr>,
-    pub(super) found: Found,
-    /// Whether links are on the way to it.
+    pub(super) found: OpenResult,
+    /// Links on the way to the file.
     pub(super) way: Way,
     /// The last look that found it so.
-    pub(super) look: Look,
+    pub(super) look: PathCheck,
     pub(super) used: Instant,
     /// Times it was opened.
     pub(super) uses: u64,
@@ -49,17 +49,17 @@ pub(super) struct Entry {
     pub(super) recent: bool,
 }
 
-/// What an entry holds.
-pub(super) enum Found {
+/// Result of opening a path.
+pub(super) enum OpenResult {
     /// An open file.
     File(Rc<OpenFile>),
-    /// It could not be opened.
+    /// The error.
     Failed(Errno),
     /// Nothing yet: it was not used often enough (`open_file_cache_min_uses`).
     Counting,
 }
 
-/// What is on the way to an open file.
+/// Links on the way to an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Not known yet.
@@ -75,7 +75,7 @@ pub(super) struct Table {
     pub(super) setting: Setting,
     max: usize,
     inactive: Duration,
-    entries: Vec<Entry>,
+    entries: Vec<PathEntry>,
     /// Clients choose the paths: the seed is random.
     by_path: HashMap<Rc<CStr>, usize>,
     hand: usize,
@@ -100,18 +100,18 @@ impl Table {
     }
 
     /// The entry at a place.
-    pub(super) fn at(&mut self, at: usize) -> &mut Entry {
+    pub(super) fn at(&mut self, at: usize) -> &mut PathEntry {
         &mut self.entries[at]
     }
 
-    /// Whether the entry at a place was not used for long.
+    /// Returns true if the entry at a place was not used for long.
     pub(super) fn is_inactive(&self, at: usize, now: Instant) -> bool {
         now.saturating_duration_since(self.entries[at].used) > self.inactive
     }
 
     /// Keeps an entry for a path that has none; `gone` gets those that had to make room, or the entry itself if there is
     /// no room at all.
-    pub(super) fn insert(&mut self, entry: Entry, mut gone: impl FnMut(Entry)) {
+    pub(super) fn insert(&mut self, entry: PathEntry, mut gone: impl FnMut(PathEntry)) {
         while self.entries.len() >= self.max {
             match self.evict() {
                 Some(evicted) => gone(evicted),
@@ -123,7 +123,7 @@ impl Table {
     }
 
     /// Removes the entry at a place; the last one moves there.
-    pub(super) fn remove(&mut self, at: usize) -> Entry {
+    pub(super) fn remove(&mut self, at: usize) -> PathEntry {
         let entry = self.entries.swap_remove(at);
         self.by_path.remove(&entry.path);
         if let Some(moved) = self.entries.get(at)
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// Removes one entry that was not used since the hand last passed; `None` when there is none at all.
-    pub(super) fn evict(&mut self) -> Option<Entry> {
+    pub(super) fn evict(&mut self) -> Option<PathEntry> {
         while !self.entries.is_empty() {
             self.hand %= self.entries.len();
             if !std::mem::take(&mut self.entries[self.hand].recent) {
@@ -153,8 +153,8 @@ impl Table {
         &mut self,
         count: usize,
         now: Instant,
-        are_over: impl Fn(&Entry) -> bool,
-        mut gone: impl FnMut(Entry),
+        are_over: impl Fn(&PathEntry) -> bool,
+        mut gone: impl FnMut(PathEntry),
     ) {
         for _ in 0..count {
             if self.sweep_hand >= self.entries.len() {
@@ -172,7 +172,7 @@ impl Table {
     }
 
     /// All of its entries, which it forgets.
-    pub(super) fn empty(&mut self) -> Vec<Entry> {
+    pub(super) fn empty(&mut self) -> Vec<PathEntry> {
         self.by_path = HashMap::new();
         std::mem::take(&mut self.entries)
     }
@@ -189,7 +189,7 @@ impl Table {
 #[cfg(test)]
 impl Table {
     /// Checks that paths and places agree.
-    pub(super) fn check(&self) -> &[Entry] {
+    pub(super) fn check(&self) -> &[PathEntry] {
         assert_eq!(self.entries.len(), self.by_path.len());
         assert!(self.entries.len() <= self.max);
         for (at, entry) in self.entries.iter().enumerate() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tw_disk::sim::{Faults, Sim};
 use tw_disk::{Aio, Disk, Pool};
 
-use super::open_file_cache::{FileTable, FileUser, Known, Turn};
-use super::table::{Found, Look, Way};
+use super::open_file_cache::{CachedPath, CheckSharing, FileTable, FileUser};
+use super::table::{OpenResult, PathCheck, Way};
 use super::*;
 use crate::config::location::OpenFileCache;
 
@@ -38,9 +38,10 @@ impl Bench {
         path
     }
 
-    fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> Lookup {
+    fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> FileLookup {
         let read = self.files.tick();
-        let by = FileUser { disk: &self.disk, how: &OpenOptions::READ, cache, read, turn: Turn::Waited };
+        let by =
+            FileUser { disk: &self.disk, how: &OpenOptions::READ, cache, read, turn: CheckSharing::Waited };
         self.files.open_now(path, &by)
     }
 
@@ -66,7 +67,7 @@ impl Bench {
         let mut hot = 0;
         for table in &self.files.tables {
             for entry in table.check() {
-                if let Found::File(file) = &entry.found {
+                if let OpenResult::File(file) = &entry.found {
                     assert_eq!(file.content().is_some(), self.files.hot.has(file), "{:?}", entry.path);
                     hot += usize::from(file.content().is_some());
                 }
@@ -87,7 +88,7 @@ fn random(seed: &mut u64, below: usize) -> usize {
 }
 
 #[test]
-fn what_is_counted_is_what_is_there() {
+fn counters_match_the_contents() {
     for mut seed in 0..20 {
         let mut bench = Bench::new(5000, 10);
         let paths: Vec<_> = (0..20).map(|n| bench.put(&format!("/d/{n}"), n * 200)).collect();
@@ -195,7 +196,7 @@ fn a_table_shrinks_after_a_peak() {
 }
 
 #[test]
-fn what_was_removed_is_let_go() {
+fn removed_files_are_closed() {
     let mut bench = Bench::new(1000, 10);
     let (kept, gone) = (bench.put("/kept", 10), bench.put("/gone", 10));
     let cached = cache(10, LONG);
@@ -277,11 +278,16 @@ fn too_many_open_files_close_some() {
 #[test]
 fn a_look_is_believed_by_those_who_were_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
-        let by =
-            FileUser { disk: &bench.disk, how: &OpenOptions::READ, cache: None, read, turn: Turn::First };
+        let by = FileUser {
+            disk: &bench.disk,
+            how: &OpenOptions::READ,
+            cache: None,
+            read,
+            turn: CheckSharing::First,
+        };
         match bench.files.known(path, &by) {
-            Known::Valid(found) => found.is_ok(),
-            Known::Shared | Known::Unknown | Known::Cold => false,
+            CachedPath::Valid(found) => found.is_ok(),
+            CachedPath::Shared | CachedPath::Unknown | CachedPath::Cold => false,
         }
     };
     let seen = crate::testing::with_request("server { }", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", move |_| {
@@ -294,7 +300,7 @@ fn a_look_is_believed_by_those_who_were_read_before_it() {
         bench.files.opened(&path, file.clone(), &OpenOptions::READ, None, look);
         let fresh = [is_valid(&mut bench, &path, before), is_valid(&mut bench, &path, during)];
         // The same look in another turn.
-        let old = Look { at: look.at - Duration::from_millis(1), ..look };
+        let old = PathCheck { at: look.at - Duration::from_millis(1), ..look };
         bench.files.opened(&path, file, &OpenOptions::READ, None, old);
         bench.sim.put(&path, b"changed").unwrap();
         [fresh[0], fresh[1], is_valid(&mut bench, &path, before)]

@@ -15,17 +15,17 @@ use tw_rt::Deadline;
 
 use crate::config::location::Location;
 use crate::http::client::Client;
-use crate::http::wire::Gone;
+use crate::http::client_gone::ClientGone;
 
 /// A connection of HTTP/1.
-pub struct Conn {
-    /// Whose it is.
+pub struct Http1Connection {
+    /// Client of the connection.
     pub(crate) client: Rc<Client>,
-    /// What carries its bytes.
+    /// Transport.
     pub(crate) transport: Transport,
-    /// How long it may wait for a request.
+    /// Longest wait for the next request.
     pub(super) keepalive_timeout: Cell<Duration>,
-    /// How long it may do so whatever happens.
+    /// Least wait for the next request while the loop stops.
     pub(super) keepalive_min_timeout: Cell<Duration>,
     /// Until when the client may keep us waiting for bytes of it.
     pub(super) read_deadline: RefCell<Deadline>,
@@ -41,16 +41,16 @@ enum NoDelay {
     Set,
 }
 
-/// Why waiting for a connection ended without it being ready.
+/// Failure to wait for a connection.
 #[derive(Debug)]
-pub(crate) enum WaitError {
+pub(crate) enum SocketWaitError {
     /// The time was over.
     Timeout,
     /// The connection failed.
     Io(io::Error),
 }
 
-impl Conn {
+impl Http1Connection {
     /// The connection of a client.
     pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Rc<Self> {
         Rc::new(Self {
@@ -71,34 +71,34 @@ impl Conn {
     }
 
     /// Waits until bytes of the client may be there, at most `timeout`.
-    pub(crate) async fn readable(&self, timeout: Duration) -> Result<(), WaitError> {
+    pub(crate) async fn readable(&self, timeout: Duration) -> Result<(), SocketWaitError> {
         within(&self.read_deadline, timeout, |cx| self.transport.poll_readable(cx)).await
     }
 
     /// Waits until the client may take bytes, at most `timeout`.
-    pub(crate) async fn writable(&self, timeout: Duration) -> Result<(), WaitError> {
+    pub(crate) async fn writable(&self, timeout: Duration) -> Result<(), SocketWaitError> {
         within(&self.write_deadline, timeout, |cx| self.transport.poll_writable(cx)).await
     }
 
-    /// Waits until the client is gone: it closed its side, be it behind input that nobody has read, or the connection failed.
-    pub(crate) async fn gone(&self) -> Gone {
-        Gone::new(poll_fn(|cx| self.transport.poll_closed(cx)).await)
+    /// Waits until the client is gone: it closed its side, even behind unread input, or the connection failed.
+    pub(crate) async fn gone(&self) -> ClientGone {
+        ClientGone::new(poll_fn(|cx| self.transport.poll_closed(cx)).await)
     }
 
     /// Waits for `future`, unless the client goes away first.
-    pub(crate) async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, Gone> {
+    pub(crate) async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, ClientGone> {
         let mut future = pin!(future);
         poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
             }
-            self.transport.poll_closed(cx).map(|error| Err(Gone::new(error)))
+            self.transport.poll_closed(cx).map(|error| Err(ClientGone::new(error)))
         })
         .await
     }
 
     /// Sleeps, as `limit_rate` does, unless the client goes away meanwhile.
-    pub(crate) async fn sleep(&self, span: Duration) -> Result<(), Gone> {
+    pub(crate) async fn sleep(&self, span: Duration) -> Result<(), ClientGone> {
         self.write_deadline.borrow_mut().set(span);
         self.unless_gone(poll_fn(|cx| self.write_deadline.borrow_mut().poll_elapsed(cx))).await
     }
@@ -132,13 +132,13 @@ async fn within(
     deadline: &RefCell<Deadline>,
     timeout: Duration,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
-) -> Result<(), WaitError> {
+) -> Result<(), SocketWaitError> {
     deadline.borrow_mut().set(timeout);
     poll_fn(|cx| {
         if let Poll::Ready(ready) = ready(cx) {
-            return Poll::Ready(ready.map_err(WaitError::Io));
+            return Poll::Ready(ready.map_err(SocketWaitError::Io));
         }
-        deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(WaitError::Timeout))
+        deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(SocketWaitError::Timeout))
     })
     .await
 }

@@ -1,7 +1,7 @@
 //! The body of a request as HTTP/1 brings it: the bytes that follow the head, without their framing (RFC 9112 section 6).
 //!
 //! It owns what it needs, so that a body can be read while the response to it is being sent. Bytes that came behind the
-//! body are the next request's: [`Input::take_rest`].
+//! body are the next request's: [`Http1Body::take_rest`].
 
 use std::io;
 use std::rc::Rc;
@@ -12,21 +12,21 @@ use tw_http::Framing;
 use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
 
-use super::Conn;
-use super::conn::WaitError;
+use super::Http1Connection;
+use super::conn::SocketWaitError;
 use crate::http::application::INPUT_SIZE;
-use crate::http::request_body::{Drained, InputError, Terms};
+use crate::http::request_body::{BodyLimits, Drained, InputError};
 
 /// Bytes of a chunked body asked of the connection at once. Of one whose length is known none is framing, so that they go on
 /// without being copied, and more are asked for.
 const READ_SIZE: usize = 16 << 10;
 
 /// The body of a request, as far as it was not taken yet.
-pub struct Input {
-    conn: Rc<Conn>,
-    /// What came, framing included.
+pub struct Http1Body {
+    conn: Rc<Http1Connection>,
+    /// Bytes received, framing included.
     buffer: Vec<u8>,
-    /// How much of it was taken.
+    /// Number of them that were taken.
     taken: usize,
     stage: Stage,
     hundred: Hundred,
@@ -41,39 +41,44 @@ enum Stage {
     Length(u64),
     /// The decoder will tell.
     Chunked(Box<ChunkedDecoder>),
-    /// Nobody can say where it ends.
+    /// The end of the body is unknown.
     Broken,
 }
 
-/// Whether the client was told to send the body.
+/// State of `100 Continue`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hundred {
     /// The client waits for `100 Continue`.
     Awaited,
-    /// It was sent, or nobody waits for it.
+    /// Sent, or not expected.
     Settled,
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Read {
     Some,
     Nothing,
 }
 
-/// What is at hand.
+/// Piece of the body that needs no wait.
 pub(crate) enum Piece {
     /// Bytes of the body.
     Data(Bytes),
-    /// What came is used up.
+    /// All bytes received were taken.
     NeedMore,
     /// The body is complete.
     End,
 }
 
-impl Input {
+impl Http1Body {
     /// The body that follows a head with this framing, of which `buffer` came already; `None` if there is none.
-    pub(crate) fn new(conn: &Rc<Conn>, framing: Framing, is_awaited: bool, buffer: Vec<u8>) -> Option<Self> {
+    pub(crate) fn new(
+        conn: &Rc<Http1Connection>,
+        framing: Framing,
+        is_awaited: bool,
+        buffer: Vec<u8>,
+    ) -> Option<Self> {
         let stage = match framing {
             Framing::None => return None,
             // Nothing is to come, but the client waits for a word.
@@ -91,7 +96,7 @@ impl Input {
         self.received
     }
 
-    /// The same with the framing of a chunked body.
+    /// Bytes received, with the framing of a chunked body.
     pub(crate) fn wire(&self) -> u64 {
         self.wire
     }
@@ -105,17 +110,17 @@ impl Input {
         }
     }
 
-    /// Whether something of it was not taken and may still be.
+    /// Returns true if a part was not taken and may still be.
     pub(crate) fn is_pending(&self) -> bool {
         matches!(self.stage, Stage::Length(_) | Stage::Chunked(_))
     }
 
-    /// Whether nobody can say where it ends, nor what follows it.
+    /// Returns true if the end of the body is unknown.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self.stage, Stage::Broken)
     }
 
-    /// Whether the client was not told to send it and perhaps does not: nobody can know where its next request begins.
+    /// Returns true if the client awaits `100 Continue` and may not send the body: the begin of its next request is unknown.
     pub(crate) fn may_not_come(&self) -> bool {
         self.is_pending() && self.hundred == Hundred::Awaited
     }
@@ -211,7 +216,7 @@ impl Input {
     }
 
     /// Waits for the next bytes of the body as long as `terms` grant, and takes at most `want` of them; `None` at the end.
-    pub(crate) async fn next(&mut self, want: usize, terms: Terms) -> Result<Option<Bytes>, InputError> {
+    pub(crate) async fn next(&mut self, want: usize, terms: BodyLimits) -> Result<Option<Bytes>, InputError> {
         loop {
             match self.take_granted(want, terms)? {
                 Piece::Data(data) => return Ok(Some(data)),
@@ -223,8 +228,12 @@ impl Input {
         }
     }
 
-    /// The same if nobody has to be waited for; else `None`. Reads once from the connection if what came is used up.
-    pub(crate) fn at_hand(&mut self, want: usize, terms: Terms) -> Option<Result<Option<Bytes>, InputError>> {
+    /// Returns the next piece without waiting, else `None`. Reads once from the connection if all bytes received were taken.
+    pub(crate) fn at_hand(
+        &mut self,
+        want: usize,
+        terms: BodyLimits,
+    ) -> Option<Result<Option<Bytes>, InputError>> {
         let mut has_read = false;
         loop {
             match self.take_granted(want, terms) {
@@ -244,7 +253,7 @@ impl Input {
     }
 
     /// Takes what is at hand, as far as `terms` grant it.
-    fn take_granted(&mut self, want: usize, terms: Terms) -> Result<Piece, InputError> {
+    fn take_granted(&mut self, want: usize, terms: BodyLimits) -> Result<Piece, InputError> {
         let received = self.received;
         let piece = self.take(want)?;
         // A chunk is refused at its size line, before any of it is there.
@@ -275,8 +284,8 @@ impl Input {
         while self.read()? == Read::Nothing {
             match self.conn.readable(timeout).await {
                 Ok(()) => {}
-                Err(WaitError::Timeout) => return Err(InputError::Timeout),
-                Err(WaitError::Io(_)) => return Err(InputError::Failed),
+                Err(SocketWaitError::Timeout) => return Err(InputError::Timeout),
+                Err(SocketWaitError::Io(_)) => return Err(InputError::Failed),
             }
         }
         Ok(())
@@ -332,7 +341,7 @@ mod tests {
     use crate::http::request_body::{self, Source};
 
     #[test]
-    fn what_is_at_hand_can_be_had_in_pieces_of_any_size() {
+    fn received_bytes_can_be_read_in_pieces_of_any_size() {
         const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
         const NEXT: &str = "GET /next HTTP/1.1\r\n";
         let body = "5;name=value\r\nhello\r\n1\r\n,\r\n006\r\n world\r\n0\r\nX: y\r\n\r\n";
@@ -367,8 +376,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_hand_waits_for_nobody() {
-        const TERMS: Terms = Terms { max_size: 10, timeout: Duration::ZERO };
+    fn received_bytes_need_no_wait() {
+        const TERMS: BodyLimits = BodyLimits { max_size: 10, timeout: Duration::ZERO };
         for (framing, body, expected) in [
             ("Content-Length: 7", "hello", "hello …"),
             ("Content-Length: 5", "hello", "hello."),

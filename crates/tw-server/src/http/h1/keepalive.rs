@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tw_core::event_loop::{EvictableConnection, LevelGuard};
 
-use super::Conn;
+use super::Http1Connection;
 
-/// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
-/// close it. A client that is about to ask is answered, and told that the connection ends.
+/// Time that an idle connection waits for a request when its loop stops, and then, half closed, for its client to close it. A
+/// request that is on its way is answered, with `Connection: close`.
 pub(crate) const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// How an idle connection's wait ended.
+/// End of the wait of an idle connection.
 pub(super) enum Woken {
     Readable,
     Close,
 }
 
-impl Conn {
+impl Http1Connection {
     /// Waits for the next request, or until the connection is asked to close.
     pub(super) async fn idle(&self, timeout: Duration) -> Woken {
         let home = &self.client.home;

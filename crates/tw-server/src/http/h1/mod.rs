@@ -1,10 +1,11 @@
-//! HTTP/1.0 and 1.1: where bytes become requests, and responses bytes. Nothing outside this folder knows how they travel.
+//! HTTP/1.0 and 1.1: connections, request heads and bodies in, responses out. Other folders see only [`Wire`](crate::http::wire::Wire).
 //!
 //! ```text
-//! serve ─ idle ─→ head ─→ (a request: phases, filters) ─→ head_out ─→ send ─→ drain ─→ serve
-//!                           └── input: the body, as it is asked for
+//! serve ─ keepalive ─→ request_head ─→ lifecycle::serve ─→ response_head ─→ send ─→ drain ─→ serve
+//!                           └── input: the body, on demand
 //! ```
 
+mod body;
 mod conn;
 mod input;
 mod keepalive;
@@ -14,11 +15,12 @@ mod send;
 mod send_file;
 mod serve;
 
-pub use conn::Conn;
-pub use input::Input;
-pub(crate) use keepalive::LAST_WAIT;
-pub(crate) use response_head::{Delimiter, delimiter};
-pub(crate) use send::{inform, send};
+pub use self::conn::Http1Connection;
+pub use self::input::Http1Body;
+pub(crate) use self::keepalive::LAST_WAIT;
+pub(crate) use self::response_head::{Delimiter, delimiter};
+pub(crate) use self::send::{inform, send};
+pub(crate) use self::serve::serve;
+
 #[cfg(test)]
-pub(crate) use serve::begin_body;
-pub(crate) use serve::serve;
+pub(crate) use self::body::begin_body;

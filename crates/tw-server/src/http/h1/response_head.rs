@@ -5,14 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
 
-use super::Conn;
+use super::Http1Connection;
 use crate::http::body::Body;
 use crate::http::error_response;
 use crate::http::request::{After, Request};
 use crate::http::send_response;
 use crate::http::user_agent;
 
-/// How the end of a response body is marked.
+/// Delimiter of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delimiter {
     /// There is no body.
@@ -43,7 +43,7 @@ pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
     if r.method() == Method::Head { (delimiter, Body::Empty) } else { (delimiter, body) }
 }
 
-/// How the end of a body of this length is marked.
+/// Delimiter of a body of this length.
 pub(crate) fn delimiter(r: &Request) -> Delimiter {
     match r.out.content_length {
         _ if matches!(r.out.status, 100..=199 | 204 | 304) => Delimiter::None,
@@ -60,7 +60,7 @@ fn may_be_chunked(r: &Request) -> bool {
 }
 
 /// Writes the head into the loop's buffer and returns its length.
-pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usize {
+pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimiter) -> usize {
     let connection = connection_field(conn, r);
     let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { error_response::server_name(r) };
     let mut address = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usiz
 }
 
 /// Decides whether the connection stays, and says so.
-fn connection_field(conn: &Conn, r: &mut Request) -> ConnectionField {
+fn connection_field(conn: &Http1Connection, r: &mut Request) -> ConnectionField {
     if r.out.status == 101 {
         return ConnectionField::Upgrade;
     }

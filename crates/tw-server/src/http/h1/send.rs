@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -17,13 +17,14 @@ use tw_core::event_loop::{BULK_MIN, BodySize, SCRATCH_SIZE};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead, LAST_CHUNK};
 use tw_http::{Method, Version, response};
 
-use super::Conn;
-use super::conn::WaitError;
+use super::Http1Connection;
+use super::body::end_body;
+use super::conn::SocketWaitError;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
 use crate::http::body::{Body, Upgraded};
-use crate::http::file_error::FileError;
 use crate::http::request::{After, Request};
+use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
 use crate::http::send_response;
 use crate::http::tunnel_end::TunnelEnd;
@@ -35,7 +36,7 @@ const COPY_MAX: usize = 4 << 10;
 const GATHER_MAX: usize = 32 << 10;
 
 /// Sends the response whose head is `r.out`.
-pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
+pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body) {
     let body = match body {
         Body::Upgraded(upgraded) => return upgrade(conn, r, upgraded).await,
         body => body,
@@ -69,7 +70,7 @@ pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
 }
 
 /// Sends a head after which the connection belongs to another protocol.
-async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) {
+async fn upgrade(conn: &Rc<Http1Connection>, r: &mut Request, upgraded: Box<dyn Upgraded>) {
     r.out.content_length = None;
     let head_len = response_head::encode(conn, r, Delimiter::None);
     r.costs.sent.head = head_len as u64;
@@ -80,7 +81,7 @@ async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) 
     if let Err(failure) = write_all(r, conn, head, timeout, None).await {
         return failed(conn, r, &failure);
     }
-    super::serve::end_body(r);
+    end_body(r);
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
     r.head.shrink();
@@ -88,7 +89,7 @@ async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) 
 }
 
 /// Sends early hints, if the client takes them at once: it can do without.
-pub(crate) fn inform(conn: &Conn, r: &mut Request) {
+pub(crate) fn inform(conn: &Http1Connection, r: &mut Request) {
     if r.head.version() < Version::HTTP_11 {
         return;
     }
@@ -103,18 +104,18 @@ pub(crate) fn inform(conn: &Conn, r: &mut Request) {
     }
 }
 
-fn failed(conn: &Conn, r: &mut Request, failure: &FileError) {
+fn failed(conn: &Http1Connection, r: &mut Request, failure: &SendError) {
     // What the client has sent meanwhile and nobody reads would reset what it has not read yet. The end of TLS is no part of
     // a response that was cut.
-    let lingers = matches!(failure, FileError::Body(_)) && conn.transport.is_plain();
+    let lingers = matches!(failure, SendError::Body(_)) && conn.transport.is_plain();
     r.state.after = if lingers { After::Close } else { After::Abort };
-    failure.tell(r);
-    if let FileError::Timeout = failure {
+    failure.log(r);
+    if let SendError::Timeout = failure {
         conn.reset_if_asked(&r.plan().core);
     }
 }
 
-/// What is left after the first write.
+/// Rest of a response after the first write.
 struct Rest {
     /// Bytes of the head that the socket did not take.
     head: Bytes,
@@ -124,11 +125,11 @@ struct Rest {
 
 /// Writes as much as the socket takes at once; `None` when that was all.
 fn first(
-    conn: &Conn,
+    conn: &Http1Connection,
     r: &mut Request,
     mut body: Body,
     delimiter: Delimiter,
-) -> Result<Option<Rest>, FileError> {
+) -> Result<Option<Rest>, SendError> {
     let home = &conn.client.home;
     let mut head = home.buffers.head_out.borrow_mut();
     let head_len = r.costs.sent.head as usize;
@@ -150,7 +151,7 @@ fn first(
             written
         }
         Body::File(span) => {
-            let Some(disk) = r.disk() else { return Err(FileError::Body(io::ErrorKind::NotFound.into())) };
+            let Some(disk) = r.disk() else { return Err(SendError::Body(io::ErrorKind::NotFound.into())) };
             let written = begin_file(r, conn, disk, &head, span)?;
             span.advance(written.saturating_sub(head_len));
             written
@@ -166,16 +167,16 @@ fn first(
 }
 
 /// A write that would block took nothing.
-pub(super) fn accept(written: io::Result<usize>) -> Result<usize, FileError> {
+pub(super) fn accept(written: io::Result<usize>) -> Result<usize, SendError> {
     match written {
         Ok(n) => Ok(n),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        Err(e) => Err(FileError::Gone(e)),
+        Err(e) => Err(SendError::Gone(e)),
     }
 }
 
 impl Rest {
-    async fn send(mut self, conn: &Rc<Conn>, r: &mut Request) -> Result<(), FileError> {
+    async fn send(mut self, conn: &Rc<Http1Connection>, r: &mut Request) -> Result<(), SendError> {
         let has_pieces = !self.head.is_empty() || matches!(self.body, Body::File(_));
         let cork = r.plan().core.send.tcp_nopush && has_pieces;
         if cork {
@@ -189,7 +190,7 @@ impl Rest {
         sent
     }
 
-    async fn send_all(&mut self, r: &mut Request, conn: &Rc<Conn>) -> Result<(), FileError> {
+    async fn send_all(&mut self, r: &mut Request, conn: &Rc<Http1Connection>) -> Result<(), SendError> {
         let timeout = r.plan().core.send.timeout;
         let mut pace = SendRate::new(r);
         let head = std::mem::take(&mut self.head);
@@ -224,13 +225,13 @@ impl Rest {
 /// and nothing waits for a piece that is not there yet.
 async fn pull(
     r: &mut Request,
-    conn: &Rc<Conn>,
+    conn: &Rc<Http1Connection>,
     mut out: Vec<u8>,
     body: &mut Body,
     delimiter: Delimiter,
     timeout: Duration,
     mut pace: Option<&mut SendRate>,
-) -> Result<(), FileError> {
+) -> Result<(), SendError> {
     let promised = if delimiter == Delimiter::Length { r.out.content_length } else { None };
     let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
@@ -253,13 +254,13 @@ async fn pull(
             }
             sent += piece.len() as u64;
             if promised.is_some_and(|length| sent > length) {
-                next = Err(FileError::Body(io::Error::other("the response is longer than announced")));
+                next = Err(SendError::Body(io::Error::other("the response is longer than announced")));
             }
         }
         let piece = match next {
             Ok(Some(piece)) => piece,
             Ok(None) => break,
-            Err(failure @ FileError::Body(_)) if !holds => {
+            Err(failure @ SendError::Body(_)) if !holds => {
                 // What was made before it failed is the client's, however long it takes to take it; that the rest is missing,
                 // it sees.
                 return write_all(r, conn, out.into(), timeout, pace).await.and(Err(failure));
@@ -284,7 +285,7 @@ async fn pull(
     }
     write_all(r, conn, out.into(), timeout, pace).await?;
     match promised {
-        Some(length) if sent != length => Err(FileError::Body(io::ErrorKind::UnexpectedEof.into())),
+        Some(length) if sent != length => Err(SendError::Body(io::ErrorKind::UnexpectedEof.into())),
         _ => Ok(()),
     }
 }
@@ -314,14 +315,14 @@ fn push_end(r: &mut Request, out: &mut Vec<u8>) {
     }
 }
 
-/// The next piece of a body. If that has to wait, the socket gets what `out` holds meanwhile.
+/// Returns the next piece of a body. While that has to be waited for, the socket gets the bytes in `out`.
 async fn next_piece(
     r: &mut Request,
-    conn: &Conn,
+    conn: &Http1Connection,
     out: &mut Vec<u8>,
     body: &mut Body,
     want: usize,
-) -> Result<Option<Bytes>, FileError> {
+) -> Result<Option<Bytes>, SendError> {
     let mut written = 0;
     let next = {
         let mut next = body.next(want, r);
@@ -329,26 +330,12 @@ async fn next_piece(
             let begun = Instant::now();
             let polled = next.as_mut().poll(cx);
             conn.client.home.budget.charge(begun.elapsed());
-            match polled {
-                Poll::Ready(piece) => Poll::Ready(piece.map_err(FileError::Body)),
-                Poll::Pending => {
-                    while !out.is_empty() {
-                        match accept(write_now(conn, out)) {
-                            Ok(0) => match conn.transport.poll_writable(cx) {
-                                Poll::Ready(Ok(())) => {}
-                                Poll::Ready(Err(gone)) => return Poll::Ready(Err(FileError::Gone(gone))),
-                                // It gets the rest when it has room, whether there is a next piece by then or not.
-                                Poll::Pending => break,
-                            },
-                            Ok(n) => {
-                                written += n;
-                                out.drain(..n);
-                            }
-                            Err(failure) => return Poll::Ready(Err(failure)),
-                        }
-                    }
-                    Poll::Pending
-                }
+            if let Poll::Ready(piece) = polled {
+                return Poll::Ready(piece.map_err(SendError::Body));
+            }
+            match write_meanwhile(conn, out, &mut written, cx) {
+                Ok(()) => Poll::Pending,
+                Err(failure) => Poll::Ready(Err(failure)),
             }
         })
         .await
@@ -357,16 +344,37 @@ async fn next_piece(
     next
 }
 
+/// Writes the bytes in `out` as far as the socket takes them, and counts them in `written`. The task is woken when it takes more.
+fn write_meanwhile(
+    conn: &Http1Connection,
+    out: &mut Vec<u8>,
+    written: &mut usize,
+    cx: &mut Context<'_>,
+) -> Result<(), SendError> {
+    while !out.is_empty() {
+        let n = accept(write_now(conn, out))?;
+        *written += n;
+        out.drain(..n);
+        if n == 0 {
+            match conn.transport.poll_writable(cx) {
+                Poll::Ready(ready) => ready.map_err(SendError::Gone)?,
+                Poll::Pending => break,
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Sends the parts of a multipart response. Small ones that are in memory are gathered: thousands of tiny ranges cost
 /// few writes.
 async fn send_parts(
     r: &mut Request,
-    conn: &Rc<Conn>,
+    conn: &Rc<Http1Connection>,
     parts: &mut VecDeque<Body>,
     timeout: Duration,
     mut pace: Option<&mut SendRate>,
-) -> Result<(), FileError> {
-    let Some(disk) = r.disk().cloned() else { return Err(FileError::Body(io::ErrorKind::NotFound.into())) };
+) -> Result<(), SendError> {
+    let Some(disk) = r.disk().cloned() else { return Err(SendError::Body(io::ErrorKind::NotFound.into())) };
     let mut gathered = Vec::new();
     while let Some(part) = parts.pop_front() {
         match part {
@@ -400,24 +408,24 @@ async fn send_parts(
 }
 
 /// Writes what the socket takes.
-pub(super) fn write_now(conn: &Conn, bytes: &[u8]) -> io::Result<usize> {
+pub(super) fn write_now(conn: &Http1Connection, bytes: &[u8]) -> io::Result<usize> {
     tw_rt::watch::operation("writing to the client", || conn.transport.try_write(bytes))
 }
 
 /// Writes of all parts what the socket takes.
-pub(super) fn write_parts_now(conn: &Conn, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(super) fn write_parts_now(conn: &Http1Connection, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     tw_rt::watch::operation("writing to the client", || conn.transport.try_write_vectored(parts))
 }
 
-/// Writes all of a piece. Whoever writes it has its turn; what the socket does not take at once is behind others, if the
-/// response is large.
+/// Writes all of a piece. The caller has its turn; in a large response, bytes that the socket does not take at once wait for
+/// another one.
 pub(super) async fn write_all(
     r: &mut Request,
-    conn: &Rc<Conn>,
+    conn: &Rc<Http1Connection>,
     mut bytes: Bytes,
     timeout: Duration,
     mut pace: Option<&mut SendRate>,
-) -> Result<(), FileError> {
+) -> Result<(), SendError> {
     let home = conn.client.home.clone();
     let mut has_turn = bytes.len() <= BULK_MIN;
     while !bytes.is_empty() {
@@ -443,9 +451,9 @@ pub(super) async fn write_all(
     Ok(())
 }
 
-pub(super) async fn wait_writable(conn: &Conn, timeout: Duration) -> Result<(), FileError> {
+pub(super) async fn wait_writable(conn: &Http1Connection, timeout: Duration) -> Result<(), SendError> {
     conn.writable(timeout).await.map_err(|e| match e {
-        WaitError::Timeout => FileError::Timeout,
-        WaitError::Io(e) => FileError::Gone(e),
+        SocketWaitError::Timeout => SendError::Timeout,
+        SocketWaitError::Io(e) => SendError::Gone(e),
     })
 }

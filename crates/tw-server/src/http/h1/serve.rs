@@ -3,32 +3,26 @@
 //! ```text
 //!          ┌──────────── keep-alive, nothing of a buffer is held ────────────┐
 //!          ▼                                                                 │
-//! accept → idle ─ readable → head ─ complete → entry → phases → send → log ──┤
+//! accept → idle ─ readable → head ─ complete ─→ lifecycle::serve ─────────────┤
 //!                              │                                             │
 //!                              └─ malformed → its status ─────────→ close ◄──┘  (lingering, if the client may still send)
 //! ```
 
 use std::rc::Rc;
 
-use tw_http::Framing;
-
+use super::Http1Connection;
+use super::body::{begin_body, end_body};
 use super::keepalive::{LAST_WAIT, Woken};
-use super::request_head::{self, Head};
-use super::{Conn, Input};
+use super::request_head::{self, ReadHead};
 use crate::config::location::LingeringClose;
-use crate::http::connection_request::ConnectionRequest;
+use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::linger_close;
-use crate::http::phases;
-use crate::http::post_action;
 use crate::http::request::{After, Request};
-use crate::http::request_body::{self, Drained, Source};
-use crate::http::send_response;
-use crate::http::start;
-use crate::http::tls_requirements;
+use crate::http::request_body::{self, Drained};
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
-pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
+pub(crate) async fn serve(conn: Rc<Http1Connection>, mut early: Vec<u8>) {
     let home = &conn.client.home;
     let timeout = {
         let generation = home.generation();
@@ -40,20 +34,19 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     // Whether the first read is tried before the loop says that there is something.
     let mut is_try = conn.transport.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut served = ConnectionRequest::take(&home.app);
-        let r = served.request();
-        r.bind(&conn.client, Wire::H1(conn.clone()));
+        let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()));
+        let r = active.request();
         if !early.is_empty() {
             r.head.push(&std::mem::take(&mut early));
         }
         // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
-        let after = Box::pin(exchange(&conn, r)).await;
+        let after = Box::pin(serve_buffered(&conn, r)).await;
         if std::mem::take(&mut is_try) {
             home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        served.give_back(&home.app);
+        active.finish(home);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
             None => return,
@@ -64,7 +57,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
                     LingeringClose::Always => true,
                 };
                 if wanted {
-                    let Conn { client, transport, .. } = &*conn;
+                    let Http1Connection { client, transport, .. } = &*conn;
                     Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
                 }
                 return;
@@ -77,50 +70,31 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     }
 }
 
-/// Serves requests until there is nothing of a next one in the buffer.
-async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
+/// Serves requests until the buffer holds nothing of a next one.
+async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request) -> After {
     let client = &conn.client;
     loop {
         r.begin();
-        let head = request_head::read(conn, r).await;
-        if !matches!(head, Head::Closed | Head::NotBegun) {
-            r.state.is_log_due = true;
-            client.requests.set(client.requests.get() + 1);
-            client.home.tally.sessions.add(1);
-            client.home.try_accept_mutex();
-        }
-        let body = match head {
-            Head::Complete => {
+        let head = match request_head::read(conn, r).await {
+            ReadHead::Complete => {
                 r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);
-                start::take_over(r);
-                let admitted = match tls_requirements::check(r) {
-                    None => request_body::read_early(r).await,
-                    Some(status) => Err(status),
-                };
-                match admitted {
-                    Ok(()) => phases::run(r).await,
-                    Err(status) => phases::fail(r, status).await,
-                }
+                Ok(())
             }
-            Head::Bad(status) => {
+            ReadHead::Bad(status) => {
                 r.state.after = After::Close;
-                phases::fail(r, status).await
+                Err(status)
             }
-            Head::NotBegun => return After::KeepAlive,
-            Head::Closed => return After::Abort,
-            Head::Gone(status) => {
-                r.out.status = status;
-                r.state.after = After::Abort;
-                phases::log(r);
+            ReadHead::NotBegun => return After::KeepAlive,
+            ReadHead::Closed => return After::Abort,
+            ReadHead::Gone(status) => {
+                lifecycle::count_request(client);
+                lifecycle::abandon(r, status);
                 return After::Abort;
             }
         };
-        send_response::send(r, body).await;
-        if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
-            Box::pin(post_action::run(r)).await;
-        }
-        phases::log(r);
+        lifecycle::count_request(client);
+        lifecycle::serve(r, head).await;
         if r.state.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
             r.state.after = After::Abort;
         }
@@ -138,26 +112,5 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         r.clear();
         // One client's pipeline is not served ahead of other clients.
         tw_rt::yield_now().await;
-    }
-}
-
-/// Begins the body that follows the head, with what of it came with the head.
-pub(crate) fn begin_body(conn: &Rc<Conn>, r: &mut Request) {
-    let framing = r.head.framing();
-    if framing == Framing::None {
-        return;
-    }
-    let came = r.head.rest().to_vec();
-    let len = came.len();
-    if let Some(input) = Input::new(conn, framing, r.head.expect_continue(), came) {
-        r.head.consume(len);
-        r.body.begin(Source::H1(Box::new(input)));
-    }
-}
-
-/// Gives what came behind the body back to where the next head is read.
-pub(super) fn end_body(r: &mut Request) {
-    if let Some(Source::H1(input)) = r.body.finished() {
-        r.head.push(&input.take_rest());
     }
 }

@@ -1,7 +1,7 @@
 //! One connection of HTTP/2: its transport, what knows its frames (`tw-http2`), and what its client has cost so far.
 //!
 //! Frames of all streams are gathered, and leave in one call when the connection has nothing more to do for now
-//! ([`Conn::poll_out`]), or when it is a lot. A connection on which nothing happens has no buffer: bytes are read into one of the
+//! ([`Http2Connection::poll_out`]), or when it is a lot. A connection on which nothing happens has no buffer: bytes are read into one of the
 //! loop's.
 
 use std::cell::{Cell, RefCell};
@@ -16,12 +16,9 @@ use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
 use tw_rt::watch;
 
-use super::serve::Terms;
+use super::settings::{ConnectionSettings, OUT_MAX};
 use super::stream_scheduler::{MADE_MAX, Made, StreamPriority, StreamScheduler};
 use crate::http::client::Client;
-
-/// Bytes of frames that are gathered for one write.
-pub(super) const OUT_MAX: usize = 256 << 10;
 
 /// Bytes that a client may spend on frames beyond what its requests and responses are worth (as in nginx).
 pub(super) const FLOOD_ALLOWANCE: u64 = 1 << 20;
@@ -32,20 +29,21 @@ const FLOOD_FACTOR: u64 = 8;
 pub(super) const RESETS_MAX: u64 = 100;
 
 /// A connection of HTTP/2.
-pub(crate) struct Conn {
-    /// Whose it is.
+pub(crate) struct Http2Connection {
+    /// Client of the connection.
     pub(crate) client: Rc<Client>,
-    /// What carries its bytes.
+    /// Transport.
     pub(crate) transport: Transport,
-    /// Its frames, both ways.
+    /// Frames in both directions.
     pub(super) frames: Connection,
-    pub(super) terms: Terms,
-    /// What was read of it before.
+    /// Settings of the server.
+    pub(super) settings: ConnectionSettings,
+    /// Bytes that were read before.
     early: RefCell<Vec<u8>>,
     pub(super) turns: StreamScheduler,
-    /// Its place among the large bodies of the loop, which the stream of this number has while it is next.
+    /// Turn among the large bodies of the loop, held for the stream of this number while it is next.
     making: RefCell<(u32, BulkTurn)>,
-    /// Its place to write what the socket has not taken before.
+    /// Turn for writing bytes that the socket has not taken before.
     writing: RefCell<BulkTurn>,
     /// Set while the socket has not taken everything.
     is_behind: Cell<bool>,
@@ -65,24 +63,29 @@ pub(crate) struct Conn {
     resets: Cell<u64>,
 }
 
-/// What a client has done that ends its connection.
+/// Abuse that ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Abuse {
-    /// Frames that nobody needs: settings, pings, priorities, empty ones.
+    /// Needless frames: settings, pings, priorities, empty ones.
     Flood,
     /// Requests that it does not wait for.
     Resets,
 }
 
-impl Conn {
+impl Http2Connection {
     /// The connection of a client, of which `early` was read already.
-    pub(super) fn new(client: Rc<Client>, transport: Transport, early: Vec<u8>, terms: Terms) -> Rc<Self> {
+    pub(super) fn new(
+        client: Rc<Client>,
+        transport: Transport,
+        early: Vec<u8>,
+        settings: ConnectionSettings,
+    ) -> Rc<Self> {
         Rc::new(Self {
             read: Cell::new((client.accepted, 0)),
             client,
             transport,
-            frames: terms.begin(),
-            terms,
+            frames: settings.begin(),
+            settings,
             early: RefCell::new(early),
             turns: StreamScheduler::default(),
             making: RefCell::default(),
@@ -113,7 +116,7 @@ impl Conn {
         count.set(count.get() + 1);
     }
 
-    /// What the client does that nobody needs to bear.
+    /// Returns the abuse of the client, if its limit is passed.
     pub(super) fn abuse(&self) -> Option<Abuse> {
         if self.moved() / FLOOD_FACTOR > self.frames.payload_bytes() + self.worth.get() + FLOOD_ALLOWANCE {
             return Some(Abuse::Flood);
@@ -130,7 +133,7 @@ impl Conn {
         self.turns.gathered(self.frames.out_len());
     }
 
-    /// Whether its loop has made enough for now.
+    /// Bytes made by the loop, compared with its limit.
     pub(super) fn made(&self) -> Made {
         match self.client.home.app.made.get() {
             ..MADE_MAX => Made::Little,
@@ -139,7 +142,7 @@ impl Conn {
     }
 
     /// Ready when it is the turn of a stream, among those of the connection, and of the connection among the large bodies of its
-    /// loop. Who goes away before [leaves](Self::leave).
+    /// loop. A stream that waits no longer has to [leave](Self::leave).
     pub(super) fn poll_turn(
         &self,
         share: &Rc<StreamPriority>,
@@ -176,7 +179,7 @@ impl Conn {
         self.writing.take();
     }
 
-    /// What was made has had its chance to leave.
+    /// Notes that the connection has tried to write all bytes made.
     fn has_tried(&self) {
         let made = &self.client.home.app.made;
         made.set(made.get() - self.untried.take());
@@ -203,7 +206,7 @@ impl Conn {
         let turn = tw_rt::clock::now();
         let (last, had) = self.read.get();
         let had = if last == turn { had } else { 0 };
-        let read_max = self.terms.recv_buffer_size;
+        let read_max = self.settings.recv_buffer_size;
         if had >= read_max {
             // A client that sends faster than we read does not keep the loop.
             let mut others = pin!(tw_rt::yield_now());
@@ -271,7 +274,7 @@ impl Conn {
     }
 }
 
-impl Drop for Conn {
+impl Drop for Http2Connection {
     fn drop(&mut self) {
         self.has_tried();
     }

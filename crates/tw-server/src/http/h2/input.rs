@@ -10,7 +10,7 @@ use tw_http2::{Incoming, StreamError};
 use tw_rt::Deadline;
 
 use super::StreamHandle;
-use crate::http::request_body::{InputError, Terms};
+use crate::http::request_body::{BodyLimits, InputError};
 
 /// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
 /// file, while the next one comes.
@@ -20,11 +20,11 @@ pub(super) const WANTED_WINDOW: u32 = 128 << 10;
 const CONTINUE: u16 = 100;
 
 /// The body of a request, as far as it was not taken yet.
-pub struct Input {
-    exchange: Rc<StreamHandle>,
-    /// What came and was not taken.
+pub struct Http2Body {
+    handle: Rc<StreamHandle>,
+    /// Bytes received and not taken.
     came: Bytes,
-    /// What the head announces.
+    /// Length announced in the head.
     length: Option<u64>,
     stage: Stage,
     expects: Expects,
@@ -35,26 +35,26 @@ pub struct Input {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nobody has waited for it.
+    /// The body has not been waited for.
     Unwanted,
     Coming,
     Over,
 }
 
-/// What the client waits for before it sends the body.
+/// Condition for which the client waits before it sends the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expects {
-    /// That it is told to.
+    /// A `100 Continue`.
     Hundred,
     Nothing,
 }
 
-impl Input {
+impl Http2Body {
     /// The body that follows a head, which announces so many bytes, or how many only its end will tell.
-    pub(super) fn new(exchange: &Rc<StreamHandle>, length: Option<u64>, expects: Expects) -> Self {
-        let is_over = length.is_none_or(|length| length == 0) && exchange.has_ended();
+    pub(super) fn new(handle: &Rc<StreamHandle>, length: Option<u64>, expects: Expects) -> Self {
+        let is_over = length.is_none_or(|length| length == 0) && handle.has_ended();
         Self {
-            exchange: exchange.clone(),
+            handle: handle.clone(),
             came: Bytes::new(),
             length,
             stage: if is_over { Stage::Over } else { Stage::Unwanted },
@@ -79,13 +79,13 @@ impl Input {
         self.length.unwrap_or(0).max(self.arrived())
     }
 
-    /// Whether something of it was not taken and may still be.
+    /// Returns true if a part was not taken and may still be.
     pub(crate) fn is_pending(&self) -> bool {
         self.stage != Stage::Over
     }
 
     /// Waits for the next bytes of the body as long as `terms` grant, and takes at most `want` of them; `None` at the end.
-    pub(crate) async fn next(&mut self, want: usize, terms: Terms) -> Result<Option<Bytes>, InputError> {
+    pub(crate) async fn next(&mut self, want: usize, terms: BodyLimits) -> Result<Option<Bytes>, InputError> {
         if let Poll::Ready(next) = self.poll_next(want, terms, &mut Context::from_waker(Waker::noop())) {
             return next;
         }
@@ -98,8 +98,12 @@ impl Input {
         .await
     }
 
-    /// The same if nobody has to be waited for; else `None`.
-    pub(crate) fn at_hand(&mut self, want: usize, terms: Terms) -> Option<Result<Option<Bytes>, InputError>> {
+    /// Returns the next piece without waiting, else `None`.
+    pub(crate) fn at_hand(
+        &mut self,
+        want: usize,
+        terms: BodyLimits,
+    ) -> Option<Result<Option<Bytes>, InputError>> {
         match self.poll_next(want, terms, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(next) => Some(next),
             Poll::Pending => None,
@@ -109,14 +113,14 @@ impl Input {
     fn poll_next(
         &mut self,
         want: usize,
-        terms: Terms,
+        terms: BodyLimits,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, InputError>> {
         while self.came.is_empty() {
             if self.stage == Stage::Over {
                 return Poll::Ready(Ok(None));
             }
-            let Poll::Ready(came) = self.exchange.poll_came(cx) else { return Poll::Pending };
+            let Poll::Ready(came) = self.handle.poll_came(cx) else { return Poll::Pending };
             match self.take(came) {
                 Ok(Some(bytes)) => self.came = bytes,
                 Ok(None) => self.stage = Stage::Over,
@@ -136,7 +140,7 @@ impl Input {
         let piece = self.came.split_to(want.max(1).min(self.came.len()));
         self.received += piece.len() as u64;
         let is_whole = self.length.is_none_or(|length| self.arrived() == length);
-        if self.came.is_empty() && is_whole && self.exchange.has_ended() {
+        if self.came.is_empty() && is_whole && self.handle.has_ended() {
             // Who has all of it need not ask for the end.
             self.stage = Stage::Over;
         }
@@ -148,11 +152,10 @@ impl Input {
         self.came.len() <= want.max(1) && self.length == Some(self.arrived())
     }
 
-    /// Waits for the end of a body of which all bytes are there: whoever counts them takes it for a whole one, and what is
-    /// behind them may yet make it malformed.
+    /// Waits for the end of a body of which all announced bytes were received: trailers may still make it malformed.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), InputError>> {
-        while self.stage != Stage::Over && !self.exchange.has_ended() {
-            let came = ready!(self.exchange.poll_came(cx));
+        while self.stage != Stage::Over && !self.handle.has_ended() {
+            let came = ready!(self.handle.poll_came(cx));
             let taken = match came {
                 Ok(Some(Incoming::Data(bytes))) if !bytes.is_empty() => Err(InputError::TooLong),
                 came => self.take(came),
@@ -169,11 +172,11 @@ impl Input {
         Poll::Ready(Ok(()))
     }
 
-    /// What came, unless it cannot be a part of this body; `None` at the end.
+    /// Checks received bytes against the length of the body; `None` at the end.
     fn take(&self, came: Result<Option<Incoming>, StreamError>) -> Result<Option<Bytes>, InputError> {
         match came {
             Ok(Some(Incoming::Data(bytes))) => {
-                self.exchange.taken(bytes.len());
+                self.handle.taken(bytes.len());
                 let arrived = self.received + bytes.len() as u64;
                 match self.length {
                     Some(length) if arrived > length => Err(InputError::TooLong),
@@ -203,10 +206,10 @@ impl Input {
     fn invite(&mut self) {
         if self.stage == Stage::Unwanted {
             self.stage = Stage::Coming;
-            self.exchange.widen(WANTED_WINDOW);
+            self.handle.widen(WANTED_WINDOW);
         }
         if std::mem::replace(&mut self.expects, Expects::Nothing) == Expects::Hundred {
-            self.exchange.inform(|fields| fields.status(CONTINUE));
+            self.handle.inform(|fields| fields.status(CONTINUE));
         }
     }
 }

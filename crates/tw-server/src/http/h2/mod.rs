@@ -1,11 +1,11 @@
-//! HTTP/2 (RFC 9113): where streams become requests, and responses frames. The crate `tw-http2` knows frames, HPACK and windows;
-//! here is what carries its bytes, what its streams are, and what clients may do to a server.
+//! HTTP/2 (RFC 9113): connections, streams as requests, responses as frames. The crate `tw-http2` knows frames, HPACK and windows;
+//! this folder has the transport of its bytes, its streams, and the limits of clients.
 //!
 //! ```text
-//! serve ─ a stream ─→ stream ─ head ─→ (a request: phases, filters) ─→ head_out ─→ send ─┐ turns: who is next
-//!   │                              ├── input: the body, as it is asked for               │
-//!   │                              └── other: both ways, in another protocol ────────────┤ payload
-//!   └── conn: frames of all streams leave together, when nothing more is to be done ◄────┘
+//! serve ─ a stream ─→ stream ─ request_head ─→ lifecycle::serve ─→ response_head ─→ send ─┐ stream_scheduler: order of streams
+//!   │                              ├── input: the body, on demand                        │
+//!   │                              └── stream_tunnel: another protocol, both ways ───────┤ write_buffer
+//!   └── conn: frames of all streams leave together, when nothing more is to be done ◄─────┘
 //! ```
 
 mod conn;
@@ -14,17 +14,18 @@ mod request_head;
 mod response_head;
 mod send;
 mod serve;
+mod settings;
 mod stream;
 mod stream_handle;
 mod stream_scheduler;
 mod stream_tunnel;
 mod write_buffer;
 
-pub(crate) use conn::Conn;
-pub use input::Input;
-pub(crate) use send::{inform, send};
-pub(crate) use serve::{LIMITS, serve};
-pub use stream_handle::StreamHandle;
-pub use stream_tunnel::StreamTunnel;
-/// What every client of HTTP/2 begins with.
+pub(crate) use self::conn::Http2Connection;
+pub use self::input::Http2Body;
+pub(crate) use self::send::{inform, send};
+pub(crate) use self::serve::{LIMITS, serve};
+pub use self::stream_handle::StreamHandle;
+pub use self::stream_tunnel::StreamTunnel;
+/// Connection preface of HTTP/2.
 pub(crate) use tw_http2::PREFACE;

@@ -8,24 +8,24 @@ use tw_log::{Level, Text};
 
 use super::stream_handle::Intent;
 use crate::http::generation::ListenGroup;
+use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
 use crate::http::start::choose_server;
-use crate::http::variables::random_id;
 
 /// The server of the host does not speak HTTP/2 (RFC 9110, section 15.5.20).
 const MISDIRECTED_REQUEST: u16 = 421;
-/// Nobody here speaks what the client has asked for (RFC 9220 section 3).
+/// Status for an unknown protocol (RFC 9220 section 3).
 const NOT_IMPLEMENTED: u16 = 501;
-/// It is malformed (RFC 9113 section 8.1.1).
+/// Status of a malformed request (RFC 9113 section 8.1.1).
 pub(super) const BAD_REQUEST: u16 = 400;
-/// What a stream can become (RFC 8441).
+/// Protocol that a stream can switch to (RFC 8441).
 const WEBSOCKET: &[u8] = b"websocket";
 /// The line that has always asked for it (RFC 6455 section 4.1).
 const UPGRADE_METHOD: &[u8] = b"GET";
 
 // DIFF(nginx): a stream can become a tunnel (RFC 9113 section 8.5).
-/// What a list asks for.
-pub(super) fn wish(list: &FieldSection) -> Intent {
+/// Intent of a request head.
+pub(super) fn intent(list: &FieldSection) -> Intent {
     match list.pseudo(Which::Method).map(Method::of) {
         Some(Method::Connect) => Intent::Other,
         _ => Intent::Answer,
@@ -104,9 +104,9 @@ fn read(r: &mut Request, list: &FieldSection, group: &ListenGroup) -> Result<(),
         r.head.push_listed(name, value, limits)?;
     }
     if let Some(other) = other {
-        ask_to_switch(&mut r.head, other, limits)?;
+        push_upgrade_fields(&mut r.head, other, limits)?;
     }
-    let content = match wish(list) {
+    let content = match intent(list) {
         Intent::Answer if !list.ends() => Content::Follows,
         // What follows is said in the other protocol.
         Intent::Answer | Intent::Other => Content::None,
@@ -121,16 +121,16 @@ fn read(r: &mut Request, list: &FieldSection, group: &ListenGroup) -> Result<(),
 // DIFF(nginx): it knows no `CONNECT` with a `:protocol`.
 /// Asks for another protocol in the words of HTTP/1.1, which configurations and the servers behind this one know: a stream of
 /// this client cannot be told by its key, so that is made here (RFC 8441 section 5).
-fn ask_to_switch(head: &mut RequestHead, other: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+fn push_upgrade_fields(head: &mut RequestHead, other: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
     head.push_listed(b"upgrade", other, limits)?;
     head.push_listed(b"connection", b"Upgrade", limits)?;
     head.push_listed(b"sec-websocket-key", &base64::encode(&random_id()), limits)
 }
 
-/// Why a list is no request that could be answered.
+/// Reason why a head cannot be served.
 #[derive(Clone, Copy)]
 enum Wrong {
-    /// It breaks the rules of the protocol.
+    /// Violation of the protocol.
     Malformed(MalformedReason),
     /// Or those of every head.
     Head(HeadError),
@@ -157,7 +157,7 @@ impl Wrong {
     }
 }
 
-/// What the log says of it.
+/// Text for the error log.
 struct Said<'a> {
     head: &'a RequestHead,
     wrong: Wrong,

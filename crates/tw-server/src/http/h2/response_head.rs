@@ -8,12 +8,12 @@ use tw_http2::FieldWriter;
 
 use super::StreamHandle;
 use crate::http::error_response;
-use crate::http::file_error::FileError;
 use crate::http::request::Request;
+use crate::http::send_error::SendError;
 use crate::http::send_response;
 
 /// Sends the head of the response to `r`, with which it ends or does not, and says how many bytes that are on the wire.
-pub(super) fn send(exchange: &StreamHandle, r: &Request, ends: bool) -> Result<usize, FileError> {
+pub(super) fn send(handle: &StreamHandle, r: &Request, ends: bool) -> Result<usize, SendError> {
     let server = error_response::server_name(r);
     let mut address = Vec::new();
     let context = EncodeContext {
@@ -29,7 +29,7 @@ pub(super) fn send(exchange: &StreamHandle, r: &Request, ends: bool) -> Result<u
         written.status(r.out.status);
         r.out.list(&context, &mut |name, value| push(written, name, value));
     };
-    exchange.begin(write, ends)
+    handle.begin(write, ends)
 }
 
 /// Writes these fields alone, of a head before the response or of trailers.
@@ -37,7 +37,7 @@ pub(super) fn push_all(written: &mut FieldWriter<'_>, fields: &Fields) {
     list_fields(fields, &mut |name, value| push(written, name, value));
 }
 
-/// Whether there is any that can be written.
+/// Returns true if there is a field that can be sent.
 pub(super) fn has_any(fields: &Fields) -> bool {
     let mut has_any = false;
     list_fields(fields, &mut |name, _| has_any |= is_name(name));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_none() {
+    fn invalid_names_are_not_sent() {
         for (name, expected) in
             [("X-One", true), ("a~1", true), ("", false), ("a b", false), ("a:", false), ("\u{e9}", false)]
         {

@@ -1,5 +1,4 @@
-//! The life of a connection: streams come, each is answered by itself, and the connection ends when its client, its time or
-//! its loop says so.
+//! Connection from accept to close: its streams are requests of their own, and it is closed by its client, a timeout or its loop.
 //!
 //! ```text
 //!            ┌──────────────── streams, each a task of its own ───────────┐
@@ -8,41 +7,33 @@
 //!            │                                   │
 //!            └─ told to leave: GOAWAY ───────────┴─ its time is over, its place is wanted: GOAWAY → (lingering) close
 //! ```
-//! What clients can do to a server in this protocol is bounded here and in `tw-http2` ([`LIMITS`]); who goes beyond is told
-//! GOAWAY, with one line in the error log.
+//! Limits of clients are here and in `tw-http2` ([`LIMITS`]); a client that exceeds one gets GOAWAY, with one line in the error log.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tw_base::Limit;
 use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
-use tw_core::regex::Captures;
-use tw_http2::{Connection, ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
+use tw_http2::{ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
 use tw_log::Level;
 use tw_net::Transport;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
-use super::conn::{Abuse, FLOOD_ALLOWANCE, OUT_MAX, RESETS_MAX};
+use super::conn::{Abuse, FLOOD_ALLOWANCE, RESETS_MAX};
 use super::input::WANTED_WINDOW;
+use super::settings::{CONNECTION_WINDOW, ConnectionSettings, OUT_MAX};
 use super::stream_scheduler::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
-use super::{Conn, StreamHandle, stream};
-use crate::config::location::KeepAlive;
+use super::{Http2Connection, StreamHandle, stream};
 use crate::http::client::Client;
-use crate::http::generation::ServerId;
 use crate::http::h1::LAST_WAIT;
+use crate::http::lifecycle;
 use crate::http::lingering_close::linger_close;
 
-/// Bytes of all bodies of a connection that its client may send before some are taken.
-const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What a field of a head takes beside name and value (RFC 9113 section 6.5.2).
-const FIELD_OVERHEAD: usize = 32;
-
-/// What bounds connections of HTTP/2.
+/// Limits of HTTP/2 connections.
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
         "CONNECTION_WINDOW",
@@ -94,11 +85,11 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Why nothing more is done on a connection.
+/// End of a connection.
 enum End {
-    /// It is over: all that was begun is answered, or its time was.
+    /// All requests are answered, or the time is over.
     Over,
-    /// It was broken off, closed by its client, or has failed.
+    /// Ended by the engine, closed by the client, or failed.
     Broken(ConnectionError),
     /// The socket takes nothing any more.
     Failed(ConnectionError),
@@ -108,57 +99,10 @@ enum End {
     Panicked,
 }
 
-/// What holds for a connection, by the configuration it began with.
-pub(super) struct Terms {
-    streams_max: u32,
-    window: u32,
-    list_max: u32,
-    keepalive: KeepAlive,
-    header_timeout: Duration,
-    send_timeout: Duration,
-    /// Bytes that one turn reads.
-    pub(super) recv_buffer_size: usize,
-}
-
-impl Terms {
-    /// Those of the server whose name the client has sent, else of the default server.
-    fn of(client: &Client) -> Option<Self> {
-        let generation = client.home.generation();
-        let group = client.group(&generation)?;
-        let name = client.tls.get().and_then(|secured| secured.server_name.as_deref());
-        let named = |name: &str| group.names.find(name.as_bytes(), &mut Captures::default()).ok().flatten();
-        let id: ServerId = name.and_then(named).map_or(group.default_server, |(id, _)| id);
-        let server = generation.server(id);
-        let (head, core) = (&server.settings.head, &generation.plan(server.plan).core);
-        let list_max = head.large_buffer_size.saturating_mul(head.large_buffers_count);
-        let list_max = list_max.saturating_add(head.max_headers.saturating_mul(FIELD_OVERHEAD));
-        Some(Self {
-            streams_max: server.http2.streams_max,
-            window: server.http2.body_preread_size,
-            list_max: u32::try_from(list_max).unwrap_or(u32::MAX),
-            keepalive: core.keepalive,
-            header_timeout: server.settings.client_header_timeout,
-            send_timeout: core.send.timeout,
-            recv_buffer_size: server.http2.recv_buffer_size,
-        })
-    }
-
-    // DIFF(nginx): a list of fields that is too large costs its request, and the connection only if it is four times that.
-    /// A connection of which nothing has come.
-    pub(super) fn begin(&self) -> Connection {
-        Connection::server(tw_http2::Config {
-            streams_max: self.streams_max,
-            window: self.window,
-            connection_window: CONNECTION_WINDOW.max(self.window),
-            list_max: self.list_max,
-            out_max: OUT_MAX,
-        })
-    }
-}
-
 /// Serves a connection until it is closed; `early` was read of it already.
 pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
-    let conn = Terms::of(&client).map(|terms| Conn::new(client, transport, early, terms));
+    let conn = ConnectionSettings::of(&client)
+        .map(|settings| Http2Connection::new(client, transport, early, settings));
     async move {
         if let Some(conn) = conn {
             live(conn).await;
@@ -166,13 +110,13 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
     }
 }
 
-async fn live(conn: Rc<Conn>) {
+async fn live(conn: Rc<Http2Connection>) {
     let mut life = Life::new(&conn);
     let end = poll_fn(|cx| life.poll(cx)).await;
     let (was_told, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
     drop(life);
     conn.leave_line();
-    tell(&conn.client, &end, streams.is_empty());
+    log_end(&conn.client, &end, streams.is_empty());
     // They learn that their client is gone, and write their lines.
     conn.frames.set_driver(None);
     conn.frames.fail(match end {
@@ -189,11 +133,11 @@ async fn live(conn: Rc<Conn>) {
     }
 }
 
-/// What the log says behind the cause.
+/// End of log lines.
 const WHILE: &str = "while processing HTTP/2 connection";
 
 /// Writes down why a connection has ended, unless that is as usual.
-fn tell(client: &Client, end: &End, is_idle: bool) {
+fn log_end(client: &Client, end: &End, is_idle: bool) {
     match end {
         End::Over | End::Broken(ConnectionError::Local(_, "")) => {}
         End::Broken(ConnectionError::Local(_, what)) => {
@@ -219,10 +163,10 @@ fn tell(client: &Client, end: &End, is_idle: bool) {
     }
 }
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Its client may begin streams.
+    /// The client may begin streams.
     Open,
     /// The client was told to begin no more; what it has begun is answered.
     Leaving,
@@ -233,7 +177,7 @@ enum Stage {
 // DIFF(nginx): the priorities of RFC 7540 are not looked at, those of RFC 9218 are (`turns`).
 /// A connection while it is served.
 struct Life<'c> {
-    conn: &'c Rc<Conn>,
+    conn: &'c Rc<Http2Connection>,
     streams: TaskSet<(), ()>,
     stage: Stage,
     /// Streams that were begun after the client was told to begin no more.
@@ -254,7 +198,7 @@ struct Idle<'c> {
 }
 
 impl<'c> Life<'c> {
-    fn new(conn: &'c Rc<Conn>) -> Self {
+    fn new(conn: &'c Rc<Http2Connection>) -> Self {
         Self {
             conn,
             streams: TaskSet::default(),
@@ -301,7 +245,7 @@ impl<'c> Life<'c> {
                 Poll::Pending => {
                     if self.stuck.at().is_none() || self.moved != self.conn.moved() {
                         self.moved = self.conn.moved();
-                        self.stuck.set(self.conn.terms.send_timeout);
+                        self.stuck.set(self.conn.settings.send_timeout);
                     }
                     if self.stuck.poll_elapsed(cx).is_ready() {
                         return Poll::Ready(End::Stuck);
@@ -343,22 +287,20 @@ impl<'c> Life<'c> {
         let client = &conn.client;
         match self.stage {
             Stage::Open => {}
-            Stage::Leaving if self.late < self.conn.terms.streams_max => self.late += 1,
+            Stage::Leaving if self.late < self.conn.settings.streams_max => self.late += 1,
             Stage::Leaving | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
         }
         self.idle = None;
-        client.requests.set(client.requests.get() + 1);
-        client.home.tally.sessions.add(1);
-        client.home.try_accept_mutex();
-        let keep = &self.conn.terms.keepalive;
+        lifecycle::count_request(client);
+        let keep = &self.conn.settings.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests
             || tw_rt::clock::now().saturating_duration_since(client.accepted) > keep.time;
         if is_last {
             self.leave();
         }
-        let exchange = StreamHandle::new(conn.clone(), stream);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::answer(exchange, list));
+        let handle = StreamHandle::new(conn.clone(), stream);
+        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::serve(handle, list));
         // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;
@@ -413,8 +355,8 @@ impl<'c> Life<'c> {
                 return;
             }
             let timeout = match self.stage {
-                Stage::Open if conn.client.requests.get() == 0 => self.conn.terms.header_timeout,
-                Stage::Open => self.conn.terms.keepalive.timeout,
+                Stage::Open if conn.client.requests.get() == 0 => self.conn.settings.header_timeout,
+                Stage::Open => self.conn.settings.keepalive.timeout,
                 Stage::Leaving | Stage::Closing => LAST_WAIT,
             };
             self.deadline.set(timeout);

@@ -15,57 +15,57 @@ use tw_core::event_loop::BodySize;
 use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
 use tw_rt::Deadline;
 
-use super::Conn;
+use super::Http2Connection;
 use super::stream_scheduler::StreamPriority;
-use crate::http::file_error::FileError;
-use crate::http::wire::Gone;
+use crate::http::client_gone::ClientGone;
+use crate::http::send_error::SendError;
 
 /// A request and the stream it came by.
 pub struct StreamHandle {
     /// The connection it belongs to.
-    pub(crate) conn: Rc<Conn>,
+    pub(crate) conn: Rc<Http2Connection>,
     stream: Stream,
-    /// Its turns among the streams of the connection.
+    /// Priority and turns among the streams of the connection.
     share: Rc<StreamPriority>,
     stage: Cell<Stage>,
     /// True if the client's message is no request.
     is_malformed: Cell<bool>,
-    /// What the client has asked to make of the stream.
-    wish: Cell<Intent>,
+    /// Intent of the client.
+    intent: Cell<Intent>,
     /// Until when the client may keep us waiting before it takes bytes.
     deadline: RefCell<Deadline>,
 }
 
-/// How far the response is.
+/// Progress of the response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Nothing of it was sent.
     Head,
-    /// Its body is being sent.
+    /// The body is being sent.
     Body,
     /// All of it was, or will never be.
     Over,
 }
 
-/// What a client has asked for.
+/// Intent of a client for a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Intent {
     /// A response.
     Answer,
-    /// That the stream belongs to another protocol from then on (RFC 8441, RFC 9113 section 8.5).
+    /// A switch to another protocol (RFC 8441, RFC 9113 section 8.5).
     Other,
 }
 
 /// The permit to make the next piece of a response, as long as nothing has to be waited for.
-pub(super) struct Turn(Rc<Conn>);
+pub(super) struct SendPermit(Rc<Http2Connection>);
 
-impl Drop for Turn {
+impl Drop for SendPermit {
     fn drop(&mut self) {
         self.0.turns.call();
     }
 }
 
-/// Somebody who waits for a turn: who is dropped waits no longer.
+/// Wait of a stream for its turn, which ends with the drop.
 struct Waiting<'a>(&'a StreamHandle);
 
 impl Drop for Waiting<'_> {
@@ -74,7 +74,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Why nothing can be sent on a stream any more.
+/// Reset of a stream, or loss of its connection.
 #[derive(Debug)]
 struct Lost {
     stream: u32,
@@ -102,33 +102,33 @@ impl fmt::Display for Lost {
 
 impl Error for Lost {}
 
-impl From<Lost> for Gone {
+impl From<Lost> for ClientGone {
     fn from(lost: Lost) -> Self {
         Self::new(io::Error::other(lost))
     }
 }
 
-impl From<Lost> for FileError {
+impl From<Lost> for SendError {
     fn from(lost: Lost) -> Self {
         Self::Gone(io::Error::other(lost))
     }
 }
 
 impl StreamHandle {
-    pub(super) fn new(conn: Rc<Conn>, stream: Stream) -> Rc<Self> {
+    pub(super) fn new(conn: Rc<Http2Connection>, stream: Stream) -> Rc<Self> {
         Rc::new(Self {
             conn,
             share: StreamPriority::new(stream.id()),
             stream,
             stage: Cell::new(Stage::Head),
             is_malformed: Cell::new(false),
-            wish: Cell::new(Intent::Answer),
+            intent: Cell::new(Intent::Answer),
             deadline: RefCell::new(Deadline::new()),
         })
     }
 
-    /// Its turns.
-    pub(super) fn share(&self) -> &Rc<StreamPriority> {
+    /// Priority and turns of the stream.
+    pub(super) fn priority(&self) -> &Rc<StreamPriority> {
         &self.share
     }
 
@@ -138,13 +138,13 @@ impl StreamHandle {
     }
 
     /// Says what the client has asked for.
-    pub(super) fn set_wish(&self, wish: Intent) {
-        self.wish.set(wish);
+    pub(super) fn set_intent(&self, intent: Intent) {
+        self.intent.set(intent);
     }
 
-    /// What the client has asked for, and nobody has given it yet.
-    pub(super) fn take_wish(&self) -> Intent {
-        self.wish.replace(Intent::Answer)
+    /// Takes the intent of the client, which is then fulfilled.
+    pub(super) fn take_intent(&self) -> Intent {
+        self.intent.replace(Intent::Answer)
     }
 
     // What the client says.
@@ -164,7 +164,7 @@ impl StreamHandle {
         self.stream.raise_window(window);
     }
 
-    /// Whether the client has said all, and all of it was taken.
+    /// Returns true if the client has ended its side and everything was taken.
     pub(super) fn has_ended(&self) -> bool {
         self.stream.has_ended()
     }
@@ -175,7 +175,7 @@ impl StreamHandle {
         Lost { stream: self.share.id, cut }
     }
 
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ClientGone> {
         match self.stage.get() {
             Stage::Head | Stage::Body => self.stream.poll_error(cx).map(|cut| self.lost(cut).into()),
             Stage::Over => Poll::Pending,
@@ -183,12 +183,12 @@ impl StreamHandle {
     }
 
     /// Waits until the client is gone: it has reset the stream, or the connection failed.
-    pub(crate) async fn gone(&self) -> Gone {
+    pub(crate) async fn gone(&self) -> ClientGone {
         poll_fn(|cx| self.poll_gone(cx)).await
     }
 
     /// Waits for `future`, unless the client goes away first.
-    pub(crate) async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, Gone> {
+    pub(crate) async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, ClientGone> {
         let mut future = pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
@@ -198,7 +198,7 @@ impl StreamHandle {
     }
 
     /// Sleeps, unless the client goes away meanwhile.
-    pub(crate) async fn sleep(&self, span: Duration) -> Result<(), Gone> {
+    pub(crate) async fn sleep(&self, span: Duration) -> Result<(), ClientGone> {
         self.deadline.borrow_mut().set(span);
         self.unless_gone(poll_fn(|cx| self.deadline.borrow_mut().poll_elapsed(cx))).await
     }
@@ -206,17 +206,17 @@ impl StreamHandle {
     // What it is told.
 
     /// Waits until it is the turn of this stream to make something.
-    pub(super) async fn turn(&self, size: BodySize) -> Result<Turn, FileError> {
+    pub(super) async fn turn(&self, size: BodySize) -> Result<SendPermit, SendError> {
         let _waiting = Waiting(self);
         poll_fn(|cx| match self.conn.poll_turn(&self.share, size, cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(Turn(self.conn.clone()))),
+            Poll::Ready(()) => Poll::Ready(Ok(SendPermit(self.conn.clone()))),
             Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
         })
         .await
     }
 
     /// Sends fields, and says how many bytes that are on the wire.
-    fn list(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<usize, FileError> {
+    fn list(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<usize, SendError> {
         let before = self.conn.frames.out_len();
         self.stream.send_head(write, ends).map_err(|cut| self.lost(cut))?;
         let size = self.conn.frames.out_len().saturating_sub(before);
@@ -236,42 +236,42 @@ impl StreamHandle {
         &self,
         write: impl FnOnce(&mut FieldWriter<'_>),
         ends: bool,
-    ) -> Result<usize, FileError> {
+    ) -> Result<usize, SendError> {
         self.stage.set(Stage::Body);
         self.list(write, ends)
     }
 
     /// Ends the response with trailers, and says how many bytes these are on the wire.
-    pub(super) fn trailers(&self, write: impl FnOnce(&mut FieldWriter<'_>)) -> Result<usize, FileError> {
+    pub(super) fn trailers(&self, write: impl FnOnce(&mut FieldWriter<'_>)) -> Result<usize, SendError> {
         self.list(write, true)
     }
 
     /// Waits until the client may take at least one byte, and says how many, at most about `want`.
-    pub(super) async fn room(&self, want: usize, timeout: Duration) -> Result<usize, FileError> {
+    pub(super) async fn room(&self, want: usize, timeout: Duration) -> Result<usize, SendError> {
         match self.room_now(want) {
             0 => {}
             room => return Ok(room),
         }
         self.deadline.borrow_mut().set(timeout);
         poll_fn(|cx| match self.poll_room(cx) {
-            Poll::Pending => self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(FileError::Timeout)),
+            Poll::Pending => self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
             ready => ready,
         })
         .await
     }
 
     /// Ready when the client may take something, and with how much.
-    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<usize, FileError>> {
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
         self.stream.poll_send_capacity(cx).map_err(|cut| self.lost(cut).into())
     }
 
-    /// How many bytes the client may take now, at most `want`.
+    /// Bytes that the windows have room for now, at most `want`.
     pub(super) fn room_now(&self, want: usize) -> usize {
         self.stream.send_capacity(want)
     }
 
     /// Sends bytes for which there is room, in frames of at most `frame_size`, and says how many bytes the heads of these are.
-    pub(super) fn data(&self, mut bytes: Bytes, frame_size: usize, ends: bool) -> Result<usize, FileError> {
+    pub(super) fn data(&self, mut bytes: Bytes, frame_size: usize, ends: bool) -> Result<usize, SendError> {
         let (before, size) = (self.conn.frames.out_len(), bytes.len());
         // Larger ones than the client takes are cut anyway.
         let frame_size = if frame_size >= self.stream.frame_max() { bytes.len() } else { frame_size };

@@ -1,12 +1,12 @@
-//! Whose turn it is to make the next piece of a response. A connection carries so much at a time: what is made and has not left
-//! yet is bounded for all of its streams together, and the most urgent one goes first (RFC 9218).
+//! Scheduler of response pieces among the streams of a connection. The bytes made and not yet sent are bounded for all streams
+//! together, and the most urgent stream makes the next piece (RFC 9218).
 //!
 //! ```text
-//! a stream ── poll: is there room, and nobody before it? ──► Turn: makes a piece ──► frames ──► the socket
-//!    ▲                                                                                           │
-//!    └────────────────────────── the next one is woken ◄── room ◄────────────────────────────────┘
+//! a stream ── poll: room, and no stream before it? ──► StreamPermit: makes a piece ──► frames ──► socket
+//!    ▲                                                                                              │
+//!    └────────────────────────── the next one is woken ◄── room ◄───────────────────────────────────┘
 //! ```
-//! Who waits for anything but its turn, for a disk or another server or a window of its own, is not in the queue.
+//! A stream that waits for anything but its turn, such as a disk, another server or its own window, is not in the queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use tw_http::priority::URGENCIES;
 /// Bytes of all responses of a connection that may wait for its socket before more is made. One turn makes as much, so that it
 /// leaves in one write: waking the client is 13 % of what sending costs in pieces of 32 KiB, 7 % in these.
 pub(super) const WAITING_MAX: usize = 128 << 10;
-/// The same for all connections of a loop, until each has tried to write its part: what was just made is still in the caches of
-/// the processor then.
+/// Limit for all connections of a loop until each has tried to write its part: new bytes are still in the caches of the
+/// processor then.
 pub(super) const MADE_MAX: usize = 512 << 10;
 /// Priorities that a client may change before and while their streams are there.
 pub(super) const UPDATES_MAX: usize = 128;
@@ -38,20 +38,20 @@ pub(super) struct StreamScheduler {
     given: Cell<u64>,
     /// For each urgency, the last turn of those that come one after the other.
     last: [Cell<u64>; URGENCIES],
-    /// What the client has said of streams beside their heads.
+    /// Priorities of PRIORITY_UPDATE frames, by stream.
     updates: RefCell<BTreeMap<u32, Priority>>,
 }
 
-/// What a stream has in its connection.
+/// Priority and turns of a stream.
 pub(super) struct StreamPriority {
     /// The stream.
     pub(super) id: u32,
     priority: Cell<Priority>,
-    /// Its last turn; the first one comes soon.
+    /// Last turn; 0 before the first one, which comes soon.
     last: Cell<u64>,
 }
 
-/// How much a loop has made that no connection has tried to write.
+/// Bytes made by a loop that no connection has tried to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
     /// Less than [`MADE_MAX`].
@@ -64,7 +64,7 @@ struct Waiter {
     waker: Waker,
 }
 
-/// Who goes first: the most urgent, then who had its turn longest ago, then who began first.
+/// Order of turns: urgency, then the last turn, then the stream number.
 type Rank = (u8, u64, u32);
 
 impl StreamPriority {
@@ -73,18 +73,18 @@ impl StreamPriority {
     }
 
     /// Takes over what a request says of its response.
-    pub(super) fn ask(&self, value: &[u8]) {
+    pub(super) fn set_from_request(&self, value: &[u8]) {
         self.priority.set(Priority::default().with(value));
     }
 
     /// Takes over what a response says of itself, which counts more (RFC 9218 section 8).
-    pub(super) fn know_better(&self, value: &[u8]) {
+    pub(super) fn set_from_response(&self, value: &[u8]) {
         self.priority.set(self.priority.get().with(value));
     }
 }
 
 impl StreamScheduler {
-    /// Whether something may be made at all.
+    /// Returns true if there is room for a piece.
     pub(super) fn has_room(&self) -> bool {
         self.gathered.get() < WAITING_MAX
     }
@@ -97,8 +97,8 @@ impl StreamScheduler {
         }
     }
 
-    /// Ready when it is this stream's turn: what it can make at once, it makes before anybody is asked again. Who goes away
-    /// without having had it [leaves](Self::leave). A loop that has made enough for now has it wait for the others.
+    /// Ready when it is the turn of this stream, which then makes the piece that it can make at once. A stream that waits no
+    /// longer has to [leave](Self::leave). If the loop has made enough for now, the stream waits for other connections.
     pub(super) fn poll(&self, share: &Rc<StreamPriority>, made: Made, cx: &mut Context<'_>) -> Poll<()> {
         let is_next = self.is_next(share);
         if is_next && made == Made::Little {
@@ -120,7 +120,7 @@ impl StreamScheduler {
         Poll::Pending
     }
 
-    /// Returns true if there is room, and nobody before this stream.
+    /// Returns true if there is room, and no stream before this one.
     pub(super) fn is_next(&self, share: &StreamPriority) -> bool {
         let mine = self.rank(share);
         self.has_room() && !self.queue.borrow().iter().any(|waiter| self.rank(&waiter.share) < mine)
@@ -145,7 +145,7 @@ impl StreamScheduler {
         }
     }
 
-    /// Wakes who is next, if there is room.
+    /// Wakes the next stream, if there is room.
     pub(super) fn call(&self) {
         let queue = self.queue.borrow();
         if !queue.is_empty() && self.has_room() {
@@ -184,7 +184,7 @@ impl StreamScheduler {
         self.last.get(usize::from(priority.urgency)).unwrap_or(&self.last[URGENCIES - 1])
     }
 
-    /// Those that come one after the other have their turns as if they were one stream: the one that began first.
+    /// Rank of a stream. Streams that are not incremental take turns like one stream, in order of their begin.
     fn rank(&self, share: &StreamPriority) -> Rank {
         let priority = self.priority(share);
         let last = if priority.incremental { &share.last } else { self.line(priority) };
@@ -215,14 +215,14 @@ mod tests {
             .map(|(id, value)| {
                 let share = StreamPriority::new(id);
                 if !value.is_empty() {
-                    share.ask(value.as_bytes());
+                    share.set_from_request(value.as_bytes());
                 }
                 share
             })
             .collect()
     }
 
-    /// Who gets the turns while all of them want one, whenever there is room for one piece.
+    /// Order of turns while all streams want one, with room for one piece at a time.
     fn order(turns: &StreamScheduler, shares: &[Rc<StreamPriority>], count: usize) -> Vec<u32> {
         let mut cx = Context::from_waker(Waker::noop());
         turns.gathered(WAITING_MAX);
@@ -278,12 +278,12 @@ mod tests {
     #[test]
     fn a_response_may_know_better() {
         let shares = shares(&["u=5", "u=4"]);
-        shares[0].know_better(b"u=2");
+        shares[0].set_from_response(b"u=2");
         assert_eq!(order(&StreamScheduler::default(), &shares, 2), [1, 1]);
     }
 
     #[test]
-    fn who_is_next_is_called() {
+    fn next_stream_is_woken() {
         let turns = StreamScheduler::default();
         let shares = shares(&["u=5", "u=1"]);
         let calls = [(); 2].map(|()| Arc::new(Calls::default()));

@@ -12,16 +12,16 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the bytes of a buffer begin in a page of memory. The kernel copies them behind the head of a frame, which often begins
-/// a page of its own. Some processors copy very slowly to what is a few bytes further in its page than where it comes from (an
-/// EPYC with AVX-512: 2 instead of 45 GB/s, for 1 to 31 bytes); so it is half a page that they differ by.
+/// Offset of the bytes of a buffer in a page of memory. The kernel copies them behind a frame header, which often begins a
+/// page. Some processors copy very slowly to an address that is a few bytes further in its page than the source (an EPYC with
+/// AVX-512: 2 instead of 45 GB/s, for 1 to 31 bytes); so the two differ by half a page.
 const BEGIN_AT: usize = PAGE_SIZE / 2;
 const PAGE_SIZE: usize = 4 << 10;
 
-/// A buffer that comes back when nobody has any of its bytes.
+/// Buffer that is returned when no reference to its bytes is left.
 struct Lent {
     buffer: Vec<u8>,
-    /// Which of its bytes are filled.
+    /// Range of the bytes that are filled.
     start: usize,
     len: usize,
 }

@@ -21,11 +21,11 @@ use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError}
 use super::sticky::StickyId;
 use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
-use super::upstream_state::AttemptPeer;
 use super::upstream_tls::TlsPools;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::http::request_body::{BodyError, Source};
+use crate::http::upstream_state::AttemptPeer;
 
 /// State that the attempts of one request share.
 pub(super) struct AttemptContext {
@@ -285,7 +285,7 @@ fn outgoing<C>(
         head: head.clone(),
         body,
         framing,
-        terms: r.body_terms(),
+        terms: r.body_limits(),
         kept_max: r.plan().core.client_body.buffer_size,
         timeout: request.settings.timeouts.send,
     }

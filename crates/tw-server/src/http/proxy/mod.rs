@@ -39,7 +39,6 @@ pub mod store;
 mod tunnel;
 mod upstream_connection;
 mod upstream_request;
-pub mod upstream_state;
 pub mod upstream_tls;
 
 pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};

@@ -16,10 +16,10 @@ use super::sticky;
 use super::tunnel;
 use super::upstream_request::UpstreamRequest;
 use crate::http::cache::{self, Lookup};
+use crate::http::client_gone::ClientGone;
 use crate::http::forward_head::RewriteFields;
 use crate::http::plan::Outcome;
-use crate::http::request::{Conditions, Request};
-use crate::http::wire::Gone;
+use crate::http::request::{ConditionCheck, Request};
 
 /// Sends `request` to servers until one responds, and answers the client with the response, or with what the cache of `lookup`
 /// has instead. Waits for the servers, and for the client's body.
@@ -74,7 +74,7 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
         Err(gone) => return end_cancelled(r, pending, &gone),
     };
     r.out.status = r.facts.upstream.answer.status;
-    r.state.conditions = Conditions::Answered;
+    r.state.conditions = ConditionCheck::Answered;
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.status = r.out.status;
         (attempt.sent, attempt.received) = exchange.connection.traffic();
@@ -84,7 +84,7 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
 }
 
 /// Ends the attempt of a client that is gone.
-fn end_cancelled(r: &mut Request, pending: Option<PendingAttempt>, gone: &Gone) -> Outcome {
+fn end_cancelled(r: &mut Request, pending: Option<PendingAttempt>, gone: &ClientGone) -> Outcome {
     if let Some(pending) = pending {
         pending.give_up(r);
     }

@@ -142,7 +142,7 @@ fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) 
 /// Logs that the body cannot be read, and answers 502.
 fn fail(r: &mut Request, failure: &UpstreamFailure) -> Outcome {
     r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
-    r.facts.upstream.record_failure(failure);
+    r.facts.upstream.record_failure(failure.cause());
     Outcome::Status(502)
 }
 

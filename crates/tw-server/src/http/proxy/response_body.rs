@@ -462,7 +462,7 @@ impl ExchangeEnd {
             if let Some(level) = failure.level() {
                 r.log(level, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             }
-            r.facts.upstream.record_failure(&failure);
+            r.facts.upstream.record_failure(failure.cause());
         })
     }
 }

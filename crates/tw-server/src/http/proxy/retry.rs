@@ -16,10 +16,10 @@ use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::group::now_ms;
 use super::resolve;
 use super::upstream_request::{RequestBody, UpstreamRequest};
-use super::upstream_state::AttemptPeer;
 use crate::http::request::Request;
 use crate::http::request_body;
 use crate::http::retry_conditions::RetryOn;
+use crate::http::upstream_state::AttemptPeer;
 
 /// Repetitions of a request that servers refused without processing it, beyond its tries.
 const REFUSALS_MAX: u32 = 3;
@@ -217,7 +217,7 @@ fn record_failure(r: &mut Request, failure: &AttemptFailure) {
         attempt.end();
         attempt.status = failure.cause.status();
     }
-    r.facts.upstream.record_failure(&failure.cause);
+    r.facts.upstream.record_failure(failure.cause.cause());
     if let Some(level) = failure.cause.level() {
         r.log(level, format_args!("{failure}"));
     }

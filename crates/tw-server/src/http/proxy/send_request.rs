@@ -17,7 +17,7 @@ use crate::http::application::INPUT_SIZE;
 use crate::http::file_reads::Pieces;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
-use crate::http::request_body::{self, BodyError, Source, Terms};
+use crate::http::request_body::{self, BodyError, BodyLimits, Source};
 
 /// Bytes asked of a body at once, of which the last may be as many more than that are written.
 const PIECE_SIZE: usize = INPUT_SIZE;
@@ -39,7 +39,7 @@ pub(super) struct OutgoingRequest {
     /// Framing of the body.
     pub(super) framing: BodyFraming,
     /// Limits for the client, if the body is still being received from it.
-    pub(super) terms: Terms,
+    pub(super) terms: BodyLimits,
     /// Bytes of a body that are kept while it is sent, so that others can have it, too.
     pub(super) kept_max: usize,
     /// Longest time for which the server may take nothing.

@@ -18,7 +18,7 @@ use tw_log::Level;
 use crate::config::location::{Location, TempPath};
 use crate::config::permissions;
 use crate::http::body::{Body, Pull};
-use crate::http::body_buffer::{BodyBuffer, Naming, Room};
+use crate::http::body_buffer::{BodyBuffer, Naming, SpillTarget};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -215,7 +215,7 @@ impl StoreCopy {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
         let home = r.client().home.clone();
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
-        let room = Room { disk, dir, naming: Naming::Named, home: Some(home) };
+        let room = SpillTarget { disk, dir, naming: Naming::Named, home: Some(home) };
         self.buffer.spill_named(&mut r.costs.account, &room).await
     }
 

@@ -1,8 +1,7 @@
-//! Requests that run beside others, and that nobody waits for: copies of a request (nginx: background subrequests).
+//! Background subrequests: copies of requests (`mirror`), and updates of a cache.
 //!
-//! Such a request begins with what its parent has, and then is on its own: neither the response of the parent nor the next
-//! request of the client waits for it, and it does not end when the client goes away. What its own handlers wait for bounds
-//! how long it takes.
+//! Such a request begins with the data of its parent and then is independent: neither the response of the parent nor the next
+//! request of the client waits for it, and it does not end when the client goes away. Its handlers bound its duration.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,14 +12,14 @@ use tw_rt::watch::Subject;
 
 use super::body::Body;
 use super::send_response;
-use super::subrequest::{self, PartOf, Refused};
+use super::subrequest::{self, Refused};
 use crate::event_loop::Loop;
 use crate::http::phases;
 use crate::http::request::{After, Request, Uri};
 
 /// Requests that run beside others on one loop: each holds a request, and perhaps a body in memory.
 const BESIDE_MAX: u32 = 1024;
-/// Bytes taken of a body that nobody wants, so that its connection can be used again.
+/// Bytes read of a body that is discarded, so that its connection can be used again.
 const UNWANTED_MAX: usize = 64 << 10;
 /// Bytes asked of it at once.
 const STEP: usize = 32 << 10;
@@ -71,13 +70,13 @@ impl Drop for Running {
 /// The body of a request that runs beside another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
-    /// What was read of the parent's, which must have been read to its end.
+    /// The parent's body as far as it was read, which must be to its end.
     Body,
     /// None.
     Nothing,
 }
 
-/// Which location answers a request that runs beside another.
+/// Location that answers a background request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// The one of its URI.
@@ -87,15 +86,15 @@ pub(crate) enum By {
 }
 
 // DIFF(nginx): a request that runs beside another holds neither that nor its connection.
-/// Asks for `uri` beside `parent`, with its method. Its response is for nobody. Never waits.
+/// Starts a background request for `uri` with the method of `parent`. Its response is discarded. Never waits.
 ///
 /// # Errors
-/// Why there is no such request; that the loop has too many of them was logged.
+/// The reason why there is none; too many of them on the loop were logged.
 pub fn run(parent: &mut Request, uri: Uri, copied: Copied) -> Result<(), Refused> {
     run_by(parent, uri, copied, By::Uri, |_| ())
 }
 
-/// The same, with what answers it; `prepare` changes the request before it runs.
+/// Starts a background request that `by` answers; `prepare` changes the request before it runs.
 pub(crate) fn run_by(
     parent: &mut Request,
     uri: Uri,
@@ -103,7 +102,7 @@ pub(crate) fn run_by(
     by: By,
     prepare: impl FnOnce(&mut Request),
 ) -> Result<(), Refused> {
-    let part_of = PartOf::of(parent)?;
+    let position = subrequest::position_below(parent)?;
     let home = parent.client().home.clone();
     let Some(running) = Running::begin(&home) else {
         let now = tw_rt::clock::unix().secs;
@@ -116,7 +115,7 @@ pub(crate) fn run_by(
     let (path, args) = (Text(&uri.path), Text(&uri.args));
     parent.debug(format_args!("http background request \"{path}?{args}\""));
     let mut r = home.app.take_request();
-    r.bind_to(parent, uri, part_of);
+    r.bind_to(parent, uri, position);
     r.part_from(parent);
     if by == By::Parent {
         r.stay_where(parent);
@@ -142,7 +141,7 @@ pub(crate) fn run_by(
     Ok(())
 }
 
-/// Takes a body that nobody wants, if it is short. Waits for it.
+/// Reads a body and discards it, if it is short. Waits for it.
 pub(crate) async fn discard(mut body: Body, r: &mut Request) {
     let mut taken = 0;
     while taken <= UNWANTED_MAX

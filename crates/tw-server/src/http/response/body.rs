@@ -1,4 +1,4 @@
-//! What a response carries. Pulled, never pushed: whoever writes to the client asks for the next piece when there is room.
+//! Body of a response. Pulled, never pushed: the sender asks for the next piece when there is room.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum Body {
     Upgraded(Box<dyn Upgraded>),
 }
 
-/// What becomes of a connection after its request has changed the protocol.
+/// Protocol of a connection after a switch.
 pub trait Upgraded {
     /// Runs until it is over. `early` is what the client has sent behind its request.
     fn run<'a>(
@@ -86,14 +86,13 @@ pub trait Pull {
     /// faster than the client lets go of the server. The task is woken when there is more to do.
     fn run_ahead(&mut self, _cx: &mut Context<'_>) {}
 
-    /// Whether what was made is to reach the client before more is waited for (an upstream that is not buffered): a filter
-    /// then holds nothing back while there is no next piece.
+    /// Returns true if the client gets pieces before more is waited for (an upstream that is not buffered): a filter then holds
+    /// nothing back while there is no next piece.
     fn flushes(&self) -> bool {
         false
     }
 
-    /// Whether the head waits for the first piece, which may turn out not to be possible: then nothing was said, and the
-    /// connection is closed.
+    /// Returns true if the head waits for the first piece. If that fails, nothing is sent, and the connection is closed.
     fn holds_head(&self) -> bool {
         false
     }
@@ -193,7 +192,7 @@ impl Body {
         matches!(self, Self::Pull(stream) if stream.holds_head())
     }
 
-    /// Whether nothing will come.
+    /// Returns true if no piece follows.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }

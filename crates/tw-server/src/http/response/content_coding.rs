@@ -1,4 +1,4 @@
-//! Whether a client takes a content coding, as nginx reads `Accept-Encoding`.
+//! Content codings accepted by a client, as nginx reads `Accept-Encoding`.
 
 use tw_core::regex::Match;
 use tw_http::{Fields, Known, date};
@@ -10,15 +10,15 @@ use crate::config::location::{
 use crate::http::request::Request;
 use crate::http::user_agent;
 
-/// Whether `r` accepts `coding`, by `Accept-Encoding` alone. A part of another response is not encoded: the whole is.
+/// Returns true if `r` accepts `coding`, by `Accept-Encoding` alone. A subrequest accepts none: the whole response is encoded.
 /// Does not allocate.
 pub fn is_accepted(r: &Request, coding: &[u8]) -> bool {
     !r.is_subrequest()
         && r.head.field_known(Known::AcceptEncoding).is_some_and(|value| accepts(value, coding))
 }
 
-/// Whether the response in `r.out` may be compressed with gzip: the client accepts it, and neither `gzip_http_version` nor
-/// `gzip_proxied` nor `gzip_disable` forbids it. Does not allocate.
+/// Returns true if the response in `r.out` may be compressed with gzip: the client accepts it, and neither `gzip_http_version`
+/// nor `gzip_proxied` nor `gzip_disable` forbids it. Does not allocate.
 pub fn is_gzip_allowed(r: &Request) -> bool {
     let rules = &r.plan().core.compression;
     if !is_accepted(r, b"gzip") || r.head.version() < rules.http_version {
@@ -54,24 +54,24 @@ fn is_proxied_allowed(r: &Request, rules: u32) -> bool {
         return has(PROXIED_EXPIRED) && is_past;
     }
     if fields.has(Known::CacheControl) {
-        return has(PROXIED_NO_CACHE) && says(fields, b"no-cache")
-            || has(PROXIED_NO_STORE) && says(fields, b"no-store")
-            || has(PROXIED_PRIVATE) && says(fields, b"private");
+        return has(PROXIED_NO_CACHE) && has_directive(fields, b"no-cache")
+            || has(PROXIED_NO_STORE) && has_directive(fields, b"no-store")
+            || has(PROXIED_PRIVATE) && has_directive(fields, b"private");
     }
     let modified = r.out.last_modified.is_some() || fields.has(Known::LastModified);
     !(has(PROXIED_NO_LAST_MODIFIED) && modified || has(PROXIED_NO_ETAG) && fields.has(Known::ETag))
 }
 
-/// Whether `Cache-Control` has this directive, without a value.
-fn says(fields: &Fields, directive: &[u8]) -> bool {
+/// Returns true if `Cache-Control` has this directive, without a value.
+fn has_directive(fields: &Fields, directive: &[u8]) -> bool {
     fields
         .get_all(b"Cache-Control")
         .flat_map(|value| value.split(|b| matches!(b, b',' | b';')))
         .any(|word| word.trim_ascii().eq_ignore_ascii_case(directive))
 }
 
-/// Whether a value of `Accept-Encoding` names `coding` (in lower case) with a quality above zero. As in nginx, the first
-/// mention decides, `*` says nothing, and a quality that cannot be read is none.
+/// Returns true if a value of `Accept-Encoding` names `coding` (in lower case) with a quality above zero. As in nginx, the
+/// first mention decides, `*` has no meaning, and an invalid quality is zero.
 fn accepts(value: &[u8], coding: &[u8]) -> bool {
     let mut from = 0;
     let rest = loop {
@@ -98,7 +98,7 @@ fn find(value: &[u8], coding: &[u8]) -> Option<usize> {
     value.windows(coding.len()).position(|window| window.eq_ignore_ascii_case(coding))
 }
 
-/// Whether a quality is between 0.001 and 1.
+/// Returns true if a quality is between 0.001 and 1.
 fn is_positive(quality: &[u8]) -> bool {
     let end = quality.iter().position(|b| matches!(b, b',' | b' ')).unwrap_or(quality.len());
     match quality.get(..end) {

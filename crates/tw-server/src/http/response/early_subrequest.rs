@@ -1,10 +1,10 @@
 //! Subrequests that run before their turn: the parts of a page are fetched side by side, and sent in order.
 //!
 //! ```text
-//! handlers, filters ─► body ─► pieces, at most SUBREQUEST_BUFFER_MAX ─► whoever sends them, when the turn comes
+//! handlers, filters ─► body ─► pieces, at most SUBREQUEST_BUFFER_MAX ─► the parent, in its turn
 //! ```
 //! Such a subrequest is a future that its parent's body polls while it waits for something else. Once its buffer is full it
-//! pulls no further, but lets a gateway read on into buffers and temporary files of its own, as for a slow client.
+//! pulls no further, but lets a proxy read on into buffers and temporary files of its own, as for a slow client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 
 use super::body::Pull as _;
-use super::subrequest::{Counts, ParentBody, PartOf, Refused, Subrequest};
+use super::subrequest::{ParentBody, Refused, Subrequest, SubrequestCounts, position_below};
 use crate::http::request::{ErrorPages, Request, Uri};
 
 // DIFF(nginx): there all subrequests of a page begin at once.
@@ -47,13 +47,13 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 
 /// Turn of a subrequest: whether all that stands in front of its response has been sent.
-pub struct Turn {
+pub struct SubrequestTurn {
     has_come: Cell<bool>,
     /// The turn of the subrequest of which this one is a part.
     outer: Option<Rc<Self>>,
 }
 
-impl Turn {
+impl SubrequestTurn {
     /// The turn of `r`; `None` if it is not a part of anything that runs early.
     pub fn of(r: &Request) -> Option<Rc<Self>> {
         r.facts.states.get()
@@ -67,8 +67,8 @@ impl Turn {
 
 /// Facts about the response, known when its head is.
 #[derive(Debug, Clone, Copy)]
-pub struct Head {
-    /// Its status.
+pub struct SubrequestHead {
+    /// Status.
     pub status: u16,
     /// Maker of the subrequest.
     pub made_by: MadeBy,
@@ -92,17 +92,17 @@ pub struct EarlySubrequest {
     state: Rc<State>,
     /// `None` once it is over.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    turn: Rc<Turn>,
+    turn: Rc<SubrequestTurn>,
     permit: Option<EarlyPermit>,
     woken: Arc<AtomicBool>,
-    /// The waker of whoever polls, and the one that was made of it.
+    /// Waker of the poller, and the one made of it.
     wakers: Option<(Waker, Waker)>,
 }
 
 /// State that the future and its owner share.
 #[derive(Default)]
 struct State {
-    head: Cell<Option<Head>>,
+    head: Cell<Option<SubrequestHead>>,
     pieces: RefCell<VecDeque<Bytes>>,
     /// Bytes in `pieces`.
     buffered: Cell<usize>,
@@ -122,11 +122,11 @@ impl State {
 }
 
 /// Leave to run before the turn, until this is dropped.
-struct EarlyPermit(Rc<Counts>);
+struct EarlyPermit(Rc<SubrequestCounts>);
 
 impl EarlyPermit {
     fn take(r: &mut Request) -> Option<Self> {
-        let counts = Counts::of(r);
+        let counts = SubrequestCounts::of(r);
         let early = &counts.early;
         (early.get() < EARLY_SUBREQUESTS_MAX).then(|| {
             early.set(early.get() + 1);
@@ -142,7 +142,7 @@ impl Drop for EarlyPermit {
     }
 }
 
-/// Notes that a future was woken, and wakes whoever polls it.
+/// Notes that a future was woken, and wakes its poller.
 struct Note {
     woken: Arc<AtomicBool>,
     outer: Waker,
@@ -183,8 +183,8 @@ impl EarlySubrequest {
         parent_body: ParentBody,
         permit: Option<EarlyPermit>,
     ) -> Result<Self, Refused> {
-        let mut part = Subrequest::begin(parent, uri, parent_body, PartOf::of)?;
-        let turn = Rc::new(Turn { has_come: Cell::new(false), outer: Turn::of(parent) });
+        let mut part = Subrequest::begin(parent, uri, parent_body, position_below)?;
+        let turn = Rc::new(SubrequestTurn { has_come: Cell::new(false), outer: SubrequestTurn::of(parent) });
         part.put_state(turn.clone());
         let state = Rc::new(State::default());
         let future = Some(Box::pin(run(part, state.clone())) as Pin<Box<dyn Future<Output = ()>>>);
@@ -206,7 +206,7 @@ impl EarlySubrequest {
     }
 
     /// The head of the response.
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Head> {
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<SubrequestHead> {
         if self.state.head.get().is_none() {
             self.poll(cx);
         }
@@ -283,12 +283,12 @@ async fn run(mut part: Subrequest, state: Rc<State>) {
     state.ended.replace(Some((part, ended)));
 }
 
-fn head(part: &Subrequest) -> Head {
+fn head(part: &Subrequest) -> SubrequestHead {
     let (status, length) = (part.status(), part.remaining());
     let Some(r) = part.request() else {
-        return Head { status, made_by: MadeBy::Error, length, buffer_size: 0 };
+        return SubrequestHead { status, made_by: MadeBy::Error, length, buffer_size: 0 };
     };
     let is_error = r.state.error_status.is_some() || r.state.error_pages == ErrorPages::Used;
     let made_by = if is_error { MadeBy::Error } else { MadeBy::Location };
-    Head { status, made_by, length, buffer_size: r.plan().core.subrequest_buffer_size }
+    SubrequestHead { status, made_by, length, buffer_size: r.plan().core.subrequest_buffer_size }
 }

@@ -13,7 +13,7 @@ use tw_log::{Level, Text};
 use super::hop_fields::HopFields;
 use crate::http::header_names::{HeaderNames, IgnoredHeaders};
 use crate::http::plan::Outcome;
-use crate::http::request::{Conditions, Ranges, Request};
+use crate::http::request::{ConditionCheck, Ranges, Request};
 
 /// Rules of a location for the heads of upstream responses.
 #[derive(Clone)]
@@ -84,7 +84,7 @@ pub(crate) fn forward_head(
     r.out.status_line = answer.status_line.clone();
     r.out.content_length = answer.content_length;
     // The upstream server has evaluated the conditions already.
-    r.state.conditions = Conditions::Answered;
+    r.state.conditions = ConditionCheck::Answered;
     if rules.force_ranges {
         r.state.ranges = Ranges::One;
     }

@@ -29,7 +29,7 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
             body = filter.filter(r, body);
         }
     }
-    if r.out.status != 200 || r.is_subrequest() || r.state.conditions == request::Conditions::Answered {
+    if r.out.status != 200 || r.is_subrequest() || r.state.conditions == request::ConditionCheck::Answered {
         return Ok(body);
     }
     let conditional = r.head.has(Known::IfModifiedSince)
@@ -62,8 +62,8 @@ fn preconditions(r: &Request) -> ConditionOutcome {
         IfModifiedSince::Before => condition::IfModifiedSince::Before,
     };
     let precedence = match r.state.conditions {
-        request::Conditions::OpenByRfc9110 => Precedence::Rfc9110,
-        request::Conditions::Open | request::Conditions::Answered => Precedence::Nginx,
+        request::ConditionCheck::OpenByRfc9110 => Precedence::Rfc9110,
+        request::ConditionCheck::Open | request::ConditionCheck::Answered => Precedence::Nginx,
     };
     Conditions::of(&r.head).evaluate(&validators(r), since, precedence)
 }
@@ -197,7 +197,7 @@ async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
     range::push_unsatisfied_range(length, &mut field);
     r.out.fields.set(Known::ContentRange, Bytes::from(field));
     refused(r);
-    let body = phases::instead(r, 416).await;
+    let body = phases::replace_response(r, 416).await;
     filter(r, body)
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     }
 }
 
-/// What goes in front of a `Location` that is a path, if it is to be made absolute. `address` is room for an address.
+/// Prefix of a `Location` that is a path, if it is to be made absolute. `address` is memory for an address.
 pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Option<LocationBase<'a>> {
     let redirect = &r.plan().core.redirect;
     if !redirect.absolute || r.out.location.first() != Some(&b'/') {

@@ -1,5 +1,5 @@
-//! A request for a part of another's response (nginx: subrequests): `include` of SSI, the additions before and after a
-//! body, and whoever has to ask another location.
+//! Subrequests: requests to other locations for a part of a response, such as `include` of SSI and the additions before and after
+//! a body, or for a decision.
 //!
 //! It runs through the phases as a request of its own, with its parent's head and variables, and is pulled like any other
 //! body. Its own filters apply. It runs only when it is pulled for; one that runs before its turn is an `EarlySubrequest`.
@@ -13,17 +13,16 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_http::Method;
 
 use super::body::{Body, Pull};
 use super::send_response;
 use crate::http::cache;
 use crate::http::phases;
 use crate::http::plan::LocalFuture;
-use crate::http::request::{After, Request, Uri};
+use crate::http::request::{After, Request, SubrequestPosition, Uri};
 use crate::http::request_body::RequestBody;
 
-/// How deep subrequests may nest (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
+/// Depth limit of nested subrequests (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
 pub const SUBREQUEST_DEPTH_MAX: u8 = 51;
 /// Subrequests of one request of a client, at all depths: files that include each other twice double at each depth.
 pub const SUBREQUESTS_MAX: u32 = 10_000;
@@ -48,55 +47,43 @@ pub(crate) const LIMITS: &[Limit] = &[
         "further ones fail",
     ),
 ];
-/// What one counts for in the work of a turn of the loop, in bytes copied: some 30 microseconds.
+/// Cost of a subrequest in the work of a turn of the loop, in bytes copied: some 30 microseconds.
 const COST: usize = 64 << 10;
-/// Pieces taken of a body that nobody wants.
+/// Pieces read of a body that is discarded.
 const UNWANTED_PIECES_MAX: usize = 4;
-/// Bytes asked at once of a body that nobody wants.
+/// Bytes asked at once of a body that is discarded.
 const UNWANTED_STEP: usize = 32 << 10;
 
-/// Place of a subrequest below the client's request.
-pub(crate) struct PartOf {
-    depth: u8,
-    /// Method of the client's request if an error page has changed it; `None`: the one in the head.
-    client_method: Option<Method>,
+/// Position of one more subrequest of `parent`, counted for the client's request.
+pub(super) fn position_below(parent: &mut Request) -> Result<SubrequestPosition, Refused> {
+    let position = uncounted_position_below(parent)?;
+    let left = &SubrequestCounts::of(parent).left;
+    left.set(left.get().checked_sub(1).ok_or(Refused::TooMany)?);
+    Ok(position)
 }
 
-impl PartOf {
-    /// The place of one more part of `parent`, and of the client's request.
-    pub(super) fn of(parent: &mut Request) -> Result<Self, Refused> {
-        let place = Self::deeper(parent)?;
-        let left = &Counts::of(parent).left;
-        left.set(left.get().checked_sub(1).ok_or(Refused::TooMany)?);
-        Ok(place)
+/// Position of a subrequest of `parent` that is not counted.
+fn uncounted_position_below(parent: &Request) -> Result<SubrequestPosition, Refused> {
+    let (outer, client_method) = match &parent.facts.position {
+        Some(position) => (position.depth, position.client_method),
+        None => (0, parent.state.method),
+    };
+    let depth = outer + 1;
+    if depth > SUBREQUEST_DEPTH_MAX {
+        return Err(Refused::Cycle);
     }
-
-    /// The place of a part of `parent`, which does not count for how many there are.
-    fn deeper(parent: &Request) -> Result<Self, Refused> {
-        let (outer, client_method) = parent
-            .facts
-            .part_of
-            .as_ref()
-            .map_or((0, parent.state.method), |part| (part.depth, part.client_method));
-        let depth = outer + 1;
-        if depth > SUBREQUEST_DEPTH_MAX { Err(Refused::Cycle) } else { Ok(Self { depth, client_method }) }
-    }
-
-    /// Method of the client's request, if it is another than the one in the head.
-    pub(crate) fn client_method(&self) -> Option<Method> {
-        self.client_method
-    }
+    Ok(SubrequestPosition { depth, client_method })
 }
 
 /// Counts of the subrequests of a client's request, at all depths.
-pub(super) struct Counts {
+pub(super) struct SubrequestCounts {
     /// Subrequests that it may still make.
     left: Cell<u32>,
     /// Subrequests that run before their turn.
     pub(super) early: Cell<u32>,
 }
 
-impl Counts {
+impl SubrequestCounts {
     /// The counts of the client's request of which `r` is a part.
     pub(super) fn of(r: &mut Request) -> Rc<Self> {
         r.facts.states.get().unwrap_or_else(|| {
@@ -112,14 +99,14 @@ impl Counts {
 pub enum ParentBody {
     /// `$request_body` and `$request_body_file` are those of the parent.
     Visible,
-    /// They are empty.
+    /// Empty variables.
     Hidden,
 }
 
-/// Why there is no subrequest; `Display` gives the words for the error log.
+/// Reason why there is no subrequest; `Display` has the text of the error log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// They nest deeper than [`SUBREQUEST_DEPTH_MAX`].
+    /// Nesting beyond [`SUBREQUEST_DEPTH_MAX`].
     Cycle,
     /// The request has made [`SUBREQUESTS_MAX`] of them.
     TooMany,
@@ -148,7 +135,7 @@ impl Subrequest {
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page. Dropping the future drops the subrequest.
     pub async fn run(parent: &mut Request, uri: Uri, parent_body: ParentBody) -> Result<Self, Refused> {
-        let mut part = Self::begin(parent, uri, parent_body, PartOf::of)?;
+        let mut part = Self::begin(parent, uri, parent_body, position_below)?;
         part.respond().await;
         Ok(part)
     }
@@ -158,7 +145,8 @@ impl Subrequest {
     /// how many there are. With `is_anew`, what a cache has of it does not answer, but is replaced.
     pub async fn again(parent: &mut Request, is_anew: bool) -> Result<Self, Refused> {
         let uri = Uri { path: parent.uri.path.clone(), args: parent.uri.args.clone() };
-        let mut part = Self::begin(parent, uri, ParentBody::Hidden, |parent| PartOf::deeper(parent))?;
+        let mut part =
+            Self::begin(parent, uri, ParentBody::Hidden, |parent| uncounted_position_below(parent))?;
         if let Some(r) = &mut part.r {
             r.stay_where(parent);
             r.body = parent.body.copy();
@@ -175,13 +163,13 @@ impl Subrequest {
         parent: &mut Request,
         uri: Uri,
         parent_body: ParentBody,
-        place: impl FnOnce(&mut Request) -> Result<PartOf, Refused>,
+        position: impl FnOnce(&mut Request) -> Result<SubrequestPosition, Refused>,
     ) -> Result<Self, Refused> {
-        let part_of = place(parent)?;
+        let position = position(parent)?;
         let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
         let mut r = parent.client().home.app.take_request();
-        r.bind_to(parent, uri, part_of);
+        r.bind_to(parent, uri, position);
         r.bindings.share_values(&mut parent.bindings);
         if parent_body == ParentBody::Visible {
             r.body = RequestBody::borrowed_from(&parent.body);
@@ -299,6 +287,6 @@ async fn wait_for_budget(r: &Request) {
 /// Writes about a subrequest, where that is wanted.
 pub(super) fn log(r: &mut Request) {
     if r.plan().core.log_subrequest {
-        phases::log_by_plan(r);
+        phases::log(r);
     }
 }

@@ -1,4 +1,4 @@
-//! What modules of every protocol decide about a session, as steps of a request, and what they record of it.
+//! Access rules and log handlers of modules for all protocols, as handlers of a request.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<J: SessionLogger<Request>> LogHandler for Run<J> {
 }
 
 impl Step<'_> {
-    /// What is decided about `r`.
+    /// Outcome of a ruling about `r`.
     pub fn by(decision: AccessDecision, r: &Request) -> Self {
         match decision {
             AccessDecision::Pass => Self::PASS,

@@ -1,4 +1,4 @@
-//! What follows from the decision of a handler: a response, an error page, another location.
+//! Consequence of a handler's outcome: a response, an error page, another location.
 
 use std::rc::Rc;
 
@@ -68,7 +68,7 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
     }
 }
 
-/// What becomes of a request that no handler answered.
+/// Consequence for a request that no handler answered.
 pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
     if r.uri.path.ends_with(b"/") {
         let mut path = Vec::new();

@@ -16,7 +16,7 @@ use crate::http::user_agent;
 const PADDING: [&[u8]; 6] =
     [b"<!-- padding, so that browsers show this page instead of their own -->\r\n"; 6];
 
-/// What a status leads to.
+/// Response to an error status.
 pub enum ErrorResponse {
     /// A response.
     Respond(Body),
@@ -56,7 +56,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Err
     ErrorResponse::Respond(builtin(r, status))
 }
 
-/// Whether a redirect is a page for this browser.
+/// Returns true if a redirect is sent as a page to this browser.
 fn is_refreshed(r: &Request) -> bool {
     r.plan().core.msie.refresh && user_agent::is_msie(user_agent(r))
 }

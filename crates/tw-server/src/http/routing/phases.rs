@@ -19,13 +19,13 @@ use crate::http::generation::LoopGeneration;
 use crate::http::generation::PlanId;
 use crate::http::plan::{Handler, Outcome, Phase, Step};
 use crate::http::request::{Request, RequestOrigin};
-use crate::http::wire::Gone;
+use crate::http::wire::ClientGone;
 use crate::vars::{self, EvalStatus};
 
-/// What runs before a location is chosen once more.
+/// Phases that run before a location is chosen once more.
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
 
-/// How a run through the phases goes on.
+/// Next step of a run through the phases.
 pub(super) enum Next {
     /// Choose the location for the current URI and start over.
     Locate,
@@ -40,12 +40,12 @@ pub async fn run(r: &mut Request) -> Body {
     run_from(r, Next::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
 }
 
-/// The same for a part of another request, which has passed what sees a client's request once.
+/// Serves a subrequest: without the phases that see a client's request once.
 pub(crate) async fn run_part(r: &mut Request) -> Body {
     run_from(r, Next::Locate, AGAIN).await
 }
 
-/// The same for one whose location is known, and has nothing to do but to answer.
+/// Serves a request whose location is known: with the content phase only.
 pub(crate) async fn run_content(r: &mut Request) -> Body {
     let generation = r.generation().clone();
     let answered = match r.route.content_plan {
@@ -96,11 +96,11 @@ async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body 
 pub async fn fail(r: &mut Request, status: u16) -> Body {
     let generation = r.generation().clone();
     r.route.plan = generation.server(r.route.server).plan;
-    instead(r, status).await
+    replace_response(r, status).await
 }
 
 /// Answers `r` with a status instead of the response that was made for it.
-pub async fn instead(r: &mut Request, status: u16) -> Body {
+pub async fn replace_response(r: &mut Request, status: u16) -> Body {
     follow(r, Outcome::Status(status)).await
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
 }
 
 async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcome {
-    if let Some(code) = crate::http::request_body::refuse_or_none(r) {
+    if let Some(code) = crate::http::request_body::check_announced_size(r) {
         return Outcome::Status(code);
     }
     let plan = r.route.plan;
@@ -152,7 +152,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
 /// The content phase of a request whose content handler was named by an `if` before the one that it is in.
 async fn content_of_earlier_if(r: &mut Request, generation: &LoopGeneration) -> Outcome {
     for handler in generation.plan(r.content_plan()).handlers(Phase::Content) {
-        match ask(&**handler, r).await {
+        match call_handler(&**handler, r).await {
             Outcome::Pass => {}
             other => return other,
         }
@@ -168,7 +168,7 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
     }
     for phase in list {
         for handler in plan.handlers(*phase) {
-            let outcome = ask(&**handler, r).await;
+            let outcome = call_handler(&**handler, r).await;
             if !matches!(outcome, Outcome::Pass) {
                 r.debug(format_args!("{phase:?} phase: {outcome}"));
             }
@@ -182,7 +182,7 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
     Outcome::Pass
 }
 
-async fn ask(handler: &dyn Handler, r: &mut Request) -> Outcome {
+async fn call_handler(handler: &dyn Handler, r: &mut Request) -> Outcome {
     let outcome = match handler.handle(r) {
         Step::Now(outcome) => outcome,
         Step::Wait(future) => future.await,
@@ -196,7 +196,7 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
     let rule = plan.core.access;
     let mut refused = None;
     for handler in plan.handlers(Phase::Access) {
-        let outcome = ask(&**handler, r).await;
+        let outcome = call_handler(&**handler, r).await;
         r.debug(format_args!("Access phase: {outcome}"));
         match outcome {
             Outcome::Pass => {}
@@ -231,30 +231,20 @@ async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
     if !delay.is_zero() {
         r.log(Level::Info, format_args!("delaying unauthorized request"));
         if let Err(error) = r.wire().clone().sleep(delay).await {
-            return gone(r, &error);
+            return client_closed(r, &error);
         }
     }
     Outcome::Status(code)
 }
 
 /// Ends a request whose client went away while it was held back.
-pub fn gone(r: &Request, gone: &Gone) -> Outcome {
+pub fn client_closed(r: &Request, gone: &ClientGone) -> Outcome {
     r.log(Level::Info, format_args!("{gone}"));
     Outcome::Status(499)
 }
 
-/// The log phase: counts the request, and lets the handlers of its plan write about it.
+/// Runs the log phase of a request that is over.
 pub(crate) fn log(r: &mut Request) {
-    r.state.is_log_due = false;
-    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
-    let tally = &r.client().home.tally;
-    tally.status(r.out.status);
-    tally.received.add(r.head.read_len() as u64 + r.body.wire());
-    log_by_plan(r);
-}
-
-/// The same for a part of another request, which is counted with that.
-pub(crate) fn log_by_plan(r: &mut Request) {
     r.facts.upstream.close();
     crate::http::cache::count_request(r);
     let generation = r.generation().clone();
@@ -354,7 +344,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a request after handlers of the access phase have said this.
+    /// Result for a request after these outcomes of handlers of the access phase.
     fn access_of(satisfy: &str, says: [fn() -> Outcome; 3]) -> String {
         let mut generation = generation(&format!("{satisfy} server {{ location / {{ }} }}"));
         for plan in &mut generation.config.plans {

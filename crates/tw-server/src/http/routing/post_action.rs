@@ -1,6 +1,6 @@
 //! `post_action`: what a location does with a request once its response has been sent (nginx: ngx_http_post_action).
 //!
-//! The request goes on in another location, which sees in variables how the response went; what that answers is for nobody.
+//! The request goes on in another location, whose variables describe the response that was sent; the response of that location is discarded.
 //! The access log is written behind it, by that location. The connection waits for it.
 
 use super::phases;

@@ -9,7 +9,7 @@ use foldhash::HashMap;
 use tw_core::host_names::{DuplicateHostName, HostName, HostNames};
 use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
 
-use crate::http::generation::{PlanId, ServerId};
+use crate::http::ids::{PlanId, ServerId};
 
 /// Servers of one listening address by name.
 #[derive(Default)]
@@ -97,7 +97,7 @@ struct RegexLocation {
     inner: Option<Box<Locations>>,
 }
 
-/// How a location is written.
+/// Pattern of a location.
 #[derive(Debug, Clone)]
 pub enum Pattern {
     /// `= /uri`
@@ -116,12 +116,12 @@ pub enum Pattern {
 }
 
 /// A location as it is written into its block.
-pub struct Written {
-    /// Which URIs it takes.
+pub struct WrittenLocation {
+    /// Pattern of its URIs.
     pub pattern: Pattern,
-    /// What is done with them.
+    /// Plan of the location.
     pub plan: PlanId,
-    /// Whether a URI that lacks only the slash at its end is sent there.
+    /// True if a URI that lacks only the slash at its end is redirected to it.
     pub adds_slash: bool,
     /// The locations in it.
     pub inner: Locations,
@@ -131,7 +131,7 @@ pub struct Written {
 /// outer location are replaced by those of an inner one, but its named groups remain variables.
 pub type OnMatch<'a> = &'a mut dyn FnMut(&Regex, &Captures);
 
-/// What [`Locations::search`] found in one block.
+/// Result of [`Locations::search`] in one block.
 enum Best {
     /// No location.
     None,
@@ -152,9 +152,9 @@ impl Best {
 
 impl Locations {
     /// Builds the look-up from locations in the order written.
-    pub fn new(list: Vec<Written>) -> Self {
+    pub fn new(list: Vec<WrittenLocation>) -> Self {
         let mut built = Self::default();
-        for Written { pattern, plan, adds_slash, inner } in list {
+        for WrittenLocation { pattern, plan, adds_slash, inner } in list {
             if let (true, Pattern::Exact(uri) | Pattern::Prefix { uri, .. }) = (adds_slash, &pattern)
                 && let Some(name) = uri.strip_suffix(b"/")
             {
@@ -196,7 +196,7 @@ impl Locations {
         self.longest_prefix(uri).map(|prefix| prefix.plan)
     }
 
-    /// Whether there is no location.
+    /// Returns true if there is no location.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
     }
@@ -297,12 +297,12 @@ mod tests {
         Pattern::Prefix { uri: uri.as_bytes().into(), no_regex: true }
     }
 
-    fn location(pattern: Pattern, plan: u32) -> Written {
+    fn location(pattern: Pattern, plan: u32) -> WrittenLocation {
         block(pattern, plan, vec![])
     }
 
-    fn block(pattern: Pattern, plan: u32, inner: Vec<Written>) -> Written {
-        Written { pattern, plan: PlanId(plan), adds_slash: false, inner: Locations::new(inner) }
+    fn block(pattern: Pattern, plan: u32, inner: Vec<WrittenLocation>) -> WrittenLocation {
+        WrittenLocation { pattern, plan: PlanId(plan), adds_slash: false, inner: Locations::new(inner) }
     }
 
     #[test]
@@ -342,14 +342,14 @@ mod tests {
 
     #[test]
     fn a_uri_that_lacks_a_slash_is_known() {
-        let sent = |pattern, plan| Written { adds_slash: true, ..location(pattern, plan) };
+        let sent = |pattern, plan| WrittenLocation { adds_slash: true, ..location(pattern, plan) };
         let l = Locations::new(vec![
             sent(prefix("/a/"), 1),
             location(prefix("/a-a"), 2),
             location(prefix("/b"), 3),
             sent(prefix("/b/"), 4),
             location(regex("^/[ac]$"), 5),
-            Written {
+            WrittenLocation {
                 adds_slash: true,
                 ..block(prefix("/"), 6, vec![sent(prefix("/c/"), 7), sent(prefix("/d/"), 8)])
             },

@@ -1,4 +1,4 @@
-//! Where a request enters: a head that was read chooses its server, and becomes a URI to be served.
+//! Begin of a request: its head determines the server and the URI.
 
 use tw_core::generation::DebugLines;
 use tw_core::regex::BacktrackLimit;
@@ -28,7 +28,7 @@ pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
 }
 
 /// Takes the URI over from the head.
-pub(crate) fn take_over(r: &mut Request) {
+pub(crate) fn set_uri(r: &mut Request) {
     let now = r.client().home.app.files.borrow_mut().tick();
     r.facts.read_at = now;
     let Request { head, uri, .. } = &mut *r;

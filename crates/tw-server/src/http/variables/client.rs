@@ -1,4 +1,4 @@
-//! What the client asked for.
+//! Variables of the request.
 
 use tw_http::base64::{self, Alphabet};
 use tw_http::{Framing, Known, Method, target};

@@ -1,4 +1,4 @@
-//! Who is connected, and by what.
+//! Variables of the connection.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use tw_net::Addr;
 use tw_net::proxy_protocol::{Addrs, Tlv};
 
 use super::{Request, put, put_number, put_port, put_seconds};
-use crate::http::request::Arrival;
+use crate::http::request::RequestArrival;
 use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
@@ -120,7 +120,7 @@ fn not_spoken(_: &Request, _: &mut Vec<u8>) -> Value {
     Value::Found
 }
 
-/// What a cloud's load balancer says in a value of the PROXY protocol; missing if it is not in the cloud's form.
+/// Value of a cloud's load balancer in the PROXY protocol; missing if it is not in the cloud's form.
 fn vendor(
     r: &Request,
     out: &mut Vec<u8>,
@@ -182,12 +182,12 @@ fn connection_time(r: &Request, out: &mut Vec<u8>) -> Value {
 
 fn pipe(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.facts.started.arrival {
-        Arrival::Pipelined => put(out, b"p"),
-        Arrival::Awaited => put(out, b"."),
+        RequestArrival::Pipelined => put(out, b"p"),
+        RequestArrival::Awaited => put(out, b"."),
     }
 }
 
-/// What one system call, which does not wait, told about a TCP connection.
+/// Kernel data about a TCP connection, by one system call that does not wait.
 fn put_tcp(out: &mut Vec<u8>, number: Option<u32>) -> Value {
     number.map_or(Value::Missing, |number| put_number(out, number.into()))
 }

@@ -17,8 +17,8 @@ use tw_http::num;
 use crate::http::request::Request;
 use crate::vars::{Value, VarDef};
 
+pub use super::random_id::random_id;
 pub use client::{basic_user, find_cookie};
-pub use process::random_id;
 
 /// All variables of the core.
 pub static VARIABLES: [&[VarDef]; 6] = [
@@ -95,7 +95,7 @@ fn put_joined<'a>(out: &mut Vec<u8>, mut values: impl Iterator<Item = &'a [u8]>,
     Value::Found
 }
 
-/// Whether a field has this name as variables write it.
+/// Returns true if a field has this name as variables write it.
 fn is_named(field: &[u8], name: &[u8]) -> bool {
     let folded = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
     field.len() == name.len() && field.iter().zip(name).all(|(field, name)| folded(field) == *name)

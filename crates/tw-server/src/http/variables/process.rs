@@ -1,7 +1,5 @@
 //! Time, this process and this host, where files are, and what the disk cost.
 
-use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tw_core::NGINX_VERSION;
@@ -10,6 +8,7 @@ use tw_log::time;
 use tw_rt::clock;
 
 use super::client::current_path;
+use super::random_id;
 use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
 use crate::vars::{self, Value, VarDef};
 
@@ -92,18 +91,6 @@ fn request_id(r: &Request, out: &mut Vec<u8>) -> Value {
         out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
     }
     Value::Found
-}
-
-/// 16 bytes that nobody outside can guess: two hashes of a count under a key that the kernel made for this thread. Costs
-/// no system call.
-pub fn random_id() -> [u8; 16] {
-    thread_local! {
-        static KEY: RandomState = RandomState::new();
-        static COUNT: Cell<u64> = const { Cell::new(0) };
-    }
-    let count = COUNT.replace(COUNT.get().wrapping_add(1));
-    let half = |which: u8| KEY.with(|key| key.hash_one((count, which)));
-    (u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes()
 }
 
 fn document_root(r: &Request, out: &mut Vec<u8>) -> Value {

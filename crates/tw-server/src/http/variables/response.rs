@@ -1,4 +1,4 @@
-//! What was answered, as far as it is.
+//! Variables of the response.
 
 use tw_http::{Fields, Known, date};
 

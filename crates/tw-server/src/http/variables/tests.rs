@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tw_http::Known;
 
 use super::*;
-use crate::http::request::{After, Arrival};
+use crate::http::request::{After, RequestArrival};
 use crate::testing::{eval, with_request};
 use crate::vars::VarTable;
 
@@ -15,7 +15,7 @@ fn check(head: &str, table: &[(&str, &str)]) {
     check_after(CONF, head, |_| {}, table);
 }
 
-/// The same after something happened to the request.
+/// Checks values after a change of the request.
 fn check_after(
     conf: &str,
     head: &str,
@@ -134,7 +134,7 @@ fn the_connection() {
         assert!(eval(r, "$tcpinfo_snd_cwnd").parse::<u32>().is_ok_and(|window| window > 0));
         assert!(eval(r, "$tcpinfo_rtt$tcpinfo_rttvar$tcpinfo_rcv_space").parse::<u128>().is_ok());
         assert_eq!(eval(r, "$pipe"), ".");
-        r.facts.started.arrival = Arrival::Pipelined;
+        r.facts.started.arrival = RequestArrival::Pipelined;
         assert_eq!(eval(r, "$pipe"), "p");
     });
 }
@@ -180,10 +180,10 @@ fn the_proxy_protocol() {
     check_after(CONF, head, told(V2.as_bytes()), &[(clouds, "-,-,-")]);
 }
 
-/// What three clouds add, each in its form.
+/// Values of three clouds, each in its form.
 const CLOUDS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x29\x7f\0\0\x01\x7f\0\0\x02\0\x01\0\x02\
     \xea\0\x07\x01vpce-1\xee\0\x05\x01\x01\x02\0\0\xe0\0\x08\0\0\0\0\0\0\x01\x02";
-/// The same types with values that are none of theirs.
+/// Values of the same types in no cloud's form.
 const OTHER_CLOUDS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x16\x7f\0\0\x01\x7f\0\0\x02\0\x01\0\x02\
     \xea\0\x01\x02\xee\0\0\xe0\0\0";
 

@@ -1,4 +1,4 @@
-//! What was agreed on by TLS (nginx: ngx_http_ssl_module). On a connection without it they are missing.
+//! Variables of TLS (nginx: ngx_http_ssl_module). Missing on a plain connection.
 
 use tw_accept::TlsInfo;
 use tw_accept::ssl::RevocationStatus;
@@ -181,7 +181,7 @@ fn verify(r: &Request, out: &mut Vec<u8>) -> Value {
     })
 }
 
-/// What a client's certificate says of itself.
+/// Facts of the client's certificate.
 fn client(r: &Request, out: &mut Vec<u8>, ask: impl FnOnce(&CertificateFields<'_>) -> String) -> Value {
     of(r, out, |tls, out| {
         let facts = tls.client.as_ref().and_then(|client| CertificateFields::of(&client.der));

@@ -3,8 +3,8 @@
 
 use super::client::find_cookie;
 use super::{put, put_fields, put_maybe, put_number, put_seconds};
-use crate::http::proxy::upstream_state::{Attempt, AttemptPeer};
 use crate::http::request::Request;
+use crate::http::upstream_state::{Attempt, AttemptPeer};
 use crate::vars::{Value, VarDef};
 
 pub(super) const VARIABLES: &[VarDef] = &[

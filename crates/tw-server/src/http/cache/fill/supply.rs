@@ -97,7 +97,7 @@ impl Supply {
 /// Permit to continue a fill by a range request. Dropping it leaves the fill to the exchange that still delivers, or breaks it
 /// off.
 #[must_use = "dropping it gives the continuation up"]
-pub(in super::super) struct Continuation {
+pub(crate) struct Continuation {
     fill: Arc<Fill>,
     number: u32,
     /// First byte of the requested range.

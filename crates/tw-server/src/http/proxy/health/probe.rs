@@ -17,10 +17,10 @@ use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure}
 use crate::http::proxy::h2_pool::{self, StreamEnd, StreamParams};
 use crate::http::proxy::reading::{READ_SIZE, read_some};
 use crate::http::proxy::upstream_connection::{ReadOutcome, UpstreamConnection};
-use crate::http::proxy::upstream_state::AttemptPeer;
 use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
+use crate::http::upstream_state::AttemptPeer;
 
 /// Reason why a check has failed.
 #[derive(Debug)]

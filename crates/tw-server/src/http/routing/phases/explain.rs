@@ -1,7 +1,7 @@
-//! What would become of a request: the phases up to the content, run for one that nobody sent, and told step by step.
+//! Explanation of a request (`--explain`): the phases up to the content, run for a synthetic request, step by step.
 //!
-//! Server, location and rewrites are found by the code that serves requests, on a loop of its own, so they are what a
-//! server would do. Handlers after the rewrite phases are only named: they may ask others or change something.
+//! Server, location and rewrites are found by the code that serves requests, on a loop of its own, so the result is that of a
+//! server. Handlers after the rewrite phases are only named: they may ask other servers or change something.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 
-use super::{AGAIN, Next, ask, decide, locate};
+use super::{AGAIN, Next, call_handler, decide, locate};
 use crate::config::location::{Location, Visibility};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The request to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Its method.
+    /// Method.
     pub method: Vec<u8>,
     /// The host as it stands in the URL: a name or an address, without port; IPv6 in brackets.
     pub host: Vec<u8>,
@@ -53,15 +53,15 @@ pub struct Asked {
 /// One line of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What it is about: `server`, `location` …
+    /// Subject: `server`, `location` …
     pub about: &'static str,
-    /// What is so.
+    /// Statement.
     pub text: String,
-    /// Where that is written.
+    /// Place of the directive.
     pub span: Option<Span>,
 }
 
-/// What would become of a request.
+/// Explanation of a request.
 #[derive(Debug, Default)]
 pub struct Explanation {
     /// In the order in which it would happen.
@@ -71,13 +71,13 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    fn tell(&mut self, about: &'static str, text: impl Into<String>, span: Option<Span>) {
+    fn add(&mut self, about: &'static str, text: impl Into<String>, span: Option<Span>) {
         self.lines.push(Line { about, text: text.into(), span });
     }
 }
 
-/// Explains what `generation`, which serves nobody, would do with a request. Starts a thread with a loop and ends it. The
-/// inner error says why there is nothing to explain.
+/// Explains a request by `generation`, which is not in use. Starts a thread with a loop and ends it. The inner error is the
+/// reason why there is nothing to explain.
 pub fn explain(generation: GenerationRef, asked: Asked) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
     let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
@@ -102,15 +102,15 @@ async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Re
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let home = Loop::new(0, Arc::new(Counts::default()), generation);
     let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
-    let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
+    let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_of(&address, asked));
     let mut r = home.app.take_request();
     r.bind(&client, Wire::H1(conn));
     r.begin();
     let outcome = match read(&mut r, at, asked) {
         Ok(()) => {
-            start::take_over(&mut r);
-            tell_server(&r, at, &mut told);
+            start::set_uri(&mut r);
+            explain_server(&r, at, &mut told);
             let mut deadline = Deadline::new();
             deadline.set(PATIENCE);
             let state = deadline.guard(state(&mut r, &mut told)).await;
@@ -187,19 +187,19 @@ fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
     }
 }
 
-fn tell_server(r: &Request, at: usize, told: &mut Explanation) {
+fn explain_server(r: &Request, at: usize, told: &mut Explanation) {
     let generation = r.generation();
     let (group, address) = (&generation.groups[at], &generation.listens[at].address);
     let server = generation.server(r.route.server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
-    told.tell("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
+    told.add("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
     let host = String::from_utf8_lossy(&r.route.host);
     let name = match &*server.settings.name {
         b"" => "without a name".to_owned(),
         name => String::from_utf8_lossy(name).into_owned(),
     };
-    told.tell("server", format!("{name}: {}", why_server(r, group, &host)), server.span);
+    told.add("server", format!("{name}: {}", why_server(r, group, &host)), server.span);
 }
 
 fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
@@ -238,28 +238,28 @@ async fn state(r: &mut Request, told: &mut Explanation) {
     let mut first: &[Phase] = &[Phase::PostRead, Phase::ServerRewrite];
     loop {
         let outcome = match next {
-            Next::Respond(_) => return tell_response(r, told),
+            Next::Respond(_) => return explain_response(r, told),
             Next::Locate => {
                 r.route.plan = generation.server(r.route.server).plan;
                 let before = std::mem::replace(&mut first, AGAIN);
-                match told_phases(r, &generation, before, told).await {
+                match explain_phases(r, &generation, before, told).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => {
                         next = locate(r, &generation);
                         if let Next::Run = next {
-                            tell_location(r, told);
+                            explain_location(r, told);
                         } else if generation.plan(r.route.plan).core.visibility == Visibility::Internal {
-                            tell_location(r, told);
-                            told.tell("", "internal: nobody may ask for it from outside", None);
+                            explain_location(r, told);
+                            told.add("", "internal: nobody may ask for it from outside", None);
                         }
                         continue;
                     }
                     other => other,
                 }
             }
-            Next::Run => match told_phases(r, &generation, &[Phase::Rewrite], told).await {
-                Outcome::Pass | Outcome::PhaseDone => return tell_plan(r, told),
+            Next::Run => match explain_phases(r, &generation, &[Phase::Rewrite], told).await {
+                Outcome::Pass | Outcome::PhaseDone => return explain_plan(r, told),
                 Outcome::Rewritten if r.state.redirects_left == 0 => {
-                    return told.tell("response", "500: the rewrites go in a circle", None);
+                    return told.add("response", "500: the rewrites go in a circle", None);
                 }
                 Outcome::Rewritten => {
                     r.state.redirects_left -= 1;
@@ -273,7 +273,7 @@ async fn state(r: &mut Request, told: &mut Explanation) {
     }
 }
 
-/// What follows from a decision: a response, its error page, another location.
+/// Follows an outcome to a response, its error page, or another location.
 fn follow(
     r: &mut Request,
     generation: &Rc<LoopGeneration>,
@@ -293,19 +293,19 @@ fn follow(
     match (&next, status, named) {
         (Next::Respond(_), ..) => {}
         (_, Some(status), _) => {
-            told.tell("error_page", format!("{status} goes on as {} (was {uri})", uri_of(r)), None);
+            told.add("error_page", format!("{status} goes on as {} (was {uri})", uri_of(r)), None);
         }
-        (Next::Run, None, Some(name)) => told.tell("redirect", format!("to the named location {name}"), None),
-        _ => told.tell("redirect", format!("internal, to {}", uri_of(r)), None),
+        (Next::Run, None, Some(name)) => told.add("redirect", format!("to the named location {name}"), None),
+        _ => told.add("redirect", format!("internal, to {}", uri_of(r)), None),
     }
     if let Next::Run = next {
-        tell_location(r, told);
+        explain_location(r, told);
     }
     next
 }
 
 /// Runs phases, and tells what each handler changed.
-async fn told_phases(
+async fn explain_phases(
     r: &mut Request,
     generation: &Rc<LoopGeneration>,
     list: &[Phase],
@@ -318,20 +318,20 @@ async fn told_phases(
     for phase in list {
         for (handler, module) in plan.handlers(*phase).iter().zip(plan.modules(*phase)) {
             let (uri, before) = (uri_of(r), r.route.plan);
-            let outcome = ask(&**handler, r).await;
+            let outcome = call_handler(&**handler, r).await;
             if uri_of(r) != uri {
-                told.tell("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
+                told.add("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
             }
             if r.route.plan != before {
                 let inner = generation.plan(r.route.plan);
                 let span = inner.written.as_ref().and_then(|written| written.span);
-                told.tell("if", "the condition holds: the settings in its block are used", span);
+                told.add("if", "the condition holds: the settings in its block are used", span);
             }
             match outcome {
                 Outcome::Pass => {}
                 Outcome::PhaseDone => break,
                 Outcome::Respond(body) => {
-                    told.tell(
+                    told.add(
                         "answer",
                         format!("by module {module} in the {} phase", phase_name(*phase)),
                         None,
@@ -340,7 +340,7 @@ async fn told_phases(
                 }
                 Outcome::Status(status) => {
                     let name = phase_name(*phase);
-                    told.tell("answer", format!("{status}, by module {module} in the {name} phase"), None);
+                    told.add("answer", format!("{status}, by module {module} in the {name} phase"), None);
                     return Outcome::Status(status);
                 }
                 other => return other,
@@ -354,7 +354,7 @@ fn phase_name(phase: Phase) -> &'static str {
     Phase::ALL[phase as usize].1
 }
 
-fn tell_location(r: &Request, told: &mut Explanation) {
+fn explain_location(r: &Request, told: &mut Explanation) {
     let generation = r.generation();
     let plan = r.plan();
     let server = generation.server(r.route.server);
@@ -363,7 +363,7 @@ fn tell_location(r: &Request, told: &mut Explanation) {
             true => "none: the server has no locations",
             false => "none fits: what stands in the server block itself is used",
         };
-        return told.tell("location", text, None);
+        return told.add("location", text, None);
     };
     let why = match &written.pattern {
         Pattern::Exact(_) => "the URI itself; nothing comes before it".to_owned(),
@@ -383,11 +383,11 @@ fn tell_location(r: &Request, told: &mut Explanation) {
     let outer =
         generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.route.plan));
     let span = outer.map_or(written.span, |outer| outer.written.as_ref().and_then(|written| written.span));
-    told.tell("location", format!("{}: {why}", shown(&written.pattern)), span);
+    told.add("location", format!("{}: {why}", shown(&written.pattern)), span);
     if outer.is_some() {
         let text =
             format!("{} is none of its methods: the settings in its block are used", r.method().as_str());
-        told.tell("limit_except", text, written.span);
+        told.add("limit_except", text, written.span);
     }
 }
 
@@ -401,16 +401,16 @@ fn shown(pattern: &Pattern) -> String {
     }
 }
 
-fn tell_response(r: &Request, told: &mut Explanation) {
+fn explain_response(r: &Request, told: &mut Explanation) {
     let location = match &*r.out.location {
         b"" => String::new(),
         location => format!(", to {}", text(location)),
     };
-    told.tell("response", format!("{}{location}", r.out.status), None);
-    tell_after(r.plan(), told);
+    told.add("response", format!("{}{location}", r.out.status), None);
+    explain_filters(r.plan(), told);
 }
 
-fn tell_plan(r: &mut Request, told: &mut Explanation) {
+fn explain_plan(r: &mut Request, told: &mut Explanation) {
     let generation = r.generation().clone();
     let plan = generation.plan(r.route.plan);
     let content = generation.plan(r.content_plan());
@@ -422,31 +422,31 @@ fn tell_plan(r: &mut Request, told: &mut Explanation) {
         r.append_filename(&r.uri.path, &mut path);
         told.file = Some(path);
     }
-    told.tell("uri", uri_of(r), None);
+    told.add("uri", uri_of(r), None);
     for (phase, name) in Phase::ALL.into_iter().filter(|(phase, _)| *phase >= Phase::Preaccess) {
         let plan = if phase == Phase::Content { generation.plan(r.content_plan()) } else { plan };
         let modules = plan.modules(phase);
         if !modules.is_empty() {
-            told.tell(name, modules.join(", "), None);
+            told.add(name, modules.join(", "), None);
         }
     }
     for (about, text) in explained {
-        told.tell(about, text, None);
+        told.add(about, text, None);
     }
-    tell_after(plan, told);
-    tell_limits(r, &plan.core, told);
+    explain_filters(plan, told);
+    explain_limits(r, &plan.core, told);
 }
 
-/// What sees every response.
-fn tell_after(plan: &Plan, told: &mut Explanation) {
+/// Adds the filters of every response.
+fn explain_filters(plan: &Plan, told: &mut Explanation) {
     for (about, modules) in [("filters", plan.filter_modules()), ("log", plan.log_modules())] {
         if !modules.is_empty() {
-            told.tell(about, modules.join(", "), None);
+            told.add(about, modules.join(", "), None);
         }
     }
 }
 
-fn tell_limits(r: &Request, core: &Location, told: &mut Explanation) {
+fn explain_limits(r: &Request, core: &Location, told: &mut Explanation) {
     let server = &r.generation().server(r.route.server).settings;
     let size = match core.client_body.max_size {
         0 => "none".to_owned(),
@@ -459,9 +459,9 @@ fn tell_limits(r: &Request, core: &Location, told: &mut Explanation) {
         ("keepalive_timeout", core.keepalive.timeout),
     ];
     let times: Vec<_> = times.iter().map(|(name, time)| format!("{name} {}", time_of(*time))).collect();
-    told.tell("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
+    told.add("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
     if let Some(rate) = &core.send.limit_rate {
-        told.tell("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
+        told.add("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
     }
 }
 

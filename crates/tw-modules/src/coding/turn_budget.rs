@@ -1,4 +1,4 @@
-//! How much of a turn of the loop encoders may take: what is ready behind them waits no longer than that.
+//! Time of a turn of the loop that encoders may take, so that other tasks do not wait longer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,22 +18,22 @@ pub(super) const LIMIT: Limit = Limit::micros(
 );
 
 thread_local! {
-    /// When the turn began, and what was spent in it.
+    /// Beginning of the turn, and time spent in it.
     static TURN: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
-    /// Those who wait for another turn, in the order they came; the first of them holds the permit.
+    /// Queue for the next turn, first in, first out; its head holds the permit.
     static LINE: Rc<Semaphore> = Rc::new(Semaphore::new(1));
 }
 
-/// Whether this turn has time left and nobody waits for it; if so, `cost_ns` of it are taken.
+/// Takes `cost_ns` of this turn and returns `true`, if so much is left and the queue is empty.
 pub(super) fn may_spend(cost_ns: u64) -> bool {
     let is_free = LINE.with(|line| line.available_permits() > 0);
     is_free && spend(tw_rt::clock::now(), cost_ns)
 }
 
-/// Waits for a turn that has time left, behind those who wait already, and takes `cost_ns` of it.
+/// Waits for a turn that has time left, behind earlier waiters, and takes `cost_ns` of it.
 pub(super) async fn wait(cost_ns: u64) {
     let line = LINE.with(Rc::clone);
-    // It is never closed, so everybody gets the place.
+    // It is never closed, so every waiter gets the permit.
     let _first = line.acquire().await;
     while !spend(tw_rt::clock::now(), cost_ns) {
         tw_rt::yield_now().await;

@@ -1,28 +1,28 @@
-//! What the API answers: JSON, and what is wrong with a request in nginx's form.
+//! Responses of the API: JSON, and errors in nginx's form.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-/// An answer.
-pub(super) struct Answer {
+/// Response of the API.
+pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) fields: Vec<(&'static str, Vec<u8>)>,
     pub(super) json: Vec<u8>,
 }
 
-/// An answer that is not what was asked for.
+/// Response other than the one asked for.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum ApiFailure {
     /// As JSON.
-    Refusal(Refusal),
+    Refusal(ApiError),
     /// Made from its code: the connection is the client's trouble.
     Status(u16),
 }
 
-/// What is wrong with a request.
+/// Error of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) status: u16,
     pub(super) code: &'static str,
     text: Cow<'static, str>,
@@ -42,13 +42,13 @@ struct Error<'a> {
     code: &'a str,
 }
 
-impl Answer {
+impl ApiResponse {
     pub(super) fn ok(json: Vec<u8>) -> Self {
         Self { status: 200, fields: Vec::new(), json }
     }
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) const NO_PATH: Self = Self::fixed(404, "PathNotFound", "path not found");
     pub(super) const NO_UPSTREAM: Self = Self::fixed(404, "UpstreamNotFound", "upstream not found");
     pub(super) const NO_SERVER: Self = Self::fixed(404, "UpstreamServerNotFound", "server not found");
@@ -63,7 +63,7 @@ impl Refusal {
         Self { status, code, text: text.into(), allow: None }
     }
 
-    /// What is written in a body is wrong.
+    /// Error of a malformed body.
     pub(super) fn format(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(400, "UpstreamConfFormatError", text)
     }
@@ -73,16 +73,16 @@ impl Refusal {
         Self { allow: Some(allow), ..Self::fixed(405, "MethodDisabled", "method disabled") }
     }
 
-    /// The same as an answer.
-    pub(super) fn answer(&self, request_id: &str) -> Answer {
+    /// Response with this error.
+    pub(super) fn answer(&self, request_id: &str) -> ApiResponse {
         let error = Error { status: self.status, text: &self.text, code: self.code };
         let fields = self.allow.iter().map(|allow| ("Allow", allow.as_bytes().to_vec())).collect();
-        Answer { status: self.status, fields, json: json(&Whole { error, request_id }) }
+        ApiResponse { status: self.status, fields, json: json(&Whole { error, request_id }) }
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
+impl From<ApiError> for ApiFailure {
+    fn from(refusal: ApiError) -> Self {
         Self::Refusal(refusal)
     }
 }
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn errors_have_nginxs_form() {
-        let text = |answer: Answer| String::from_utf8(answer.json).unwrap();
+        let text = |answer: ApiResponse| String::from_utf8(answer.json).unwrap();
         assert_eq!(
-            text(Refusal::NO_UPSTREAM.answer("a1")),
+            text(ApiError::NO_UPSTREAM.answer("a1")),
             r#"{"error":{"status":404,"text":"upstream not found","code":"UpstreamNotFound"},"request_id":"a1"}"#
         );
-        let answer = Refusal::method("GET, HEAD").answer("");
+        let answer = ApiError::method("GET, HEAD").answer("");
         assert_eq!((answer.status, &answer.fields[..]), (405, &[("Allow", b"GET, HEAD".to_vec())][..]));
     }
 }

@@ -1,4 +1,5 @@
-//! Upstream servers that a request was sent to, as the `$upstream_*` variables show them.
+//! Upstream state of a request: attempts, last response, cache lookup. Source of the `$upstream_*` variables. Plain data: the
+//! proxy and the cache fill it in.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,39 +8,38 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tw_upstream::Peer;
 
-use super::failure::UpstreamFailure;
-use crate::http::cache;
-use crate::http::header_names::HeaderNames;
-use crate::http::upstream_response::UpstreamResponse;
+use super::cache_info::CacheInfo;
+use super::header_names::HeaderNames;
+use super::upstream_response::UpstreamResponse;
 
-/// The servers that a request was sent to, in order, and the last answer.
+/// Upstream servers that a request was sent to, in order, and the last response.
 #[derive(Default)]
 pub struct UpstreamState {
-    /// Attempts in order.
+    /// All attempts.
     pub attempts: Vec<Attempt>,
     /// Response of the last attempt.
     pub answer: UpstreamResponse,
-    /// Result of the cache lookup.
-    pub cache: cache::CacheInfo,
-    /// `X-Accel-Charset`: what the character set of the response is, whatever the response says.
+    /// State of the cache lookup.
+    pub cache: CacheInfo,
+    /// `X-Accel-Charset`: character set of the response, whatever the response says.
     pub charset: Option<Bytes>,
-    /// Trailer fields that the client does not get; `None` if it gets no trailers at all.
+    /// Trailer fields that are hidden from the client; `None` hides all.
     pub(crate) trailers_hidden: Option<Arc<HeaderNames>>,
-    /// URL for log lines: scheme, and path with arguments.
-    pub(super) url: Option<(&'static str, Bytes)>,
-    /// The `Set-Cookie` of `sticky` for the server that was chosen last.
-    pub(super) cookie: Option<Vec<u8>>,
+    /// Scheme, and path with arguments, of the upstream request for log lines.
+    pub(crate) url: Option<(&'static str, Bytes)>,
+    /// `Set-Cookie` of `sticky` for the peer that was chosen last.
+    pub(crate) cookie: Option<Vec<u8>>,
 }
 
-/// One server that was asked.
+/// Attempt to get a response from one upstream server.
 pub struct Attempt {
-    /// Peer, or the name of a group that had none available.
+    /// Peer, or name of a group without one.
     pub(crate) to: AttemptPeer,
-    /// The status of its answer, or the one of what went wrong; 0 if there is none yet.
+    /// Status of the response, or of the failure; 0 if there is none yet.
     pub status: u16,
-    /// Cause of the failure, in a few words.
+    /// Cause of the failure.
     pub(crate) failure: Option<Box<str>>,
-    /// Time spent in the queue of the group (`queue`).
+    /// Time in the queue of the group (`queue`).
     pub(crate) queued: Option<Duration>,
     begun: Instant,
     pub(crate) connected: Option<Duration>,
@@ -54,7 +54,7 @@ pub struct Attempt {
 /// Target of an attempt.
 pub(crate) enum AttemptPeer {
     Peer(Arc<Peer>),
-    /// A group in which nobody may be asked, or a name.
+    /// Name of a group without an available peer.
     Nobody(Arc<str>),
 }
 
@@ -69,7 +69,7 @@ impl AttemptPeer {
 }
 
 impl UpstreamState {
-    /// Forgets everything and keeps the memory.
+    /// Clears all values and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();
         self.answer.clear();
@@ -80,7 +80,8 @@ impl UpstreamState {
         self.cache.clear();
     }
 
-    pub(super) fn begin(&mut self, to: AttemptPeer, queued: Option<Duration>) {
+    /// Adds an attempt.
+    pub(crate) fn begin(&mut self, to: AttemptPeer, queued: Option<Duration>) {
         self.answer.clear();
         // Most requests ask one server.
         self.attempts.reserve_exact(1);
@@ -99,45 +100,47 @@ impl UpstreamState {
         });
     }
 
-    /// Notes what is wrong with the server that was asked last.
-    pub(super) fn record_failure(&mut self, failure: &UpstreamFailure) {
+    /// Sets the cause of the failure of the last attempt.
+    pub(crate) fn record_failure(&mut self, cause: Option<impl fmt::Display>) {
         if let Some(attempt) = self.attempts.last_mut() {
-            attempt.failure = failure.cause().map(|cause| cause.to_string().into());
+            attempt.failure = cause.map(|cause| cause.to_string().into());
         }
     }
 
-    /// The request is over: so is what it waited for.
+    /// Ends the last attempt together with its request.
     pub(crate) fn close(&mut self) {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.end();
         }
     }
 
-    pub(super) fn current(&mut self) -> Option<&mut Attempt> {
+    /// The last attempt.
+    pub(crate) fn current(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
     }
 }
 
 impl Attempt {
-    /// Duration so far, or in all once the attempt has ended.
+    /// Duration so far, or the whole one.
     pub(crate) fn elapsed(&self) -> Duration {
         self.ended.unwrap_or_else(|| tw_rt::clock::now().saturating_duration_since(self.begun))
     }
 
-    pub(super) fn end(&mut self) {
+    /// Sets the duration.
+    pub(crate) fn end(&mut self) {
         self.ended = Some(self.elapsed());
     }
 
-    /// Records the totals of an exchange that went on without its request.
+    /// Sets the sums of an attempt that went on without its request.
     pub(crate) fn record_totals(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
         (self.sent, self.received, self.length, self.ended) = (sent, received, length, took);
     }
 }
 
 /// `, upstream: "http://192.0.2.1:80/path"`, for the error log.
-pub(crate) struct UpstreamContext<'a>(pub(crate) &'a UpstreamState);
+pub(crate) struct UpstreamUrl<'a>(pub(crate) &'a UpstreamState);
 
-impl fmt::Display for UpstreamContext<'_> {
+impl fmt::Display for UpstreamUrl<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some((scheme, uri)), Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
             return Ok(());

@@ -1,31 +1,31 @@
-//! What a filter that changes a body does to the head of the response.
+//! Changes of the head of a response whose body a filter changes: length, ranges, validators.
 
 use tw_http::{Known, ResponseHead};
 use tw_server::http::request::{Ranges, Request};
 
-/// The length is not known any more.
-pub(crate) fn forget_length(r: &mut Request) {
+/// Removes the length, which is unknown now.
+pub(crate) fn remove_length(r: &mut Request) {
     r.out.fields.remove_known(Known::ContentLength);
 }
 
-/// No part of the response can be asked for.
+/// Refuses ranges of the response.
 pub(crate) fn refuse_ranges(r: &mut Request) {
     r.state.ranges = Ranges::Refused;
     r.out.fields.remove_known(Known::AcceptRanges);
 }
 
-/// What becomes of `Last-Modified` and `ETag` (`ssi_last_modified`, `sub_filter_last_modified`).
+/// Treatment of `Last-Modified` and `ETag` (`ssi_last_modified`, `sub_filter_last_modified`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validators {
-    /// They go: nobody knows when the whole was last changed.
+    /// Removes both: the time of the last change of the whole is unknown.
     Remove,
     /// The time stays, the tag becomes a weak one.
     Keep,
 }
 
 impl Validators {
-    /// The meaning of the flag that says whether the time stays.
-    pub(crate) fn kept(keep: bool) -> Self {
+    /// Treatment for a flag that keeps the time.
+    pub(crate) fn of(keep: bool) -> Self {
         if keep { Self::Keep } else { Self::Remove }
     }
 

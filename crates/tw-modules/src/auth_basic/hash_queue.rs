@@ -1,11 +1,12 @@
-//! The line for slow hashes: a few at a time, the others in turns by client, so that who sends many waits for himself.
+//! Queue for slow hashes: a few run at a time, the others in turns by client, so that a client with many requests
+//! delays only its own.
 //!
 //! ```text
 //! enter ─ free ─────────────→ has a turn ─ dropped ─→ the next client's oldest gets the turn
 //!   │ └── busy ─→ waits ─ its turn ─┘
 //!   └ full: refused         └ dropped ─→ leaves the line
 //! ```
-//! A [`Place`] is both: waiting or having a turn. What it is then is decided under the lock, so none is lost or had twice.
+//! A [`QueueTicket`] is in the queue or has a turn. Its state is decided under the lock, so no turn is lost or given twice.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,19 +16,19 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use tw_base::{FatalMutex, FatalMutexGuard};
 use tw_net::Addr;
 
-/// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
-/// passwords do not keep others from the disk.
+/// Passwords that are hashed at the same time; others wait. Fewer than a pool has threads, so that guessing passwords
+/// does not keep other requests from the disk.
 pub(super) const HASHES_AT_ONCE: usize = 4;
 /// Requests that wait for that.
 pub(super) const WAITING_MAX: usize = 1024;
-/// Those of one client among them. Many users may come from one address.
+/// Most waiting requests of one client. Many users may come from one address.
 pub(super) const WAITING_OF_CLIENT_MAX: usize = 128;
 
-/// Who shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
+/// Unit that shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Client(Option<IpAddr>);
+pub(super) struct ClientKey(Option<IpAddr>);
 
-impl Client {
+impl ClientKey {
     pub(super) fn of(addr: &Addr) -> Self {
         Self(addr.inet().map(|addr| match addr.ip().to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
@@ -36,17 +37,17 @@ impl Client {
     }
 }
 
-/// The line. Its lock is held for a look at who waits.
+/// Queue of requests with slow hashes. Its lock is held briefly.
 #[derive(Default)]
-pub(super) struct Line(FatalMutex<State>);
+pub(super) struct HashQueue(FatalMutex<State>);
 
 #[derive(Default)]
 struct State {
     running: usize,
     waiting: usize,
     last_id: u64,
-    /// Those who wait by client, none of them empty; the client at the front is next.
-    clients: VecDeque<(Client, VecDeque<Waiter>)>,
+    /// Waiting requests by client, none of the lists empty; the client at the front is next.
+    clients: VecDeque<(ClientKey, VecDeque<Waiter>)>,
 }
 
 struct Waiter {
@@ -56,21 +57,21 @@ struct Waiter {
 
 /// There are too many in the line.
 #[derive(Debug)]
-pub(super) struct Full;
+pub(super) struct QueueFull;
 
 /// A place in the line; dropping it gives it up.
 #[must_use]
-pub(super) struct Place {
-    line: Arc<Line>,
-    client: Client,
+pub(super) struct QueueTicket {
+    line: Arc<HashQueue>,
+    client: ClientKey,
     id: u64,
     /// `None` if it had a turn at once.
     turn: Option<Receiver<()>>,
 }
 
-impl Line {
+impl HashQueue {
     /// A place behind the others of `client`.
-    pub(super) fn enter(self: &Arc<Self>, client: Client) -> Result<Place, Full> {
+    pub(super) fn enter(self: &Arc<Self>, client: ClientKey) -> Result<QueueTicket, QueueFull> {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -81,7 +82,7 @@ impl Line {
             }
             false => Some(state.wait(client, id)?),
         };
-        Ok(Place { line: self.clone(), client, id, turn })
+        Ok(QueueTicket { line: self.clone(), client, id, turn })
     }
 
     fn lock(&self) -> FatalMutexGuard<'_, State> {
@@ -90,14 +91,14 @@ impl Line {
 }
 
 impl State {
-    fn wait(&mut self, client: Client, id: u64) -> Result<Receiver<()>, Full> {
+    fn wait(&mut self, client: ClientKey, id: u64) -> Result<Receiver<()>, QueueFull> {
         if self.waiting == WAITING_MAX {
-            return Err(Full);
+            return Err(QueueFull);
         }
         let (turn, receiver) = oneshot::channel();
         let waiter = Waiter { id, turn };
         match self.clients.iter_mut().find(|(known, _)| *known == client) {
-            Some((_, waiters)) if waiters.len() == WAITING_OF_CLIENT_MAX => return Err(Full),
+            Some((_, waiters)) if waiters.len() == WAITING_OF_CLIENT_MAX => return Err(QueueFull),
             Some((_, waiters)) => waiters.push_back(waiter),
             None => self.clients.push_back((client, VecDeque::from([waiter]))),
         }
@@ -106,7 +107,7 @@ impl State {
     }
 
     /// Takes one that waits out of the line; `false` if it has had its turn.
-    fn leave(&mut self, client: Client, id: u64) -> bool {
+    fn leave(&mut self, client: ClientKey, id: u64) -> bool {
         let Some(at) = self.clients.iter().position(|(known, _)| *known == client) else { return false };
         let waiters = &mut self.clients[at].1;
         let before = waiters.len();
@@ -129,7 +130,7 @@ impl State {
             }
             if let Some(Waiter { turn, .. }) = first {
                 self.waiting -= 1;
-                // It is there: whoever gives up a place leaves the line first.
+                // It is there: a dropped ticket leaves the queue first.
                 if turn.send(()).is_ok() {
                     self.running += 1;
                     return;
@@ -139,7 +140,7 @@ impl State {
     }
 }
 
-impl Place {
+impl QueueTicket {
     /// Waits for the turn. Cancel safe.
     pub(super) async fn turn(&mut self) {
         if let Some(turn) = &mut self.turn {
@@ -150,7 +151,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         let mut state = self.line.lock();
         if self.turn.is_none() || !state.leave(self.client, self.id) {
@@ -167,16 +168,16 @@ mod tests {
 
     use super::*;
 
-    fn client(text: &str) -> Client {
-        Client::of(&Addr::Inet(format!("{text}:1").parse().unwrap()))
+    fn client(text: &str) -> ClientKey {
+        ClientKey::of(&Addr::Inet(format!("{text}:1").parse().unwrap()))
     }
 
-    fn has_turn(place: &mut Place) -> bool {
+    fn has_turn(place: &mut QueueTicket) -> bool {
         pin!(place.turn()).poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     }
 
-    fn line_with_all_running() -> (Arc<Line>, Vec<Place>) {
-        let line = Arc::new(Line::default());
+    fn line_with_all_running() -> (Arc<HashQueue>, Vec<QueueTicket>) {
+        let line = Arc::new(HashQueue::default());
         let mut running: Vec<_> =
             (0..HASHES_AT_ONCE).map(|_| line.enter(client("1.1.1.1")).unwrap()).collect();
         assert!(running.iter_mut().all(has_turn));
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_makes_room_and_costs_no_turn() {
+    fn leaving_request_makes_room_and_costs_no_turn() {
         let (line, running) = line_with_all_running();
         let (one, other) = (client("1.1.1.1"), client("2.2.2.2"));
         let mut places: Vec<_> = (0..WAITING_OF_CLIENT_MAX).map(|_| line.enter(one).unwrap()).collect();
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_an_end() {
+    fn queue_is_bounded() {
         let (line, _running) = line_with_all_running();
         let places: Vec<_> =
             (0..WAITING_MAX).map(|n| line.enter(client(&format!("10.0.{}.{}", n / 256, n % 256)))).collect();

@@ -1,4 +1,4 @@
-//! How the servers of `proxy_pass` are asked whether they are well: what a request of the location would have, without a
+//! Health checks of the servers of `proxy_pass`: with the fields that a request of the location would have, without a
 //! client.
 
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
-use super::fields::{Fields, Passed};
-use super::target::{Fixed, Scheme};
+use super::fields::{ForwardedFields, RequestFields};
+use super::target::{FixedUrl, UrlScheme};
 use super::{HEAD_SIZE, Slots};
 
 /// A location as health checks know it.
-pub(super) struct Checked {
+pub(super) struct ProxyHealthCheck {
     pub(super) settings: Arc<ProxySettings>,
-    pub(super) to: Arc<Fixed>,
-    pub(super) fields: Arc<Fields>,
+    pub(super) to: Arc<FixedUrl>,
+    pub(super) fields: Arc<RequestFields>,
     pub(super) version: Version,
     pub(super) slots: Slots,
 }
 
-impl Checkable for Checked {
+impl Checkable for ProxyHealthCheck {
     fn group(&self) -> &Arc<UpstreamGroup> {
         &self.to.group
     }
@@ -42,8 +42,8 @@ impl Checkable for Checked {
         r.set_slot(self.slots.host, &self.to.host);
         r.set_slot(self.slots.port, &self.to.port);
         match self.to.scheme {
-            Scheme::Http => None,
-            Scheme::Https => self.settings.upstream.tls.for_host(r, &self.to.host),
+            UrlScheme::Http => None,
+            UrlScheme::Https => self.settings.upstream.tls.for_host(r, &self.to.host),
         }
     }
 
@@ -60,13 +60,13 @@ impl Checkable for Checked {
     }
 }
 
-impl Checked {
+impl ProxyHealthCheck {
     fn write(&self, r: &mut Request) -> Result<Bytes, WriteError> {
         r.set_slot(self.slots.host, &self.to.host);
         r.set_slot(self.slots.port, &self.to.port);
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let mut writer = RequestWriter::begin(&mut head, b"GET", r.head.target(), self.version)?;
-        let passed = Passed { is_client_passed: false, host: &self.to.host, conditions: None };
+        let passed = ForwardedFields { is_client_passed: false, host: &self.to.host, conditions: None };
         self.fields.write(r, &mut writer, Framing::None, &passed)?;
         if !self.fields.sets(b"Connection") {
             writer.field(b"Connection", b"close")?;

@@ -1,5 +1,4 @@
-//! How applications are asked whether they are well: with the parameters that a request for the path would have, without a
-//! client.
+//! Health checks of application servers: with the parameters that a request for the path would have, without a client.
 
 use std::sync::Arc;
 
@@ -12,18 +11,18 @@ use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
 use super::Language;
-use super::address::Fixed;
-use super::params::{Params, Sent};
+use super::address::FixedAddress;
+use super::params::{Params, RequestParams};
 
 /// A location as health checks know it.
-pub(super) struct Checked<L> {
+pub(super) struct CgiHealthCheck<L> {
     pub(super) settings: Arc<ProxySettings>,
-    pub(super) to: Arc<Fixed>,
+    pub(super) to: Arc<FixedAddress>,
     pub(super) params: Arc<Params>,
     pub(super) language: Arc<L>,
 }
 
-impl<L: Language> Checkable for Checked<L> {
+impl<L: Language> Checkable for CgiHealthCheck<L> {
     fn group(&self) -> &Arc<UpstreamGroup> {
         self.to.group()
     }
@@ -38,7 +37,7 @@ impl<L: Language> Checkable for Checked<L> {
 
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
         let params = &self.params;
-        let sent = Sent { params, is_client_passed: false, conditions: None, body: Framing::None };
+        let sent = RequestParams { params, is_client_passed: false, conditions: None, body: Framing::None };
         self.language.beginning(r, &sent).map(|(beginning, _)| beginning)
     }
 

@@ -38,7 +38,7 @@ pub(super) struct RawLog {
 }
 
 impl RawLog {
-    /// Whether the path has variables.
+    /// Returns `true` if the path has variables.
     pub(super) fn has_variables(&self) -> bool {
         self.syslog.is_none() && self.path.bytes.contains(&b'$')
     }

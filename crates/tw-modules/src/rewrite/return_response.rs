@@ -9,24 +9,24 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::written::is_url;
+use super::raw::is_url;
 
 /// Highest code that may be returned.
 const CODE_MAX: u64 = 999;
 
 /// `return` as written.
-pub(super) struct Written {
+pub(super) struct RawReturn {
     status: u16,
     text: Option<Word>,
 }
 
-/// What is returned.
-pub(super) struct Answer {
+/// Response of a `return`.
+pub(super) struct ReturnResponse {
     status: u16,
     text: Option<Template>,
 }
 
-impl Written {
+impl RawReturn {
     pub(super) fn parse(node: &Node) -> Result<Self, ConfError> {
         let first = node.arg(0)?;
         match (first.number(), node.args.get(1)) {
@@ -36,16 +36,16 @@ impl Written {
         }
     }
 
-    pub(super) fn compile(self, cx: &mut Resolve<'_>) -> Result<Answer, ConfError> {
+    pub(super) fn compile(self, cx: &mut Resolve<'_>) -> Result<ReturnResponse, ConfError> {
         let text = self.text.filter(|word| !word.bytes.is_empty());
         let text = text.map(|word| cx.template(&word)).transpose()?;
-        Ok(Answer { status: self.status, text })
+        Ok(ReturnResponse { status: self.status, text })
     }
 }
 
-impl Answer {
+impl ReturnResponse {
     /// Answers `r`.
-    pub(super) fn give(&self, r: &mut Request) -> Outcome {
+    pub(super) fn respond(&self, r: &mut Request) -> Outcome {
         if self.text.is_none() && self.status >= 400 {
             return Outcome::Status(self.status);
         }

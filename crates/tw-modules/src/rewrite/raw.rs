@@ -1,63 +1,63 @@
-//! Operations as written, checked for what can be checked without variables.
+//! Operations as written, checked as far as possible without variables.
 
 use tw_conf::{ConfError, Node, Word};
 
-use super::answer;
-use super::condition::Condition;
+use super::condition::IfCondition;
+use super::return_response;
 
 /// One directive.
-pub(super) enum Written {
-    Rewrite(Rewrite),
+pub(super) enum RawOperation {
+    Rewrite(RewriteDirective),
     Set {
         variable: Word,
         value: Word,
     },
-    Return(answer::Written),
+    Return(return_response::RawReturn),
     Break,
-    /// `if` with what is in it.
-    If(Condition, Vec<Written>),
+    /// `if` and its block.
+    If(IfCondition, Vec<RawOperation>),
 }
 
 /// `rewrite`
-pub(super) struct Rewrite {
+pub(super) struct RewriteDirective {
     pub(super) pattern: Word,
     /// Without the `?` at its end.
     pub(super) replacement: Word,
     pub(super) original_args: OriginalArgs,
-    pub(super) then: Then,
+    pub(super) then: AfterMatch,
 }
 
-/// What becomes of the arguments of the request.
+/// Treatment of the arguments of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OriginalArgs {
-    /// They are appended.
+    /// Appended.
     Kept,
-    /// They are dropped: there is a `?` at the end of the replacement.
+    /// Dropped: there is a `?` at the end of the replacement.
     Dropped,
 }
 
-/// What happens after a `rewrite` that matched.
+/// Continuation after a `rewrite` that matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
-    /// The program goes on; at its end the location is chosen again.
-    GoOn,
+pub(super) enum AfterMatch {
+    /// The program continues; at its end the location is chosen again.
+    Continue,
     /// `last`: the program ends, and the location is chosen again.
     Last,
-    /// `break`: the program ends, and the request stays where it is.
+    /// `break`: the program ends, and the location stays.
     Break,
     /// `redirect`, `permanent`, or a replacement with a scheme: the client is sent away with this status.
     Redirect(u16),
 }
 
-/// Whether the text is a URL for a client.
+/// Returns `true` if the text is a URL for a client.
 pub(super) fn is_url(text: &[u8]) -> bool {
     ["http://", "https://", "$scheme"].iter().any(|prefix| text.starts_with(prefix.as_bytes()))
 }
 
-impl Written {
-    /// Whether it depends on whether a file exists.
+impl RawOperation {
+    /// Returns `true` if it tests the existence of files.
     pub(super) fn looks_for_files(&self) -> bool {
-        matches!(self, Self::If(Condition::File(..), _))
+        matches!(self, Self::If(IfCondition::File(..), _))
     }
 
     pub(super) fn rewrite(node: &Node) -> Result<Self, ConfError> {
@@ -75,18 +75,18 @@ impl Written {
         };
         let is_url = is_url(&replacement.bytes);
         let then = match node.args.get(2) {
-            None if is_url => Then::Redirect(302),
-            None => Then::GoOn,
+            None if is_url => AfterMatch::Redirect(302),
+            None => AfterMatch::Continue,
             Some(flag) => match &*flag.bytes {
-                b"redirect" => Then::Redirect(302),
-                b"permanent" => Then::Redirect(301),
-                b"last" | b"break" if is_url => Then::Redirect(302),
-                b"last" => Then::Last,
-                b"break" => Then::Break,
+                b"redirect" => AfterMatch::Redirect(302),
+                b"permanent" => AfterMatch::Redirect(301),
+                b"last" | b"break" if is_url => AfterMatch::Redirect(302),
+                b"last" => AfterMatch::Last,
+                b"break" => AfterMatch::Break,
                 _ => return Err(node.invalid_parameter(flag)),
             },
         };
-        Ok(Self::Rewrite(Rewrite { pattern, replacement, original_args, then }))
+        Ok(Self::Rewrite(RewriteDirective { pattern, replacement, original_args, then }))
     }
 
     pub(super) fn set(node: &Node) -> Result<Self, ConfError> {

@@ -1,4 +1,4 @@
-//! `match`: what the answer to a health check must be like. All lines of the block must hold.
+//! `match`: conditions on the response to a health check. All lines of the block must hold.
 
 use std::ops::RangeInclusive;
 
@@ -13,45 +13,45 @@ use tw_server::vars::Template;
 
 use crate::block::{refuse_block, variable_name};
 
-/// What a `match` block says.
-pub(super) struct Expected {
+/// Conditions of a `match` block.
+pub(super) struct MatchBlock {
     pub(super) name: Box<[u8]>,
     shown: Box<str>,
     tests: Tests,
     required: Vec<(Box<str>, Template)>,
 }
 
-/// The same as written.
-pub(super) struct RawExpected {
+/// Conditions as written.
+pub(super) struct RawMatchBlock {
     pub(super) name: Box<[u8]>,
     tests: Tests,
     required: Vec<Word>,
 }
 
-/// What is asked of the answer itself.
+/// Conditions on the response itself.
 #[derive(Default)]
 struct Tests {
     statuses: Vec<(Sense, Vec<RangeInclusive<u16>>)>,
-    fields: Vec<(Box<[u8]>, Wanted)>,
+    fields: Vec<(Box<[u8]>, FieldTest)>,
     bodies: Vec<(Sense, Regex)>,
 }
 
-/// Whether something must be so, or must not.
+/// Sense of a condition: required or forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sense {
     Is,
     IsNot,
 }
 
-/// What is asked of a field.
-enum Wanted {
-    /// It is there.
+/// Condition on a field.
+enum FieldTest {
+    /// The field exists.
     There,
-    /// It is not.
+    /// The field does not exist.
     Missing,
-    /// It is there, with or without this value.
+    /// The field exists, with or without this value.
     Value(Sense, Box<[u8]>),
-    /// It is there, with a value like this or without one.
+    /// The field exists, with a value like this or without one.
     Like(Sense, Regex),
 }
 
@@ -61,7 +61,7 @@ impl Sense {
     }
 }
 
-impl RawExpected {
+impl RawMatchBlock {
     /// Reads a block.
     pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
         let mut raw =
@@ -94,17 +94,17 @@ impl RawExpected {
         Ok(raw)
     }
 
-    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Expected, ConfError> {
+    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<MatchBlock, ConfError> {
         let mut required = Vec::with_capacity(self.required.len());
         for word in self.required {
             required.push((word.lossy().into(), cx.template(&word)?));
         }
         let shown = String::from_utf8_lossy(&self.name).into();
-        Ok(Expected { name: self.name, shown, tests: self.tests, required })
+        Ok(MatchBlock { name: self.name, shown, tests: self.tests, required })
     }
 }
 
-impl HealthCriteria for Expected {
+impl HealthCriteria for MatchBlock {
     fn name(&self) -> &str {
         &self.shown
     }
@@ -134,12 +134,12 @@ impl Tests {
             let first = fields.get_all(name).next();
             let has = |like: &dyn Fn(&[u8]) -> bool| fields.get_all(name).any(like);
             let holds = match wanted {
-                Wanted::There => first.is_some(),
-                Wanted::Missing => first.is_none(),
-                Wanted::Value(sense, value) => {
+                FieldTest::There => first.is_some(),
+                FieldTest::Missing => first.is_none(),
+                FieldTest::Value(sense, value) => {
                     first.is_some() && sense.holds(has(&|found| *found == **value))
                 }
-                Wanted::Like(sense, regex) => {
+                FieldTest::Like(sense, regex) => {
                     first.is_some() && sense.holds(has(&|found| is_like(regex, found)))
                 }
             };
@@ -190,17 +190,17 @@ fn range(text: &[u8]) -> Option<RangeInclusive<u16>> {
 }
 
 /// `header name`, `header ! name`, `header name =|!=|~|!~ value`
-fn field(line: &Node) -> Result<(Box<[u8]>, Wanted), ConfError> {
+fn field(line: &Node) -> Result<(Box<[u8]>, FieldTest), ConfError> {
     Ok(match &*line.args {
-        [not, name] if not.is("!") => (name.bytes.clone(), Wanted::Missing),
-        [name] if !name.is("!") => (name.bytes.clone(), Wanted::There),
+        [not, name] if not.is("!") => (name.bytes.clone(), FieldTest::Missing),
+        [name] if !name.is("!") => (name.bytes.clone(), FieldTest::There),
         [name, operator, value] => {
             let wanted = match &*operator.bytes {
-                b"=" => Wanted::Value(Sense::Is, value.bytes.clone()),
-                b"!=" => Wanted::Value(Sense::IsNot, value.bytes.clone()),
+                b"=" => FieldTest::Value(Sense::Is, value.bytes.clone()),
+                b"!=" => FieldTest::Value(Sense::IsNot, value.bytes.clone()),
                 _ => {
                     let (sense, regex) = pattern(line, operator, value)?;
-                    Wanted::Like(sense, regex)
+                    FieldTest::Like(sense, regex)
                 }
             };
             (name.bytes.clone(), wanted)
@@ -238,7 +238,7 @@ mod tests {
         let mut tree = Tree::default();
         let text = format!("match m {{ {lines} }}");
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", text.as_bytes()).unwrap();
-        RawExpected::read(&tree.nodes[0]).map(|raw| raw.tests).map_err(|error| error.message)
+        RawMatchBlock::read(&tree.nodes[0]).map(|raw| raw.tests).map_err(|error| error.message)
     }
 
     #[test]

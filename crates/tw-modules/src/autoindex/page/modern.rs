@@ -5,7 +5,7 @@
 use tw_disk::Entry;
 use tw_http::escape::{Escape, push_html};
 
-use super::{Extent, Sizes, Times, cut_text, is_dir, push_time, rounded};
+use super::{Extent, SizeFormat, TimeFormat, cut_text, is_dir, push_time, rounded};
 
 const HEAD: &[u8] = b"<!doctype html>
 <html lang=\"en\">
@@ -41,8 +41,8 @@ pub(super) fn push(
     uri: &[u8],
     entries: &[Entry],
     extent: Extent,
-    sizes: Sizes,
-    times: Times,
+    sizes: SizeFormat,
+    times: TimeFormat,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(HEAD);
@@ -68,7 +68,7 @@ pub(super) fn push(
     out.extend_from_slice(b"</body>\n</html>\n");
 }
 
-/// The path as links to every directory above. They are relative: whoever stands before us may have its own root.
+/// Links to every directory above. They are relative: a proxy in front may have another root.
 fn push_path(uri: &[u8], out: &mut Vec<u8>) {
     let parts: Vec<&[u8]> = uri.split_inclusive(|byte| *byte == b'/').collect();
     for (at, part) in parts.iter().enumerate() {
@@ -85,7 +85,7 @@ fn push_path(uri: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn push_row(entry: &Entry, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
+fn push_row(entry: &Entry, sizes: SizeFormat, times: TimeFormat, out: &mut Vec<u8>) {
     let name = entry.name.to_bytes();
     let slash: &[u8] = if is_dir(entry) { b"/" } else { b"" };
     out.extend_from_slice(b"<li><a href=\"");
@@ -99,8 +99,8 @@ fn push_row(entry: &Entry, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
     out.extend_from_slice(b"</i><i>");
     match (is_dir(entry), sizes) {
         (true, _) => {}
-        (false, Sizes::Exact) => out.extend_from_slice(entry.meta.size.to_string().as_bytes()),
-        (false, Sizes::Rounded) => {
+        (false, SizeFormat::Exact) => out.extend_from_slice(entry.meta.size.to_string().as_bytes()),
+        (false, SizeFormat::Rounded) => {
             // `20K` as people write it: `20 KB`.
             let text = rounded(entry.meta.size);
             let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -116,12 +116,12 @@ fn push_row(entry: &Entry, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{entry, made};
-    use super::super::{Page, Sizes, Times};
+    use super::super::{ListingFormat, SizeFormat, TimeFormat};
     use tw_disk::FileKind;
 
     #[test]
     fn rows_and_links() {
-        let page = Page::People { sizes: Sizes::Rounded, times: Times::Utc };
+        let page = ListingFormat::People { sizes: SizeFormat::Rounded, times: TimeFormat::Utc };
         let entries =
             vec![entry("a<b>.txt", FileKind::File, 20 << 10), entry("d", FileKind::Directory, 4096)];
         let text = made(&page, "/x/<y>/", entries);

@@ -1,4 +1,4 @@
-//! The body of a change: one object, in which nothing is unknown, doubled or out of its range.
+//! The body of a change: one object without unknown, repeated or out-of-range members.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tw_server::http::request::Request;
 use tw_server::http::request_body;
 use tw_upstream::{AdminState, PeerParams, Server};
 
-use super::answer::{Refusal, Reply};
+use super::response::{ApiError, ApiFailure};
 
 /// Bytes of a body. All fields with long names and routes take less than a kibibyte.
 const BODY_MAX: usize = 16 << 10;
@@ -25,10 +25,10 @@ const WEIGHT_MAX: u64 = 65_535;
 pub(super) const LIMIT: Limit =
     Limit::bytes("BODY_MAX", BODY_MAX as u64, "Bytes of the body of a change by `api`", "413");
 
-/// What stands in a body.
+/// Members of a request body.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "an object")]
-pub(super) struct Written {
+pub(super) struct ServerBody {
     #[serde(deserialize_with = "given")]
     server: Option<Value>,
     #[serde(deserialize_with = "given")]
@@ -58,9 +58,9 @@ fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error>
     Value::deserialize(value).map(Some)
 }
 
-/// What a change makes of the parameters of a server.
+/// Parameters of a server that a change sets.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ParameterChange {
     weight: Option<u32>,
     max_conns: Option<u32>,
     max_fails: Option<u32>,
@@ -69,21 +69,21 @@ pub(super) struct Change {
     route: Option<Option<Arc<[u8]>>>,
     down: Option<bool>,
     drain: Option<bool>,
-    /// What it has to be already.
+    /// Expected value, which cannot be changed.
     pub(super) backup: Option<bool>,
 }
 
 /// Reads the body of `r`, a change of a server. Waits for the client.
-pub(super) async fn read(r: &mut Request) -> Result<Written, Reply> {
+pub(super) async fn read(r: &mut Request) -> Result<ServerBody, ApiFailure> {
     Ok(parse(&read_bytes(r).await?)?)
 }
 
 /// Reads the bytes of the body of `r`. Waits for the client.
-pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, Reply> {
+pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, ApiFailure> {
     if matches!(r.head.framing(), Framing::Length(length) if length > BODY_MAX as u64) {
         return Err(too_large().into());
     }
-    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_terms());
+    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_limits());
     let done = loop {
         match source.next(BODY_MAX, terms).await {
             Ok(Some(piece)) if body.len() + piece.len() > BODY_MAX => break Err(None),
@@ -96,41 +96,41 @@ pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, Reply> {
     match done {
         Ok(()) => Ok(body),
         Err(None) => Err(too_large().into()),
-        Err(Some(error)) => Err(Reply::Status(request_body::failed(r, error))),
+        Err(Some(error)) => Err(ApiFailure::Status(request_body::failed(r, error))),
     }
 }
 
-fn too_large() -> Refusal {
-    Refusal::new(413, "BodyTooLarge", format!("the body is larger than {BODY_MAX} bytes"))
+fn too_large() -> ApiError {
+    ApiError::new(413, "BodyTooLarge", format!("the body is larger than {BODY_MAX} bytes"))
 }
 
-fn parse(body: &[u8]) -> Result<Written, Refusal> {
-    object(body, Refusal::format)
+fn parse(body: &[u8]) -> Result<ServerBody, ApiError> {
+    object(body, ApiError::format)
 }
 
-/// An object of known fields. `format` refuses what is JSON and something else.
+/// Parses an object of known fields; `format` is the error for other JSON.
 pub(super) fn object<T: DeserializeOwned>(
     body: &[u8],
-    format: impl FnOnce(String) -> Refusal,
-) -> Result<T, Refusal> {
+    format: impl FnOnce(String) -> ApiError,
+) -> Result<T, ApiError> {
     // An array would be taken for the fields in their order.
     if body.trim_ascii_start().first() == Some(&b'[') {
         return Err(format("the body is not an object".to_owned()));
     }
     serde_json::from_slice(body).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => format(error.to_string()),
-        _ => Refusal::new(415, "JsonError", format!("the body is not JSON: {error}")),
+        _ => ApiError::new(415, "JsonError", format!("the body is not JSON: {error}")),
     })
 }
 
-impl Written {
+impl ServerBody {
     /// A server to be added.
-    pub(super) fn server(self) -> Result<Server, Refusal> {
+    pub(super) fn server(self) -> Result<Server, ApiError> {
         let name = text("server", "UpstreamConfFormatError", self.server.as_ref())?;
-        let name = name.ok_or_else(|| Refusal::format("missing \"server\" argument"))?;
+        let name = name.ok_or_else(|| ApiError::format("missing \"server\" argument"))?;
         let service = text("service", "UpstreamBadService", self.service.as_ref())?;
         let mut server = server_named(name, service)
-            .map_err(|error| Refusal::new(400, "UpstreamBadAddress", format!("{error} in \"{name}\"")))?;
+            .map_err(|error| ApiError::new(400, "UpstreamBadAddress", format!("{error} in \"{name}\"")))?;
         let change = self.parameters()?;
         server.params.backup = change.backup.unwrap_or_default();
         change.apply(&mut server.params);
@@ -138,16 +138,16 @@ impl Written {
     }
 
     /// A change of a server that is there.
-    pub(super) fn change(self) -> Result<Change, Refusal> {
+    pub(super) fn change(self) -> Result<ParameterChange, ApiError> {
         if self.server.is_some() || self.service.is_some() {
-            return Err(Refusal::new(400, "UpstreamServerImmutable", "server address is immutable"));
+            return Err(ApiError::new(400, "UpstreamServerImmutable", "server address is immutable"));
         }
         self.parameters()
     }
 
-    fn parameters(&self) -> Result<Change, Refusal> {
+    fn parameters(&self) -> Result<ParameterChange, ApiError> {
         let any = 0..=u64::from(u32::MAX);
-        let change = Change {
+        let change = ParameterChange {
             weight: number("weight", "UpstreamBadWeight", 1..=WEIGHT_MAX, self.weight.as_ref())?,
             max_conns: number("max_conns", "UpstreamBadMaxConns", any.clone(), self.max_conns.as_ref())?,
             max_fails: number("max_fails", "UpstreamBadMaxFails", any, self.max_fails.as_ref())?,
@@ -159,14 +159,14 @@ impl Written {
             backup: flag("backup", self.backup.as_ref())?,
         };
         if change.down == Some(true) && change.drain == Some(true) {
-            return Err(Refusal::format("a server is either \"down\" or to \"drain\""));
+            return Err(ApiError::format("a server is either \"down\" or to \"drain\""));
         }
         Ok(change)
     }
 }
 
-impl Change {
-    /// Changes what it names.
+impl ParameterChange {
+    /// Applies the parameters that it has.
     pub(super) fn apply(&self, params: &mut PeerParams) {
         fn set<T: Clone>(param: &mut T, value: &Option<T>) {
             if let Some(value) = value {
@@ -188,8 +188,9 @@ impl Change {
     }
 }
 
-fn read_route(text: &str) -> Result<Option<Arc<[u8]>>, Refusal> {
-    let invalid = || Refusal::new(400, "UpstreamBadRoute", "\"route\" has letters that a cookie cannot have");
+fn read_route(text: &str) -> Result<Option<Arc<[u8]>>, ApiError> {
+    let invalid =
+        || ApiError::new(400, "UpstreamBadRoute", "\"route\" has letters that a cookie cannot have");
     let route = route(text).ok_or_else(invalid)?;
     Ok(Some(route).filter(|route| !route.is_empty()))
 }
@@ -199,33 +200,33 @@ fn number(
     code: &'static str,
     range: RangeInclusive<u64>,
     value: Option<&Value>,
-) -> Result<Option<u32>, Refusal> {
+) -> Result<Option<u32>, ApiError> {
     let Some(value) = value else { return Ok(None) };
     let number = value.as_u64().filter(|number| range.contains(number)).and_then(|n| u32::try_from(n).ok());
     let invalid = || {
         let (from, to) = (range.start(), range.end());
-        Refusal::new(400, code, format!("\"{name}\" must be a number from {from} to {to}"))
+        ApiError::new(400, code, format!("\"{name}\" must be a number from {from} to {to}"))
     };
     number.map(Some).ok_or_else(invalid)
 }
 
-fn time(name: &str, code: &'static str, value: Option<&Value>) -> Result<Option<u64>, Refusal> {
+fn time(name: &str, code: &'static str, value: Option<&Value>) -> Result<Option<u64>, ApiError> {
     let Some(value) = value else { return Ok(None) };
     let span = value.as_str().and_then(|text| units::sec(text.as_bytes()));
     let millis = span.map(|span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
     let invalid =
-        || Refusal::new(400, code, format!("\"{name}\" must be a time in seconds, such as \"10s\""));
+        || ApiError::new(400, code, format!("\"{name}\" must be a time in seconds, such as \"10s\""));
     millis.map(Some).ok_or_else(invalid)
 }
 
-fn text<'a>(name: &str, code: &'static str, value: Option<&'a Value>) -> Result<Option<&'a str>, Refusal> {
+fn text<'a>(name: &str, code: &'static str, value: Option<&'a Value>) -> Result<Option<&'a str>, ApiError> {
     let Some(value) = value else { return Ok(None) };
-    value.as_str().map(Some).ok_or_else(|| Refusal::new(400, code, format!("\"{name}\" must be a text")))
+    value.as_str().map(Some).ok_or_else(|| ApiError::new(400, code, format!("\"{name}\" must be a text")))
 }
 
-fn flag(name: &str, value: Option<&Value>) -> Result<Option<bool>, Refusal> {
+fn flag(name: &str, value: Option<&Value>) -> Result<Option<bool>, ApiError> {
     let Some(value) = value else { return Ok(None) };
-    value.as_bool().map(Some).ok_or_else(|| Refusal::format(format!("\"{name}\" must be true or false")))
+    value.as_bool().map(Some).ok_or_else(|| ApiError::format(format!("\"{name}\" must be true or false")))
 }
 
 #[cfg(test)]
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     fn added(body: &str) -> Result<Server, &'static str> {
-        parse(body.as_bytes()).and_then(Written::server).map_err(|refusal| refusal.code)
+        parse(body.as_bytes()).and_then(ServerBody::server).map_err(|refusal| refusal.code)
     }
 
     #[test]
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_changes_what_it_names() {
+    fn change_sets_the_given_parameters() {
         let all = r#"{"server":"10.0.0.1:81","weight":3,"max_conns":4,"max_fails":5,"fail_timeout":"1m",
                       "slow_start":"30s","route":"r","backup":true,"drain":true}"#;
         let mut params = added(all).unwrap().params;
@@ -293,7 +294,7 @@ mod tests {
         };
         assert_eq!(params, expected);
         let mut admin = |body: &str| {
-            parse(body.as_bytes()).and_then(Written::change).unwrap().apply(&mut params);
+            parse(body.as_bytes()).and_then(ServerBody::change).unwrap().apply(&mut params);
             params.admin
         };
         for (body, expected) in [
@@ -309,7 +310,7 @@ mod tests {
             assert_eq!(admin(body), expected, "{body}");
         }
         assert_eq!(params, PeerParams { route: None, admin: AdminState::Up, ..expected });
-        let moved = parse(br#"{"server":"10.0.0.2"}"#).and_then(Written::change);
+        let moved = parse(br#"{"server":"10.0.0.2"}"#).and_then(ServerBody::change);
         assert_eq!(moved.unwrap_err().code, "UpstreamServerImmutable");
     }
 }

@@ -1,4 +1,4 @@
-//! Encoders of a loop that nobody uses at the moment: making one costs more than compressing a small page.
+//! Unused encoders of a loop: making one costs more than compressing a small page.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -19,31 +19,31 @@ pub(super) const LIMIT: Limit = Limit::bytes(
     "what is more is freed, and what was not used for ten seconds; so is what all keep beyond an eighth of available memory",
 );
 
-/// How long an encoder waits for its next use.
+/// Longest time that an unused encoder is kept.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 
-/// An encoder and what it is for.
+/// Unused encoder and its spec.
 struct Spare {
     spec: Spec,
     encoder: Box<dyn Encoder>,
     share: Share,
 }
 
-/// Those of a loop, the last one given back at the end.
+/// Spare encoders of a loop, the most recently returned last.
 #[derive(Default)]
-struct Spares {
+struct SpareEncoders {
     list: Vec<Spare>,
-    /// The fewest there were since somebody looked: so many at the front were not used.
+    /// Lowest number of spares since the last check: so many at the front were not used.
     unused: usize,
-    /// When somebody looked; `None` before there was anything to look at.
+    /// Time of the last check; `None` before there was a spare.
     looked: Option<Instant>,
 }
 
 thread_local! {
-    static SPARES: RefCell<Spares> = RefCell::default();
+    static SPARES: RefCell<SpareEncoders> = RefCell::default();
 }
 
-impl Spares {
+impl SpareEncoders {
     fn take(&mut self, spec: Spec) -> Option<Spare> {
         // The last one given back is the one the processor still remembers.
         let at = self.list.iter().rposition(|spare| spare.spec == spec)?;
@@ -75,12 +75,12 @@ impl Spares {
 }
 
 /// An encoder in use, and its memory.
-pub(super) struct Begun {
+pub(super) struct ActiveEncoder {
     pub(super) encoder: Box<dyn Encoder>,
     share: Share,
 }
 
-impl Begun {
+impl ActiveEncoder {
     /// Waits for the next piece with as little memory as it can.
     pub(super) fn rest(&mut self) {
         self.encoder.rest();
@@ -88,41 +88,43 @@ impl Begun {
     }
 }
 
-/// An encoder, or what it takes to get one: that is work, too, and done where the work is done.
-pub(super) enum Supply {
-    /// One that is in use.
-    Begun(Begun),
-    /// One that was used for another body, for a body of this length.
-    Used(Begun, Option<u64>),
+/// Encoder, or the means to make one: that is work as well, and done with the rest of the work.
+pub(super) enum EncoderSource {
+    /// Encoder in use.
+    Active(ActiveEncoder),
+    /// Encoder that was used for another body, for a body of this length.
+    Used(ActiveEncoder, Option<u64>),
     /// None, for a body of this length.
     Absent(Spec, Option<u64>, Share),
 }
 
-impl Supply {
+impl EncoderSource {
     /// The encoder.
-    pub(super) fn encoder(self) -> Result<Begun, CodecError> {
+    pub(super) fn encoder(self) -> Result<ActiveEncoder, CodecError> {
         match self {
-            Self::Begun(begun) => Ok(begun),
+            Self::Active(active) => Ok(active),
             Self::Used(mut used, length) => used.encoder.reset(length).map(|()| used),
-            Self::Absent(spec, length, share) => spec.encoder(length).map(|encoder| Begun { encoder, share }),
+            Self::Absent(spec, length, share) => {
+                spec.encoder(length).map(|encoder| ActiveEncoder { encoder, share })
+            }
         }
     }
 }
 
-/// What there is for the beginning of a body of this length, if that is known, on this share of the memory.
-pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> Supply {
+/// Encoder for a body of this length, if that is known, on this share of the memory.
+pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> EncoderSource {
     match SPARES.with_borrow_mut(|spares| spares.take(spec)) {
-        Some(Spare { encoder, .. }) => Supply::Used(Begun { encoder, share }, length),
-        None => Supply::Absent(spec, length, share),
+        Some(Spare { encoder, .. }) => EncoderSource::Used(ActiveEncoder { encoder, share }, length),
+        None => EncoderSource::Absent(spec, length, share),
     }
 }
 
 /// Keeps an encoder for the next use, if there is room.
-pub(super) fn give_back(spec: Spec, begun: Begun) {
-    let Begun { mut encoder, share } = begun;
+pub(super) fn give_back(spec: Spec, active: ActiveEncoder) {
+    let ActiveEncoder { mut encoder, share } = active;
     encoder.end();
     let size = encoder.size() as u64;
-    // At the end of a thread there is nobody left to keep it.
+    // At the end of a thread the spare encoders are gone.
     let _ = SPARES.try_with(|spares| {
         spares.borrow_mut().add(Spare { spec, encoder, share: share.into_spare(size) });
     });
@@ -136,7 +138,7 @@ mod tests {
     use crate::coding::budget::Budget;
 
     #[test]
-    fn encoders_are_used_again_and_not_hoarded() {
+    fn encoders_are_reused_within_a_limit() {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Gzip { level: 6, window_bits: 15, mem_level: 8 };
         let count = || SPARES.with_borrow(|spares| spares.list.len());
@@ -153,21 +155,21 @@ mod tests {
         assert_eq!(count(), kept - 1);
         // One that was given up in the middle begins anew.
         let brotli = Spec::Brotli { quality: 1, window_bits: 16 };
-        let mut begun = new(brotli);
-        begun.encoder.feed(b"x", &mut Vec::new()).unwrap();
-        give_back(brotli, begun);
+        let mut active = new(brotli);
+        active.encoder.feed(b"x", &mut Vec::new()).unwrap();
+        give_back(brotli, active);
         let mut out = Vec::new();
         new(brotli).encoder.finish(&mut out).unwrap();
         assert_eq!(out.len(), 1, "an empty stream");
     }
 
     #[test]
-    fn what_nobody_uses_is_freed() {
+    fn unused_encoders_are_freed() {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Zstd { level: 1 };
         let new = || take(spec, Some(1), budget.take(0)).encoder().unwrap();
         let many: Vec<_> = (0..3).map(|_| new()).collect();
-        many.into_iter().for_each(|begun| give_back(spec, begun));
+        many.into_iter().for_each(|active| give_back(spec, active));
         // From when the first was kept on, time is the test's.
         let mut now = tw_rt::clock::now();
         let mut after_a_while = || {

@@ -1,0 +1,39 @@
+//! Parts shared by the modules whose locations pass requests to upstream servers: `proxy_pass`, `grpc_pass`,
+//! `memcached_pass`, and those of application servers.
+
+use std::sync::Arc;
+
+use tw_core::reach::Reach;
+use tw_server::config::location::Location;
+use tw_server::http::plan::{Handler, Plan};
+use tw_server::http::proxy::ProxySettings;
+
+/// Settings of a location that may pass requests on.
+pub(crate) trait Gateway: Handler {
+    /// Settings that gateways share.
+    fn settings(&self) -> &ProxySettings;
+
+    /// Returns `true` if the location passes requests on.
+    fn passes(&self) -> bool;
+}
+
+/// See [`Settings::are_shared`](tw_core::module::Settings::are_shared).
+pub(crate) fn are_shared(gateway: &impl Gateway) -> bool {
+    !gateway.passes() && !gateway.settings().has_handler()
+}
+
+/// Adds the content handler of the location, and that of purges.
+pub(crate) fn install(gateway: &Arc<impl Gateway + 'static>, plan: &mut Plan) {
+    if gateway.passes() {
+        plan.set_content(gateway.clone());
+        plan.add_slash();
+    }
+    gateway.settings().install(plan);
+}
+
+/// Declares the sockets and files that requests need.
+pub(crate) fn reach(gateway: &impl Gateway, core: &Location, reach: &mut Reach) {
+    if gateway.passes() {
+        gateway.settings().reach(core, reach);
+    }
+}

@@ -1,0 +1,142 @@
+//! State of a request's cache lookup: source of `$upstream_cache_*` and `$cache_why`.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tw_cache::policy::ForwardReason;
+use tw_http::range::ByteRange;
+
+use super::cache::{Cache, Continuation, MissReason};
+
+/// Outcome of a cache lookup (`$upstream_cache_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamCacheStatus {
+    /// No entry.
+    Miss,
+    /// No lookup took place.
+    Bypass,
+    /// Entry no longer valid; the upstream server has answered.
+    Expired,
+    /// Entry no longer valid, sent because the upstream server could not answer.
+    Stale,
+    /// Entry no longer valid, sent while another request fetched it anew.
+    Updating,
+    /// Entry no longer valid, confirmed by the upstream server.
+    Revalidated,
+    /// Valid entry.
+    Hit,
+}
+
+impl UpstreamCacheStatus {
+    /// All, in the order in which they are counted.
+    pub const ALL: [Self; 7] =
+        [Self::Miss, Self::Bypass, Self::Expired, Self::Stale, Self::Updating, Self::Revalidated, Self::Hit];
+
+    /// nginx's word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Miss => "MISS",
+            Self::Bypass => "BYPASS",
+            Self::Expired => "EXPIRED",
+            Self::Stale => "STALE",
+            Self::Updating => "UPDATING",
+            Self::Revalidated => "REVALIDATED",
+            Self::Hit => "HIT",
+        }
+    }
+}
+
+/// Cache hit whose first byte has not been sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingHit {
+    /// Time of the lookup.
+    pub(crate) began: Instant,
+    /// Disk jobs of the request before the lookup.
+    pub(crate) jobs: u32,
+}
+
+/// State of a request's cache lookup.
+#[derive(Default)]
+pub struct CacheInfo {
+    /// Outcome of the lookup; `None` without one.
+    pub status: Option<UpstreamCacheStatus>,
+    /// Reason why the response was not stored, or the entry not used.
+    pub why: Option<MissReason>,
+    /// Text of the key.
+    pub key: Bytes,
+    /// `Last-Modified` of an entry that is no longer valid, as it was sent.
+    pub last_modified: Bytes,
+    /// `ETag` of an entry that is no longer valid.
+    pub etag: Bytes,
+    /// Part of the content that the key names; then a 206 with that part is stored.
+    pub part: Cell<Option<ByteRange>>,
+    /// True for a background request that fetches the response anew.
+    pub(crate) is_update: bool,
+    /// True if the stored response does not answer, but is replaced: it does not belong to the rest of its object.
+    pub(crate) is_anew: bool,
+    /// Fill that this background request continues.
+    pub(crate) continuation: Option<Continuation>,
+    /// Age of the response in seconds.
+    pub age: Option<u32>,
+    /// Reason of forwarding to the upstream server; `None` without it.
+    pub(crate) forward: Option<ForwardReason>,
+    /// True if the response to another request's forwarding answers this one, too.
+    pub(crate) is_collapsed: bool,
+    /// True if the response was fetched for another request.
+    pub(crate) follows: bool,
+    /// Hit whose first byte has not been sent.
+    pub(crate) hit: Option<PendingHit>,
+    /// True if the response is stored.
+    pub(crate) is_stored: bool,
+    /// Time until which the response is valid, in seconds since 1970.
+    pub(crate) valid_until: Option<i64>,
+    /// Cache of the lookup.
+    pub(crate) cache: Option<Arc<Cache>>,
+}
+
+impl CacheInfo {
+    /// Returns true if the response was stored before it was asked for, and no upstream server was asked.
+    #[must_use]
+    pub fn is_stored_before(&self) -> bool {
+        self.status.is_some() && self.forward.is_none() && !self.follows
+    }
+
+    /// Returns true until the first byte of a hit is sent.
+    pub(crate) fn awaits_first_byte(&self) -> bool {
+        self.hit.is_some()
+    }
+
+    /// Drops a hit that another response replaces.
+    pub(crate) fn cancel_hit(&mut self) {
+        self.hit = None;
+    }
+
+    /// Clears all values.
+    pub(crate) fn clear(&mut self) {
+        // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
+        let was_told = self.is_update || self.is_anew || self.continuation.is_some();
+        if self.cache.is_some() || was_told || self.part.get().is_some() {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::request::Request;
+
+    #[test]
+    fn the_next_request_in_the_same_memory_finds_nothing() {
+        // Both are set before the cache is asked, and a request may end before it is.
+        let mut r = Request::new();
+        r.facts.upstream.cache.is_update = true;
+        r.unbind();
+        assert!(!r.facts.upstream.cache.is_update);
+        r.facts.upstream.cache.part.set(Some(ByteRange { start: 0, end: 10 }));
+        r.unbind();
+        assert!(r.facts.upstream.cache.part.get().is_none());
+    }
+}

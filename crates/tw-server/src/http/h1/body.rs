@@ -1,0 +1,30 @@
+//! Body of a request between its head and the next one on the connection.
+
+use std::rc::Rc;
+
+use tw_http::Framing;
+
+use super::{Http1Body, Http1Connection};
+use crate::http::request::Request;
+use crate::http::request_body::Source;
+
+/// Attaches the body that follows the head, of which a part may have arrived with the head.
+pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
+    let framing = r.head.framing();
+    if framing == Framing::None {
+        return;
+    }
+    let came = r.head.rest().to_vec();
+    let len = came.len();
+    if let Some(input) = Http1Body::new(conn, framing, r.head.expect_continue(), came) {
+        r.head.consume(len);
+        r.body.begin(Source::H1(Box::new(input)));
+    }
+}
+
+/// Returns the bytes received behind the body to the reader of the next head.
+pub(super) fn end_body(r: &mut Request) {
+    if let Some(Source::H1(input)) = r.body.finished() {
+        r.head.push(&input.take_rest());
+    }
+}

@@ -1,0 +1,108 @@
+//! Lifecycle of a client's request, the same for every protocol: from the head to the line in the access log.
+//!
+//! ```text
+//! head ─→ TLS requirements ─→ early body ─→ phases ─→ response ─→ post_action ─→ log
+//!   │ malformed    │ refused       │ refused     ▲
+//!   └──────────────┴───────────────┴─→ error response
+//! ```
+//! The protocol reads the head and attaches the body; [`serve`] does the rest. The response leaves through the request's [`Wire`].
+
+use std::rc::Rc;
+use std::thread;
+
+use super::client::Client;
+use super::phases;
+use super::post_action;
+use super::request::{After, Request};
+use super::request_body;
+use super::send_response;
+use super::start;
+use super::tls_requirements;
+use super::wire::Wire;
+use crate::event_loop::Loop;
+
+/// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
+/// access log line of a request that has begun.
+pub(crate) struct ActiveRequest(Option<Box<Request>>);
+
+impl ActiveRequest {
+    /// Empty request of `client`, whose response leaves through `wire`.
+    pub(crate) fn new(client: &Rc<Client>, wire: Wire) -> Self {
+        let mut r = client.home.app.take_request();
+        r.bind(client, wire);
+        Self(Some(r))
+    }
+
+    /// The request.
+    pub(crate) fn request(&mut self) -> &mut Request {
+        self.0.as_mut().expect("it is there until it is given back")
+    }
+
+    /// Returns the memory to the loop for the next request.
+    pub(crate) fn finish(mut self, home: &Loop) {
+        if let Some(r) = self.0.take() {
+            home.app.give_back(r);
+        }
+    }
+}
+
+impl Drop for ActiveRequest {
+    fn drop(&mut self) {
+        // A panic may have left the request half changed.
+        if let Some(r) = self.0.as_mut().filter(|r| r.state.is_log_due && !thread::panicking()) {
+            if r.costs.sent.head == 0 {
+                (r.out.status, r.state.error_status) = (r.wire().status_if_cut(), None);
+            }
+            log(r);
+        }
+    }
+}
+
+/// Counts a request whose head was read or has begun to arrive.
+pub(crate) fn count_request(client: &Client) {
+    client.requests.set(client.requests.get() + 1);
+    client.home.tally.sessions.add(1);
+    client.home.try_accept_mutex();
+}
+
+/// Serves a request whose head was read: answers it and writes its line in the access log. `head` is an error status if the head
+/// is malformed.
+pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
+    r.state.is_log_due = true;
+    let admitted = match head.and_then(|()| admit(r)) {
+        Ok(()) => request_body::read_early(r).await,
+        Err(status) => Err(status),
+    };
+    let body = match admitted {
+        Ok(()) => phases::run(r).await,
+        Err(status) => phases::fail(r, status).await,
+    };
+    send_response::send(r, body).await;
+    if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
+        Box::pin(post_action::run(r)).await;
+    }
+    log(r);
+}
+
+/// Ends a request whose client went away before its head was complete: only the access log gets `status`.
+pub(crate) fn abandon(r: &mut Request, status: u16) {
+    r.out.status = status;
+    r.state.after = After::Abort;
+    log(r);
+}
+
+/// Sets the URI of the request, and checks what its server requires before any phase.
+fn admit(r: &mut Request) -> Result<(), u16> {
+    start::set_uri(r);
+    tls_requirements::check(r).map_or(Ok(()), Err)
+}
+
+/// Counts the response and runs the log phase.
+fn log(r: &mut Request) {
+    r.state.is_log_due = false;
+    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
+    let tally = &r.client().home.tally;
+    tally.status(r.out.status);
+    tally.received.add(r.head.read_len() as u64 + r.body.wire());
+    phases::log(r);
+}

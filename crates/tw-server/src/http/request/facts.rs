@@ -1,0 +1,71 @@
+//! Data of a request besides its head: times, identifier, client address, values of modules, upstream state.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use tw_http::Method;
+use tw_net::Addr;
+use tw_rt::clock::UnixTime;
+
+use super::Extensions;
+use crate::http::upstream_state::UpstreamState;
+
+/// Data of a request besides its head.
+pub struct Facts {
+    /// Arrival of the first byte of the request.
+    pub started: Started,
+    /// Time at which its head was complete, in the ticks of the loop's table of files.
+    pub(crate) read_at: u64,
+    /// `$request_id`, made on first use.
+    pub id: Cell<Option<[u8; 16]>>,
+    /// Address of the client, if that is not the peer of the connection.
+    pub(super) real_client_addr: Option<Box<RealClientAddr>>,
+    /// Position below the client's request; `None` for the latter itself.
+    pub(crate) position: Option<SubrequestPosition>,
+    /// Values of modules.
+    pub states: Extensions,
+    /// Upstream attempts and the cache lookup.
+    pub upstream: UpstreamState,
+}
+
+/// Address of the client from `real_ip_header` or its like.
+pub(super) struct RealClientAddr {
+    pub(super) addr: Addr,
+    /// Address without port.
+    pub(super) text: Box<str>,
+}
+
+/// Position of a subrequest below the client's request.
+pub(crate) struct SubrequestPosition {
+    /// Number of requests above.
+    pub(crate) depth: u8,
+    /// Method of the client's request if an error page has changed it; `None`: the one in the head.
+    pub(crate) client_method: Option<Method>,
+}
+
+/// Begin of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Started {
+    /// Monotonic.
+    pub at: Instant,
+    /// Wall clock.
+    pub unix: UnixTime,
+    /// State of the connection at its arrival.
+    pub arrival: RequestArrival,
+}
+
+/// State of a connection at the arrival of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestArrival {
+    /// Idle.
+    Awaited,
+    /// Busy: part of the request arrived before the last response was sent (pipelining).
+    Pipelined,
+}
+
+impl Started {
+    /// The current time.
+    pub(super) fn now(arrival: RequestArrival) -> Self {
+        Self { at: tw_rt::clock::now(), unix: tw_rt::clock::unix(), arrival }
+    }
+}

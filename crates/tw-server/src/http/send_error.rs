@@ -1,0 +1,21 @@
+//! Failure to send a response.
+
+use std::io;
+
+use super::client_gone::ClientGone;
+
+/// Failure to send a response to its end.
+pub(crate) enum SendError {
+    /// The client took nothing for `send_timeout`.
+    Timeout,
+    /// The connection to the client failed.
+    Gone(io::Error),
+    /// The body could not be read.
+    Body(io::Error),
+}
+
+impl From<ClientGone> for SendError {
+    fn from(gone: ClientGone) -> Self {
+        Self::Gone(gone.into())
+    }
+}
