@@ -40,7 +40,7 @@ const ALLOWED: &[(&str, Counts)] = &[
     ("tw-disk", counts(8, 0, 0)),
     ("tw-http2", counts(1, 0, 0)),
     ("tw-rt", counts(5, 0, 0)),
-    ("tw-server", counts(897, 24, 10)),
+    ("tw-server", counts(66, 12, 1)),
     ("tw-sys", counts(4, 0, 0)),
     ("tw-upstream", counts(5, 0, 0)),
 ];

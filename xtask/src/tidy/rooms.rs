@@ -98,13 +98,15 @@ fn fences(map: &str) -> Vec<(&str, Vec<&str>)> {
 impl Rooms {
     fn parse(lines: &[&str]) -> Self {
         let mut rooms = Self::default();
-        for (layer, line) in lines.iter().enumerate() {
-            if let Some((pair, count)) = line.strip_prefix(EXCEPTION).and_then(|rest| rest.rsplit_once(' ')) {
-                let (from, to) = pair.split_once('→').unwrap_or((pair, ""));
-                let pair = (from.trim().to_owned(), to.trim().to_owned());
-                rooms.exceptions.insert(pair, count.parse().unwrap_or(0));
-            } else {
-                rooms.layers.extend(line.split_whitespace().map(|room| (room.to_owned(), layer)));
+        let mut layer = 0;
+        for line in lines {
+            if let Some(exceptions) = line.strip_prefix(EXCEPTION) {
+                rooms.exceptions.extend(exceptions.split(", ").map(parse_exception));
+                continue;
+            }
+            for part in line.split('>') {
+                rooms.layers.extend(part.split_whitespace().map(|room| (room.to_owned(), layer)));
+                layer += 1;
             }
         }
         rooms
@@ -117,6 +119,13 @@ impl Rooms {
             found.map(|(room, layer)| (room.as_str(), *layer))
         })
     }
+}
+
+/// One exception, as "FROM → TO N".
+fn parse_exception(text: &str) -> ((String, String), usize) {
+    let (pair, count) = text.rsplit_once(' ').unwrap_or((text, ""));
+    let (from, to) = pair.split_once('→').unwrap_or((pair, ""));
+    ((from.trim().to_owned(), to.trim().to_owned()), count.parse().unwrap_or(0))
 }
 
 impl<'a> Modules<'a> {
@@ -290,7 +299,11 @@ mod tests {
         let expected = "tw-a: low → top is used 1 times, 0 are listed: low::part uses top";
         assert_eq!(check_files("top\nlow", &up), [expected]);
         assert_eq!(check_files("top\nlow\nup: low → top 1", &up), [""; 0]);
-        assert_eq!(check_files("top low", &up), [expected], "rooms of one layer do not know each other");
+        assert_eq!(check_files("top > low\nup: low → top 1", &up), [""; 0]);
+        let two = "top > low\nup: low → top 1, low → side 2";
+        let unused = "tw-a: low → side is used 0 times, 2 are listed: ";
+        assert_eq!(check_files(two, &up), [unused], "a line has several exceptions");
+        assert_eq!(check_files("top low", &up), [expected], "rooms of one layer do not use each other");
     }
 
     #[test]
