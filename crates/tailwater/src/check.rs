@@ -13,10 +13,10 @@ use tw_log::Level;
 use crate::cli::{Messages, Options, Test};
 use crate::conf::{Loaded, Source};
 use crate::console::{Console, Fault};
+use crate::created_files::{self, CreatedFile};
 use crate::explain;
-use crate::places::{self, Made};
 use crate::process::{Privileges, Process};
-use crate::worker::sandbox::{Role, Rules};
+use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 /// Tests the configuration and says how that went.
 pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode {
@@ -39,8 +39,8 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
         return ExitCode::FAILURE;
     };
     say(format_args!("configuration file {name} test is successful"));
-    let role = if loaded.config.main.master_process { Role::Worker } else { Role::Alone };
-    for line in Rules::of(&loaded.config, role).describe(&loaded.config) {
+    let role = if loaded.config.main.master_process { ProcessRole::Worker } else { ProcessRole::Alone };
+    for line in SandboxRules::of(&loaded.config, role).describe(&loaded.config) {
         say(format_args!("{line}"));
     }
     let mut out = io::stdout().lock();
@@ -71,9 +71,9 @@ fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
     if loaded.check_directories(console).is_none() {
         return false;
     }
-    let Some((made, fault)) = places::check(&loaded.config, prefix) else { return true };
+    let Some((made, fault)) = created_files::check(&loaded.config, prefix) else { return true };
     let is_note = fault.level == Level::Notice;
-    let place = if made == Made::Pid { loaded.place_of("pid") } else { String::new() };
+    let place = if made == CreatedFile::Pid { loaded.place_of("pid") } else { String::new() };
     let before = if is_note { "this user cannot start it: " } else { "" };
     console.fault(&Fault { message: format!("{before}{}{place}", fault.message), ..fault });
     is_note

@@ -177,7 +177,7 @@ impl Source {
                 let all = tw_conf::said_once(all);
                 let (first, more) = all.split_first()?;
                 console.conf(first, &tree.sources);
-                tell_more(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
+                report_more_errors(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
                 None
             }
         }
@@ -254,7 +254,7 @@ impl Loaded {
 }
 
 /// Says the mistakes after the first one: what is missing as a list with the first if that is several, the others one by one.
-fn tell_more(first: &ConfError, more: &[&ConfError], sources: &Sources, console: &Console) {
+fn report_more_errors(first: &ConfError, more: &[&ConfError], sources: &Sources, console: &Console) {
     let mut said = HashSet::from([&*first.message]);
     let others = more.iter().filter(|mistake| mistake.missing.is_none());
     for mistake in others.clone().take(MAX_SAID) {

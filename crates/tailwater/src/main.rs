@@ -5,18 +5,19 @@
 
 mod authority;
 mod built_in;
+mod certificate_watch;
 mod channel;
 mod check;
 mod cli;
 mod conf;
 mod console;
+mod created_files;
 mod directories;
 mod explain;
 mod faults;
 mod master;
 mod memory_file;
 mod options;
-mod places;
 mod process;
 mod proxy;
 mod serve;
@@ -26,7 +27,6 @@ mod tls;
 mod trust;
 mod user;
 mod version;
-mod watch;
 mod worker;
 
 use std::io::Write as _;
@@ -121,7 +121,7 @@ fn give_order(source: &Source, order: SignalCommand) -> ExitCode {
     let warned = console.end_record();
     let Some(loaded) = loaded else {
         if order == SignalCommand::Reload {
-            master::tell_refused(&source.pid_file(), &warned);
+            master::report_refusal(&source.pid_file(), &warned);
         }
         return ExitCode::FAILURE;
     };

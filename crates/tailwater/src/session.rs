@@ -106,7 +106,7 @@ loop_guard {guard};"
 }
 
 /// Tells a terminal why the first Ctrl-C has not ended us yet.
-pub(crate) fn say_draining() {
+pub(crate) fn print_draining() {
     if io::stdout().is_terminal() {
         say("\nFinishing requests. Press Ctrl-C again to stop at once.\n");
     }

@@ -11,7 +11,7 @@
 //! Unix socket stays as long as any process listens on it.
 
 pub(crate) mod inherited;
-pub(crate) mod left;
+pub(crate) mod leftover_files;
 
 use std::collections::HashMap;
 use std::fs;

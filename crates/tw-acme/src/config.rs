@@ -54,9 +54,9 @@ pub struct CertificateConfig {
 /// Certificate authority, and the options for it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issuer {
-    /// Its name in the configuration.
+    /// Name of the issuer in the configuration.
     pub name: Box<str>,
-    /// Its directory.
+    /// URL of the authority's directory.
     pub uri: Url,
     /// Account at the authority.
     pub account: Account,
@@ -77,7 +77,7 @@ pub struct Issuer {
 /// An account at an authority.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its key: one in PEM, or the kind of a generated one.
+    /// Account key: one in PEM, or the kind of a generated one.
     pub key: KeySource,
     /// Contact URLs.
     pub contacts: Vec<Box<str>>,
@@ -99,7 +99,7 @@ pub enum KeySource {
 /// An account that the authority has by other means (RFC 8555, section 7.3.4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExternalAccount {
-    /// Its name.
+    /// Key identifier that the authority gave (`kid`).
     pub id: Box<str>,
     /// Secret that both ends know.
     pub key: Zeroizing<Vec<u8>>,
@@ -136,7 +136,7 @@ pub enum Profile {
 }
 
 impl Challenge {
-    /// Its name in the protocol.
+    /// Name of the challenge in the protocol.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Http01 => "http-01",

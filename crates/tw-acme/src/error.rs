@@ -22,7 +22,7 @@ pub enum Error {
     Malformed(String),
     /// A refusal.
     Problem(Problem),
-    /// Its terms of service are not accepted; where they are.
+    /// Terms of service that the configuration does not accept; their URL.
     Terms(String),
     /// A feature that the authority does not have.
     Unsupported(String),
@@ -41,7 +41,7 @@ pub enum Error {
 /// Reason of a refusal (RFC 7807; RFC 8555, section 6.7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Its type, without `urn:ietf:params:acme:error:` in front.
+    /// Error type, without `urn:ietf:params:acme:error:` in front.
     pub kind: String,
     /// For people, in one line.
     pub detail: String,

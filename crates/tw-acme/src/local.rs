@@ -54,7 +54,7 @@ pub struct LocalAuthority {
 pub struct IssuedLocally {
     /// The certificate.
     pub certificate: String,
-    /// Its key.
+    /// Private key.
     pub key: Zeroizing<String>,
 }
 

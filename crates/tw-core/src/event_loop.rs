@@ -109,13 +109,13 @@ pub trait ClientInfo {
     /// Number of its connection: `*id` in log lines.
     fn id(&self) -> u64;
 
-    /// Its address as text.
+    /// Address of the client as text.
     fn address(&self) -> &str;
 }
 
 /// Accepted connection, before its task starts.
 pub struct AcceptedConnection {
-    /// Its number: `*id` in log lines.
+    /// Number of the connection: `*id` in log lines.
     pub id: u64,
     /// The socket.
     pub socket: Socket,
@@ -145,7 +145,7 @@ pub struct Loop<A: Application> {
     pub counts: Arc<Counts>,
     /// Counters of this loop.
     pub tally: OwnTally,
-    /// Its connections.
+    /// Open connections of this loop.
     pub connections: Connections<A::Client>,
     /// Reusable buffers.
     pub buffers: Buffers,

@@ -75,7 +75,7 @@ pub fn core() -> impl Iterator<Item = &'static Metric> {
 
 /// A family of samples with one name.
 pub struct Metric {
-    /// Its name without [`PREFIX`]; a counter's ends in `_total`, a time's in `_seconds`.
+    /// Name without [`PREFIX`]; a counter's ends in `_total`, a time's in `_seconds`.
     pub name: &'static str,
     /// Kind of the metric.
     pub kind: MetricKind,
@@ -99,7 +99,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// Its name in Prometheus text.
+    /// Name of the kind in Prometheus text.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Counter => "counter",

@@ -22,7 +22,7 @@ pub type TakeIf<R> = fn(&mut R, &mut R, &Node, &mut Cx<'_>) -> Result<(), ConfEr
 
 /// A protocol that modules are written for.
 pub trait Protocol: Sized + 'static {
-    /// Its block in `main`: `http`.
+    /// Name of the protocol's block in `main`: `http`.
     const NAME: &'static str;
     /// The kinds of block its directives stand in. The record of a directive that several protocols have names those of all
     /// of them; each has its own of these.

@@ -62,7 +62,7 @@ impl Disk {
         Self { pool, aio, driver: Driver { kind, closer } }
     }
 
-    /// Its pool.
+    /// Thread pool that runs the operations.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }

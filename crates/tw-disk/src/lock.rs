@@ -83,7 +83,7 @@ impl Refusal {
     /// Every one, in the order of its number.
     pub const ALL: [Self; 4] = [Self::Cold, Self::Full, Self::Changed, Self::Kernel];
 
-    /// Its name in metrics.
+    /// Name of the reason in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Cold => "cold",

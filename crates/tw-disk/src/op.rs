@@ -11,7 +11,7 @@ macro_rules! ops {
             /// Every operation, in the order of [`Op::index`].
             pub const ALL: &'static [Op] = &[$(Op::$name),+];
 
-            /// Its own name, of which there are no two: `Open`.
+            /// Name of the operation, unique among all: `Open`.
             pub const fn name(self) -> &'static str {
                 match self { $(Op::$name => stringify!($name)),+ }
             }

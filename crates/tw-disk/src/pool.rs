@@ -23,9 +23,9 @@ use tw_base::{FatalMutex, FatalMutexGuard, Limit};
 
 /// Name of the pool that exists without a directive.
 pub const DEFAULT_NAME: &str = "default";
-/// Its threads.
+/// Number of threads of the default pool.
 pub const DEFAULT_THREADS: u32 = 32;
-/// The most jobs that may wait in it for one device.
+/// Maximum number of jobs that may wait in the default pool for one device.
 pub const DEFAULT_MAX_QUEUE: usize = 65_536;
 /// Time for which an operation may make no progress before its device is given up.
 pub const DEFAULT_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -239,7 +239,7 @@ impl Pool {
         Self::new(DEFAULT_NAME, DEFAULT_THREADS, DEFAULT_MAX_QUEUE)
     }
 
-    /// Its name.
+    /// Name of the pool.
     pub fn name(&self) -> &str {
         &self.0.shared.name
     }

@@ -112,9 +112,9 @@ pub struct HungDevice {
 /// One pool at one moment.
 #[derive(Clone, Debug)]
 pub struct PoolStats {
-    /// Its name.
+    /// Name of the pool.
     pub name: Arc<str>,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u32,
     /// Number of those threads that one device may occupy.
     pub device_threads: u32,

@@ -133,7 +133,7 @@ impl TempFile {
         &self.file
     }
 
-    /// Its name, if it has one.
+    /// Path of the file; `None` if it has no name.
     pub fn path(&self) -> Option<&CStr> {
         self.name.as_ref().map(|name| name.path.as_c_str())
     }

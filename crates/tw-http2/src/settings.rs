@@ -76,7 +76,7 @@ pub(crate) enum Change {
     Nothing,
     /// Difference to the windows of all streams.
     Windows(i64),
-    /// Its table of fields is smaller than the usual one.
+    /// Table of fields smaller than the default size.
     SmallTable,
     /// The number of streams that the peer allows has changed.
     Streams,

@@ -64,7 +64,7 @@ const ALL: [Signal; 8] = [
 ];
 
 impl Signal {
-    /// Its number, as in `kill -N`.
+    /// Signal number, as in `kill -N`.
     pub fn number(self) -> i32 {
         let number = match self {
             Signal::Term => Number::TERM,
@@ -79,7 +79,7 @@ impl Signal {
         number.as_raw()
     }
 
-    /// Its name as the log writes it: `SIGTERM`.
+    /// Name of the signal as the log writes it: `SIGTERM`.
     pub fn name(self) -> &'static str {
         match self {
             Signal::Term => "SIGTERM",

@@ -116,7 +116,7 @@ impl Socket {
         })
     }
 
-    /// Its descriptor once more.
+    /// Duplicates the descriptor of the socket.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
         self.with_fd(|fd| fd.try_clone_to_owned())
     }

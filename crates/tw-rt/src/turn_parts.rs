@@ -37,7 +37,7 @@ impl Cause {
     /// All of them, by number.
     pub const ALL: [Self; 3] = [Self::Running, Self::Processor, Self::Kernel];
 
-    /// Its name in metrics.
+    /// Name of the cause in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Running => "running",

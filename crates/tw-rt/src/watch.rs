@@ -26,7 +26,7 @@ use crate::turn_parts::{Cause, TurnParts};
 pub struct Subject {
     /// Kind of task: `connection`, `accept`, `main`.
     pub kind: &'static str,
-    /// Its number; of a connection, the one that log lines show as `*id`. 0 when there is only one.
+    /// Number of the subject: of a connection, the one that log lines show as `*id`. 0 if the kind has only one.
     pub id: u64,
 }
 

@@ -79,7 +79,7 @@ fn vault() -> MutexGuard<'static, Vault> {
 
 /// Memory for keys. It is never given back: the next keys get it.
 struct Vault {
-    /// Its address; 0 before the first block.
+    /// Start address of the memory; 0 before the first block.
     start: usize,
     /// Bytes of pages that have a class.
     used: usize,

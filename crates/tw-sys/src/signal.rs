@@ -11,7 +11,7 @@ pub struct SignalFd(OwnedFd);
 /// One arrived signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its number, as in `signal.h`.
+    /// Signal number, as in `signal.h`.
     pub signal: i32,
     /// Process id of the sender, 0 for the kernel.
     pub pid: i32,

@@ -259,9 +259,9 @@ fn is_done(thread: i32, patience: Duration) -> bool {
 /// The file that an address of this process comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Its name, as the dynamic linker knows it.
+    /// Name of the file, as the dynamic linker knows it.
     pub file: String,
-    /// Its address in memory.
+    /// Base address of the file in memory.
     pub base: usize,
     /// The exported name at or before the address.
     pub name: Option<String>,

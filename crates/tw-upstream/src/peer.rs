@@ -110,7 +110,7 @@ impl Peer {
         &self.sid
     }
 
-    /// Its parameters.
+    /// Parameters of the peer.
     pub fn params(&self) -> &PeerParams {
         &self.params
     }

@@ -10,13 +10,13 @@ use crate::server::PeerParams;
 /// A group at one moment.
 #[derive(Clone, Debug)]
 pub struct GroupSnapshot {
-    /// Its name.
+    /// Name of the group.
     pub name: Arc<str>,
     /// Number of its list of peers; grows with each change.
     pub generation: u64,
     /// Number of requests in the queue.
     pub waiting: usize,
-    /// Its peers, those that are not backup first.
+    /// Peers of the group, those that are not backup first.
     pub peers: Vec<PeerSnapshot>,
 }
 
@@ -29,9 +29,9 @@ pub struct PeerSnapshot {
     pub server: ServerId,
     /// The name of that server as written.
     pub name: Arc<str>,
-    /// Its address as `$upstream_addr` shows it.
+    /// Address of the peer as `$upstream_addr` shows it.
     pub addr: Box<str>,
-    /// Its parameters.
+    /// Parameters of the peer.
     pub params: PeerParams,
     /// Availability.
     pub status: PeerStatus,

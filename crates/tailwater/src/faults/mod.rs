@@ -9,7 +9,7 @@
 //! One thread does all of it, which no loop and no order of the main thread can stop: it waits only for the disk, when
 //! the program's own file is read. Loops hand over their data and continue.
 
-mod looks;
+mod loop_checks;
 mod panic;
 mod symbols;
 mod threads;
@@ -28,7 +28,7 @@ use tw_log::{ErrorLog, Sinks};
 use tw_rt::LoopStats;
 use tw_sys::stack;
 
-use self::looks::{Hanging, LoopChecks};
+use self::loop_checks::{HangingLoop, LoopChecks};
 use self::panic::Panic;
 use self::symbols::Symbols;
 
@@ -49,10 +49,10 @@ pub(crate) fn prepare() {
 
 /// Sees to what fails. One for each process that has loops.
 #[derive(Clone)]
-pub(crate) struct Faults(Arc<Common>);
+pub(crate) struct Faults(Arc<Shared>);
 
 /// State that the thread shares with the main thread, and with a loop that panics.
-struct Common {
+struct Shared {
     /// Log of faults.
     log: Mutex<ErrorLog>,
     /// Locked by the main thread and by ours, never by a loop.
@@ -75,14 +75,14 @@ impl Faults {
     pub(crate) fn watch(counts: Arc<Counts>, sinks: &Sinks) -> io::Result<Self> {
         stack::install_handler()?;
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
-        let common = Arc::new(Common {
+        let common = Arc::new(Shared {
             log: Mutex::new(ErrorLog::none()),
             looks: Mutex::new(LoopChecks::new(Instant::now())),
             counts,
             broken: OnceLock::new(),
             events,
         });
-        let keeper = Keeper {
+        let keeper = WatchdogThread {
             common: common.clone(),
             waiting,
             sinks: sinks.clone(),
@@ -132,7 +132,7 @@ impl Faults {
     }
 }
 
-impl Common {
+impl Shared {
     fn log(&self) -> ErrorLog {
         lock(&self.log).clone()
     }
@@ -144,8 +144,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The thread.
-struct Keeper {
-    common: Arc<Common>,
+struct WatchdogThread {
+    common: Arc<Shared>,
     waiting: Receiver<Event>,
     sinks: Sinks,
     symbols: &'static Symbols,
@@ -153,7 +153,7 @@ struct Keeper {
     known: VecDeque<(Vec<usize>, String)>,
 }
 
-impl Keeper {
+impl WatchdogThread {
     fn run(mut self) {
         loop {
             let next = lock(&self.common.looks).next();
@@ -208,7 +208,7 @@ impl Keeper {
         let ids: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
         let first = threads::look(&ids);
         let log = self.common.log();
-        for Hanging { index, stood, subject, operation, .. } in &hanging {
+        for HangingLoop { index, stood, subject, operation, .. } in &hanging {
             let subject = subject.map(|subject| format!(" in {subject}")).unwrap_or_default();
             let operation = operation.map(|operation| format!(" ({operation})")).unwrap_or_default();
             let stood = stood.as_secs_f64();

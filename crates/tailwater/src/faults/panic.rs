@@ -14,7 +14,7 @@ use tw_log::{ErrorLog, Level};
 use tw_rt::{Subject, watch};
 use tw_sys::stack::{self, Frames};
 
-use super::{Common, Event, NAME};
+use super::{Event, NAME, Shared};
 
 /// Name of the thread of `main` in the standard library.
 const MAIN_THREAD: &str = "main";
@@ -31,7 +31,7 @@ pub(super) struct Panic {
 
 // DIFF(nginx): a fault of ours ends one connection, not the process.
 /// From here on panics of all threads but the main one are told by the thread that `common` leads to.
-pub(super) fn report_to(common: Arc<Common>) {
+pub(super) fn report_to(common: Arc<Shared>) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         common.counts.panics.add(1);

@@ -27,7 +27,7 @@ pub(super) struct Thread {
 }
 
 /// Threads of one name that do the same.
-struct Alike {
+struct ThreadGroup {
     ids: Vec<i32>,
     name: String,
     state: String,
@@ -41,7 +41,7 @@ pub(super) fn look(ids: &[i32]) -> Vec<Thread> {
 
 /// A line for each thread; those that do the same share one.
 pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
-    let mut alike: Vec<Alike> = Vec::new();
+    let mut alike: Vec<ThreadGroup> = Vec::new();
     let mut known: BTreeMap<Vec<usize>, String> = BTreeMap::new();
     for thread in threads {
         let stack = match &thread.stack {
@@ -52,12 +52,17 @@ pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
             Err(NoStack::Silent) => "does not answer".to_owned(),
             Err(NoStack::Gone(_)) => continue,
         };
-        let same = |other: &&mut Alike| {
+        let same = |other: &&mut ThreadGroup| {
             (&other.name, &other.state, &other.stack) == (&thread.name, &thread.state, &stack)
         };
         match alike.iter_mut().find(same) {
             Some(other) => other.ids.push(thread.id),
-            None => alike.push(Alike { ids: vec![thread.id], name: thread.name, state: thread.state, stack }),
+            None => alike.push(ThreadGroup {
+                ids: vec![thread.id],
+                name: thread.name,
+                state: thread.state,
+                stack,
+            }),
         }
     }
     alike.iter().map(ToString::to_string).collect()
@@ -112,7 +117,7 @@ fn kernel_state(stat: Option<String>, call: Option<String>, wchan: Option<String
     (text, letter == Some('D'))
 }
 
-impl fmt::Display for Alike {
+impl fmt::Display for ThreadGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ids, name, state, stack } = self;
         match ids[..] {
@@ -152,7 +157,7 @@ mod tests {
     #[test]
     fn threads_that_do_the_same_share_a_line() {
         let mut alike =
-            Alike { ids: vec![7], name: "a".into(), state: "sleeps".into(), stack: "f < g".into() };
+            ThreadGroup { ids: vec![7], name: "a".into(), state: "sleeps".into(), stack: "f < g".into() };
         assert_eq!(alike.to_string(), "thread 7 \"a\" sleeps: f < g");
         alike.ids.push(9);
         assert_eq!(alike.to_string(), "2 threads \"a\" (7 9), each sleeps: f < g");

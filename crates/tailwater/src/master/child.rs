@@ -23,8 +23,8 @@ use tw_rt::signal::ReceivedSignal;
 use tw_server::http::cache::PURGES_MAX;
 
 use super::control::Client;
-use super::inbox::Inbox;
-use super::silence::Silence;
+use super::liveness::LivenessTimer;
+use super::signal_queue::SignalQueue;
 use crate::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
@@ -62,7 +62,7 @@ pub(super) struct Child {
     /// Set if another process has replaced it because it was silent.
     pub(super) is_silent: bool,
     /// Duration of its silence.
-    pub(super) silence: Silence,
+    pub(super) silence: LivenessTimer,
     /// Time of the next look whether it is stuck, and how often that was found.
     stuck: (Instant, u32),
     is_killed: bool,
@@ -137,7 +137,7 @@ impl Child {
             owes_answer: false,
             is_discarded: false,
             is_silent: false,
-            silence: Silence::begin(since),
+            silence: LivenessTimer::begin(since),
             stuck: (since, 0),
             is_killed: false,
             talk: MessageRate { since, count: 0 },
@@ -200,7 +200,7 @@ impl Child {
         order: &WorkerCommand,
         fds: &[BorrowedFd<'_>],
         deadline: Instant,
-        (inbox, is_daemon): (&Inbox, bool),
+        (inbox, is_daemon): (&SignalQueue, bool),
     ) -> Result<(), Failure> {
         let pid = self.pid;
         if let Err(error) = self.order(order, fds) {
@@ -252,7 +252,7 @@ impl Child {
     }
 
     /// Waits until it or a signal has something to say; false if that is not before `deadline`.
-    fn wait(&self, inbox: &Inbox, deadline: Instant) -> bool {
+    fn wait(&self, inbox: &SignalQueue, deadline: Instant) -> bool {
         let now = Instant::now();
         let until = if self.serves { deadline.min(self.silence.next_look()) } else { deadline };
         let timeout = Timespec::try_from(until.saturating_duration_since(now)).ok();
@@ -266,7 +266,7 @@ impl Child {
     pub(super) fn listen(&mut self) -> ReadResult<WorkerReply> {
         let (arrived, now) = (self.channel.answer(), Instant::now());
         if let ReadResult::Message(_) = arrived {
-            self.silence = Silence::begin(now);
+            self.silence = LivenessTimer::begin(now);
         }
         if let ReadResult::Message(WorkerReply::Purged { number, is_done, said }) = &arrived
             && let Some(client) = self.purges.remove(number)
@@ -451,8 +451,8 @@ pub(super) mod tests {
     }
 
     /// The signals of the calling thread; none comes.
-    pub(in super::super) fn inbox() -> Inbox {
-        Inbox::new(Signals::take().unwrap())
+    pub(in super::super) fn inbox() -> SignalQueue {
+        SignalQueue::new(Signals::take().unwrap())
     }
 
     #[test]

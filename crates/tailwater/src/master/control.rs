@@ -188,7 +188,7 @@ fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>
 
 // DIFF(nginx): nginx writes to a log by itself, which need not be that of the server.
 /// Tells `master` why it gets no order to reload. One that does not listen is not told.
-pub(super) fn tell_refused(master: Pid, why: &[Fault]) {
+pub(super) fn report_refusal(master: Pid, why: &[Fault]) {
     let _ = connect(master, message(REFUSED, why).as_bytes());
 }
 
@@ -276,7 +276,7 @@ mod tests {
         drop(connect(us, b"purge\nnonsense").unwrap());
         assert_eq!(control.next().unwrap().take_wish(), ClientRequest::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
-        tell_refused(us, &why);
+        report_refusal(us, &why);
         assert_eq!(control.next().unwrap().wish, ClientRequest::Told(why));
         drop(control);
         // A child that another test starts has the socket, too, for a moment.

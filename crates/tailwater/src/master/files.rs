@@ -14,12 +14,15 @@ use tw_server::config::location::TempPath;
 
 use crate::conf::path;
 use crate::console::{Console, Fault};
-use crate::places::Made;
+use crate::created_files::CreatedFile;
 use crate::user::Identity;
 
 /// Makes the directories of temporary files (0700), for `owner` if we can give files away.
-pub(crate) fn make_temp_paths(paths: &[Arc<TempPath>], owner: Option<&Identity>) -> Result<Given, Fault> {
-    let mut given = Given::default();
+pub(crate) fn make_temp_paths(
+    paths: &[Arc<TempPath>],
+    owner: Option<&Identity>,
+) -> Result<OwnerChanges, Fault> {
+    let mut given = OwnerChanges::default();
     for temp in paths {
         make_directory(path(temp.path.to_bytes()), owner, &mut given)?;
     }
@@ -29,16 +32,16 @@ pub(crate) fn make_temp_paths(paths: &[Arc<TempPath>], owner: Option<&Identity>)
 /// Directories that were given to another user. They are given back unless [`keep`](Self::keep) is called.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Given(Vec<(PathBuf, u32)>);
+pub(crate) struct OwnerChanges(Vec<(PathBuf, u32)>);
 
-impl Given {
+impl OwnerChanges {
     /// The user has come to stay.
     pub(crate) fn keep(mut self) {
         self.0.clear();
     }
 }
 
-impl Drop for Given {
+impl Drop for OwnerChanges {
     fn drop(&mut self) {
         for (path, uid) in &self.0 {
             // It was possible a moment ago. If it is not, the next start says so.
@@ -47,12 +50,12 @@ impl Drop for Given {
     }
 }
 
-fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut Given) -> Result<(), Fault> {
+fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut OwnerChanges) -> Result<(), Fault> {
     let name = path.to_string_lossy();
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(Made::Directory.fault(path, &error)),
+        Err(error) => return Err(CreatedFile::Directory.fault(path, &error)),
     }
     let Some(owner) = owner else { return Ok(()) };
     let found = fs::metadata(path).map_err(|error| Fault::call("stat()", &name, &error))?;
@@ -124,11 +127,11 @@ mod tests {
     fn directories_are_made_once() {
         let dir = TempDir::new("temp-paths").unwrap();
         let path = dir.join("client_body_temp");
-        make_directory(&path, None, &mut Given::default()).unwrap();
+        make_directory(&path, None, &mut OwnerChanges::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        make_directory(&path, None, &mut Given::default()).unwrap();
+        make_directory(&path, None, &mut OwnerChanges::default()).unwrap();
 
-        let fault = make_directory(&dir.join("no/such"), None, &mut Given::default()).unwrap_err();
+        let fault = make_directory(&dir.join("no/such"), None, &mut OwnerChanges::default()).unwrap_err();
         let expected =
             format!("mkdir() \"{}\" failed (2: No such file or directory)", dir.join("no/such").display());
         assert_eq!(fault.message, expected);
@@ -141,11 +144,11 @@ mod tests {
         }
         let dir = TempDir::new("given").unwrap();
         let path = dir.join("client_body_temp");
-        make_directory(&path, None, &mut Given::default()).unwrap();
+        make_directory(&path, None, &mut OwnerChanges::default()).unwrap();
         let owner = || fs::metadata(&path).unwrap().uid();
         let (before, other) = (owner(), Identity { uid: owner() + 1, gid: 0, groups: Vec::new() });
         for keep in [false, true] {
-            let mut given = Given::default();
+            let mut given = OwnerChanges::default();
             make_directory(&path, Some(&other), &mut given).unwrap();
             assert_eq!(owner(), other.uid);
             if keep {

@@ -12,15 +12,15 @@ use tw_server::http::generation::Config;
 use tw_sys::heap::purge;
 use tw_sys::memory::ConcealedPages;
 
+use super::liveness::SIGN_INTERVAL;
 use super::logs::LogFiles;
-use super::silence::SIGN_INTERVAL;
+use crate::certificate_watch::WatchedCertificates;
 use crate::channel::Keys;
 use crate::conf::Source;
 use crate::process::Process;
 use crate::sockets::Sockets;
 use crate::user::Identity;
-use crate::watch::Used;
-use crate::worker::sandbox::{Role, Rules};
+use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 /// Text that every file with a private key contains.
 const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
@@ -35,7 +35,7 @@ pub(super) struct Handover {
     /// Files with private keys, in memory and excluded from core files.
     pub(super) concealed: Vec<ConcealedPages>,
     /// Certificates that are followed.
-    pub(super) used: Used,
+    pub(super) used: WatchedCertificates,
     /// Listening sockets.
     pub(super) sockets: Arc<Sockets>,
     /// Log files.
@@ -49,7 +49,7 @@ pub(super) struct Handover {
     /// Set if standard error is not read.
     pub(super) is_daemon: bool,
     /// Rights that it needs.
-    pub(super) rules: Rules,
+    pub(super) rules: SandboxRules,
     /// Interval of its signs of life.
     pub(super) sign_interval: Duration,
     /// Longest time to finish open requests.
@@ -82,7 +82,7 @@ impl Handover {
         sign_interval: Option<Duration>,
     ) -> Self {
         let Opened { config, process: Process { identity, .. }, sockets, files, logs, keys } = opened;
-        let rules = Rules::of(&config, Role::Worker);
+        let rules = SandboxRules::of(&config, ProcessRole::Worker);
         let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
         let used = config.watched().map(|watched| (watched.files.clone(), watched.version())).collect();

@@ -9,7 +9,7 @@ use tw_log::{ErrorLog, ErrorTarget, OpenError, SinkConfig, Sinks, open_log};
 use tw_server::http::generation::Config;
 
 use crate::console::Fault;
-use crate::places::Made;
+use crate::created_files::CreatedFile;
 
 /// Log files that are open for appending, by their names.
 pub(super) type LogFiles = Vec<(PathBuf, OwnedFd)>;
@@ -43,7 +43,7 @@ pub(super) fn of_master(targets: &[LogTarget], files: &LogFiles, sinks: &Sinks) 
 
 fn refused(error: &OpenError) -> Fault {
     let fault = Fault::emerg(error.to_string());
-    match Made::Log.hint(Path::new(&error.path), &io::Error::from_raw_os_error(error.errno.0)) {
+    match CreatedFile::Log.hint(Path::new(&error.path), &io::Error::from_raw_os_error(error.errno.0)) {
         Some(hint) => fault.hint(hint),
         None => fault,
     }

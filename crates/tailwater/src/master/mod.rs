@@ -5,14 +5,14 @@ mod child;
 mod control;
 mod files;
 mod handover;
-mod inbox;
+mod liveness;
 mod logs;
 mod notify;
 mod pid;
 mod reload;
 mod serving;
+mod signal_queue;
 mod signals;
-mod silence;
 mod start;
 mod upgrade;
 mod workers;
@@ -25,22 +25,22 @@ use tw_core::process::MainSettings;
 use tw_log::Sinks;
 use tw_net::Addr;
 
+use crate::certificate_watch::CertificateWatch;
 use crate::conf::Source;
 use crate::console::Console;
 use crate::directories::DirectoryLocks;
 use crate::sockets::Sockets;
-use crate::sockets::left::LeftFiles;
-use crate::watch::Watch;
+use crate::sockets::leftover_files::LeftoverFiles;
 use crate::worker;
 
 use control::Control;
-use inbox::Inbox;
 use notify::Notify;
 use pid::PidFile;
 use serving::Serving;
+use signal_queue::SignalQueue;
 use upgrade::Binaries;
 
-pub(crate) use pid::{order, purge, tell_refused};
+pub(crate) use pid::{order, purge, report_refusal};
 pub(crate) use start::start;
 
 /// Process model of the server.
@@ -60,19 +60,19 @@ pub(crate) struct Master {
     source: Source,
     console: Console,
     sinks: Sinks,
-    inbox: Rc<Inbox>,
+    inbox: Rc<SignalQueue>,
     main: MainSettings,
     sockets: Arc<Sockets>,
     /// Directories of caches.
     locks: DirectoryLocks,
-    left: LeftFiles,
+    left: LeftoverFiles,
     pid: Option<PidFile>,
     /// `None` where such a socket cannot be had.
     control: Option<Control>,
     notify: Notify,
     serving: Serving,
     binaries: Binaries,
-    watch: Watch,
+    watch: CertificateWatch,
 }
 
 impl Master {

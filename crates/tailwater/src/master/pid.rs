@@ -18,7 +18,7 @@ use super::control;
 use crate::channel::Purge;
 use crate::cli::SignalCommand;
 use crate::console::{Console, Fault};
-use crate::places::Made;
+use crate::created_files::CreatedFile;
 
 /// Suffix of the file's name while a new binary has its place.
 const OLD: &str = ".oldbin";
@@ -53,7 +53,7 @@ impl PidFile {
             console.say(Level::Warn, message);
         }
         let refused = |error: io::Error| {
-            let fault = Made::Pid.fault(path, &error);
+            let fault = CreatedFile::Pid.fault(path, &error);
             Fault { message: format!("{}{place}", fault.message), ..fault }
         };
         let is_replaceable = match fs::symlink_metadata(path).map(|found| found.file_type()) {
@@ -209,7 +209,7 @@ pub(crate) fn purge(path: &Path, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>
 /// The process that wrote the file.
 fn server(path: &Path) -> Result<Pid, Vec<Fault>> {
     let pid = read(path).map_err(|fault| vec![fault])?;
-    if is_stranger(pid, path) {
+    if is_other_process(pid, path) {
         let message = format!("process {pid} is not the server that wrote \"{}\"", path.display());
         let fault = Fault { level: Level::Error, ..Fault::emerg(message) };
         return Err(vec![fault.hint("the server has ended without removing its pid file")]);
@@ -218,11 +218,11 @@ fn server(path: &Path) -> Result<Pid, Vec<Fault>> {
 }
 
 /// Tells a running server that it is not ordered to reload its configuration, and why, if there is one.
-pub(crate) fn tell_refused(path: &Path, why: &[Fault]) {
+pub(crate) fn report_refusal(path: &Path, why: &[Fault]) {
     if let Ok(pid) = read(path)
-        && !is_stranger(pid, path)
+        && !is_other_process(pid, path)
     {
-        control::tell_refused(pid, why);
+        control::report_refusal(pid, why);
     }
 }
 
@@ -247,7 +247,7 @@ fn send(pid: Pid, order: SignalCommand) -> Result<(), Fault> {
 
 /// Returns `true` if a process of this number is certainly not the server that wrote the file.
 // DIFF(nginx): a number outlives its process, and the next process to get it is not sent a signal for that.
-fn is_stranger(pid: Pid, path: &Path) -> bool {
+fn is_other_process(pid: Pid, path: &Path) -> bool {
     // nginx closes the file; its master says what it is.
     let is_nginx = || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"nginx: "));
     has_open(pid, path) == Some(false) && !is_nginx()
@@ -419,10 +419,10 @@ mod tests {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.join("server.pid");
         let file = PidFile::create(&path, "", &Console::quiet()).unwrap();
-        assert!(!is_stranger(rustix::process::getpid(), &path));
+        assert!(!is_other_process(rustix::process::getpid(), &path));
         drop(file);
         fs::write(&path, line()).unwrap();
-        assert!(is_stranger(rustix::process::getpid(), &path));
+        assert!(is_other_process(rustix::process::getpid(), &path));
         let said = order(&path, SignalCommand::Stop).unwrap_err();
         assert!(said.iter().any(|fault| fault.message.contains("is not the server that wrote")), "{said:?}");
     }

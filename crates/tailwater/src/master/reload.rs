@@ -20,11 +20,11 @@ use super::{Master, Mode, files, logs};
 use crate::channel::Keys;
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
+use crate::created_files;
 use crate::directories::DirectoryLocks;
-use crate::places;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
-use crate::worker::sandbox::{Role, Rules};
+use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 impl Master {
     // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
@@ -64,7 +64,7 @@ impl Master {
         loaded.check_directories(console).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
-        places::make_directories(&config, self.source.prefix())?;
+        created_files::make_directories(&config, self.source.prefix())?;
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
         let given = files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
@@ -110,12 +110,12 @@ impl Master {
         let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
         // DIFF(nginx): rights only become fewer: what this configuration needs more of, another process would have.
-        if let Some(what) = rules.lacks(&Rules::of(&config, Role::Alone)) {
+        if let Some(what) = rules.lacks(&SandboxRules::of(&config, ProcessRole::Alone)) {
             let fault = Fault::emerg(format!("the sandbox of the running process does not allow {what}"));
             return Err(Some(fault.hint("restart the server, or start it with \"sandbox off\"")));
         }
         if self.mode != Mode::Session {
-            places::make_directories(&config, self.source.prefix())?;
+            created_files::make_directories(&config, self.source.prefix())?;
         }
         logs::open_here(&config, &self.sinks)?;
         if self.mode != Mode::Session {

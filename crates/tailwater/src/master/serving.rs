@@ -8,17 +8,17 @@ use tw_log::Level;
 
 use super::control::Client;
 use super::workers::Workers;
+use crate::certificate_watch::WatchedCertificates;
 use crate::channel::{Keys, Purge};
 use crate::console::{Console, Fault};
-use crate::watch::Used;
 use crate::worker::Server;
 use crate::worker::purging::PurgeOutcome;
-use crate::worker::sandbox::Rules;
+use crate::worker::sandbox::SandboxRules;
 
 /// Process that serves.
 pub(super) enum Serving {
     /// The loops of this process, and what it can do.
-    Here(Box<Server>, Rules),
+    Here(Box<Server>, SandboxRules),
     /// Worker processes.
     There(Box<Workers>),
 }
@@ -72,7 +72,7 @@ impl Serving {
     }
 
     /// Certificates that are followed, as they were when the configuration was read.
-    pub(super) fn used(&self) -> Used {
+    pub(super) fn used(&self) -> WatchedCertificates {
         match self {
             Self::Here(server, _) => {
                 let watched = server.generation().watched();

@@ -17,8 +17,8 @@ use super::control::{Client, ClientRequest, Control};
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
+use crate::certificate_watch::CertificateChange;
 use crate::console::Fault;
-use crate::watch::CertificateChange;
 use crate::worker::END_PATIENCE;
 
 /// Message of nginx.
@@ -229,7 +229,7 @@ impl Master {
             self.tell_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
-                crate::session::say_draining();
+                crate::session::print_draining();
             }
         }
         State::Draining

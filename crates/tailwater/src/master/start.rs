@@ -20,27 +20,27 @@ use tw_sys::daemon;
 use tw_sys::program::Copier;
 
 use super::control::Control;
-use super::files::Given;
+use super::files::OwnerChanges;
 use super::handover::{Handover, Opened};
-use super::inbox::Inbox;
 use super::logs::LogFiles;
 use super::notify::Notify;
 use super::pid::PidFile;
 use super::serving::Serving;
+use super::signal_queue::SignalQueue;
 use super::upgrade::Binaries;
 use super::workers::Workers;
 use super::{Master, Mode, files, logs, notify, pid};
+use crate::certificate_watch::CertificateWatch;
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
+use crate::created_files;
 use crate::directories::DirectoryLocks;
-use crate::places;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
-use crate::sockets::left::LeftFiles;
+use crate::sockets::leftover_files::LeftoverFiles;
 use crate::version::{COMPILER, PROGRAM};
-use crate::watch::Watch;
-use crate::worker::sandbox::{Role, Rules};
+use crate::worker::sandbox::{ProcessRole, SandboxRules};
 use crate::worker::{Server, memory};
 
 /// Time for the error log to take the reason of a start that failed.
@@ -67,7 +67,7 @@ struct Start {
 
 /// Parts of a running server.
 struct Launched {
-    inbox: Rc<Inbox>,
+    inbox: Rc<SignalQueue>,
     main: MainSettings,
     sockets: Arc<Sockets>,
     pid: Option<PidFile>,
@@ -138,12 +138,12 @@ impl Start {
             tw_log::time::set_zone(name);
         }
         if self.mode != Mode::Session {
-            places::make_directories(&config, self.source.prefix())?;
+            created_files::make_directories(&config, self.source.prefix())?;
         }
         let logs = self.open_logs(&config)?;
         inherited.say(&self.console);
         let given = match self.mode {
-            Mode::Session => Given::default(),
+            Mode::Session => OwnerChanges::default(),
             _ => files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?,
         };
         self.locks = DirectoryLocks::take(&config, &inherited.locks, &self.console)?;
@@ -207,7 +207,7 @@ impl Start {
         if self.old.is_none() {
             self.notify.starting();
         }
-        let inbox = Rc::new(Inbox::new(signals));
+        let inbox = Rc::new(SignalQueue::new(signals));
         let pid = match self.mode {
             Mode::Session => None,
             _ => Some(PidFile::create(path(&config.main.pid), &self.pid_place, &self.console)?),
@@ -262,11 +262,11 @@ impl Start {
         config: Config,
         process: Process,
         sockets: Arc<Sockets>,
-    ) -> Result<(Server, Rules), Fault> {
+    ) -> Result<(Server, SandboxRules), Fault> {
         // Kept for reloads: the one who has become another user may not have another one.
         let copier = Copier::new().ok();
         memory::lock(&config, copier.as_ref(), &self.console);
-        let rules = Rules::of(&config, Role::Alone);
+        let rules = SandboxRules::of(&config, ProcessRole::Alone);
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.
             files::give_logs(config.logs.paths(), identity, &self.console);
@@ -291,13 +291,13 @@ impl Start {
             notify.serving(launched.sockets.addresses().count());
         }
         let binaries = Binaries::of(old);
-        let left = LeftFiles::default();
+        let left = LeftoverFiles::default();
         let Launched { inbox, main, sockets, pid, control, serving } = launched;
         console.leave_stderr();
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
-        let mut watch = Watch::default();
+        let mut watch = CertificateWatch::default();
         watch.follow(serving.used(), &console);
         Master {
             mode,

@@ -27,13 +27,13 @@ use tw_log::Level;
 use super::child::{Child, Failure, ProcessEnd};
 use super::control::Client;
 use super::handover::Handover;
-use super::inbox::Inbox;
-use super::silence::{SILENCE_PATIENCE, Silence};
+use super::liveness::{LivenessTimer, SILENCE_PATIENCE};
+use super::signal_queue::SignalQueue;
+use crate::certificate_watch::WatchedCertificates;
 use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_PATIENCE, Text, WorkerCommand, WorkerReply};
 use crate::console::{Console, Fault};
-use crate::watch::Used;
 use crate::worker::END_PATIENCE;
-use crate::worker::sandbox::Rules;
+use crate::worker::sandbox::SandboxRules;
 
 /// Longest time to load a configuration. A large one needs a second.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -58,18 +58,22 @@ pub(super) struct Workers {
     leaving: Vec<Child>,
     handover: Handover,
     /// Rights of the serving process: those it needed since its start.
-    rules: Rules,
+    rules: SandboxRules,
     /// Set if the last process ended too soon.
     short_life: bool,
     /// Time of the next start, if it is delayed.
     again_at: Option<Instant>,
     /// Signals that may be more urgent than the answer of a worker process.
-    inbox: Rc<Inbox>,
+    inbox: Rc<SignalQueue>,
 }
 
 impl Workers {
     /// Starts the first one, and waits until it serves. There is none when a signal came that orders the end.
-    pub(super) fn start(handover: Handover, inbox: Rc<Inbox>, console: &Console) -> Result<Self, Fault> {
+    pub(super) fn start(
+        handover: Handover,
+        inbox: Rc<SignalQueue>,
+        console: &Console,
+    ) -> Result<Self, Fault> {
         let mut leaving = Vec::new();
         let current = match begin(&handover, &mut leaving, &inbox, console) {
             Ok(child) => Some(child),
@@ -114,7 +118,7 @@ impl Workers {
     }
 
     /// Lets another process take the place of the one that serves.
-    fn replace_by(&mut self, child: Child, rules: Rules) {
+    fn replace_by(&mut self, child: Child, rules: SandboxRules) {
         self.release();
         self.current = Some(child);
         self.rules = rules;
@@ -156,7 +160,7 @@ impl Workers {
         if let Some(child) = &mut self.current {
             child.is_silent = another.is_ok();
             // Without another one it keeps its place, for as long again.
-            child.silence = Silence::begin(Instant::now());
+            child.silence = LivenessTimer::begin(Instant::now());
         }
         self.replace_by(another?, rules);
         Ok(())
@@ -198,7 +202,7 @@ impl Workers {
     }
 
     /// Certificates that are followed, as they were when the configuration was read.
-    pub(super) fn used(&self) -> Used {
+    pub(super) fn used(&self) -> WatchedCertificates {
         self.handover.used.clone()
     }
 
@@ -411,7 +415,7 @@ impl Workers {
 fn begin(
     handover: &Handover,
     leaving: &mut Vec<Child>,
-    inbox: &Inbox,
+    inbox: &SignalQueue,
     console: &Console,
 ) -> Result<Child, Failure> {
     let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
@@ -432,7 +436,7 @@ fn begin(
     }
 }
 
-fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<(), Failure> {
+fn configure(child: &mut Child, handover: &Handover, inbox: &SignalQueue) -> Result<(), Failure> {
     let (mut fds, sockets) = handover.sockets.fds();
     fds.extend(handover.logs.iter().map(|(_, file)| file.as_fd()));
     let order = WorkerCommand::Configure(Box::new(Configure {
@@ -459,8 +463,8 @@ mod tests {
     use crate::channel::Channel;
     use crate::conf::Source;
     use crate::master::child::tests::{actor, inbox};
-    use crate::master::silence::SIGN_INTERVAL;
-    use crate::worker::sandbox::Role;
+    use crate::master::liveness::SIGN_INTERVAL;
+    use crate::worker::sandbox::ProcessRole;
     use tw_core::shared_objects::SharedObjects;
     use tw_testkit::process::Group;
     use tw_testkit::wait;
@@ -469,11 +473,11 @@ mod tests {
         let source = Source::text(b"/".to_vec(), "conf", b"events { }".to_vec());
         let config = source.load(&SharedObjects::default(), &Console::quiet()).unwrap().config;
         Handover {
-            rules: Rules::of(&config, Role::Worker),
+            rules: SandboxRules::of(&config, ProcessRole::Worker),
             source,
             files: MemoryFiles::default(),
             concealed: Vec::new(),
-            used: Used::new(),
+            used: WatchedCertificates::new(),
             sockets: Arc::default(),
             logs: Vec::new(),
             keys: Rc::default(),

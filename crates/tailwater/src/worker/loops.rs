@@ -39,7 +39,7 @@ pub(crate) struct Loops {
     counts: Arc<Counts>,
     /// Sees to those that hang and to what panics.
     faults: Faults,
-    farewells: Farewells,
+    farewells: ExitNotices,
     last_id: u64,
     /// Set if the running loops serve, see [`Loops::begin`].
     has_begun: bool,
@@ -90,7 +90,7 @@ impl Loops {
             settings: None,
             counts,
             faults,
-            farewells: Farewells::new()?,
+            farewells: ExitNotices::new()?,
             last_id: 0,
             has_begun: false,
         })
@@ -357,28 +357,28 @@ impl LoopSettings {
 }
 
 /// Last words of loops.
-struct Farewells {
+struct ExitNotices {
     wake: Arc<OwnedFd>,
     sender: Sender<u64>,
     receiver: Receiver<u64>,
 }
 
 /// Dropped when nothing of a loop is left, however that ends.
-struct Farewell {
+struct ExitNotice {
     id: u64,
     wake: Arc<OwnedFd>,
     sender: Sender<u64>,
 }
 
-impl Farewells {
+impl ExitNotices {
     fn new() -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, receiver) = mpsc::channel();
         Ok(Self { wake, sender, receiver })
     }
 
-    fn of(&self, id: u64) -> Farewell {
-        Farewell { id, wake: self.wake.clone(), sender: self.sender.clone() }
+    fn of(&self, id: u64) -> ExitNotice {
+        ExitNotice { id, wake: self.wake.clone(), sender: self.sender.clone() }
     }
 
     /// Makes the descriptor quiet until the next one.
@@ -396,7 +396,7 @@ impl Farewells {
     }
 }
 
-impl Drop for Farewell {
+impl Drop for ExitNotice {
     fn drop(&mut self) {
         // The main thread may be gone at the end of the process; a full counter wakes it as well.
         let _ = self.sender.send(self.id);

@@ -38,7 +38,7 @@ use crate::process;
 use crate::sockets::Sockets;
 
 use super::purging::PurgeOutcome;
-use super::sandbox::{Role, Rules};
+use super::sandbox::{ProcessRole, SandboxRules};
 use super::{Server, memory, say_exit};
 
 /// Title of the process, by which it knows its role.
@@ -158,7 +158,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     process::set_limits(&config.main, &console);
     // It is locked once: with another "worker_memory_lock" another process serves.
     memory::lock(&config, Copier::new().ok().as_ref(), &console);
-    let rules = Rules::of(&config, Role::Worker);
+    let rules = SandboxRules::of(&config, ProcessRole::Worker);
     rules.become_user(order.identity.as_ref(), &console)?;
     process::keep_secrets(&config, &console);
     process::change_directory(&config.main)?;

@@ -41,7 +41,7 @@ impl PurgesInProgress {
         answer: impl FnOnce(PurgeOutcome) + Send + 'static,
     ) {
         let one_more = self.0.clone();
-        let owed = Owed(Some(Box::new(answer)));
+        let owed = PendingAnswer(Some(Box::new(answer)));
         if Arc::strong_count(&self.0) > PURGES_MAX + 1 {
             return owed.pay(PurgeOutcome::refused("too many purges wait for a disk"));
         }
@@ -55,9 +55,9 @@ impl PurgesInProgress {
 }
 
 /// An answer that is awaited. Dropping it answers that the purge was not done.
-struct Owed(Option<Box<dyn FnOnce(PurgeOutcome) + Send>>);
+struct PendingAnswer(Option<Box<dyn FnOnce(PurgeOutcome) + Send>>);
 
-impl Owed {
+impl PendingAnswer {
     fn pay(mut self, outcome: PurgeOutcome) {
         if let Some(answer) = self.0.take() {
             answer(outcome);
@@ -65,7 +65,7 @@ impl Owed {
     }
 }
 
-impl Drop for Owed {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(answer) = self.0.take() {
             answer(PurgeOutcome::refused("the purge has failed: the error log may tell why"));
@@ -133,7 +133,7 @@ mod tests {
         let (tell, told) = channel();
         let owed = || {
             let tell = tell.clone();
-            Owed(Some(Box::new(move |outcome: PurgeOutcome| tell.send(outcome.is_done).unwrap())))
+            PendingAnswer(Some(Box::new(move |outcome: PurgeOutcome| tell.send(outcome.is_done).unwrap())))
         };
         owed().pay(PurgeOutcome { is_done: true, said: None });
         drop(owed());

@@ -4,7 +4,7 @@
 //! capabilities ─► no_new_privs ─► landlock (files, ports, signals) ─► seccomp (system calls)
 //! ```
 //! Foreign code in the process then has these rights and no others. They are derived from the configuration and can
-//! only become fewer, so a configuration that needs more is for another process: see [`Rules::lacks`]. docs/sandbox.md
+//! only become fewer, so a configuration that needs more is for another process: see [`SandboxRules::lacks`]. docs/sandbox.md
 //! lists what is left to an attacker.
 
 mod places;
@@ -37,7 +37,7 @@ use crate::faults;
 use crate::process;
 use crate::user::Identity;
 
-use places::{Origin, Place, Places};
+use places::{Origin, PathRule, PathRules};
 
 /// The newest landlock whose rights are known here; an older kernel enforces what it has.
 const NEWEST: ABI = ABI::V9;
@@ -53,7 +53,7 @@ const READ: BitFlags<AccessFs> = landlock::make_bitflags!(AccessFs::{ReadFile | 
 
 /// Role of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     /// Serves, and a master opens sockets and logs for it.
     Worker,
     /// Only process, which has to open new files and sockets at a reload.
@@ -62,12 +62,12 @@ pub(crate) enum Role {
 
 /// Rights of a process that serves one configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct SandboxRules {
     sandbox: Sandbox,
-    role: Role,
+    role: ProcessRole,
     /// Rights to files that are restricted; all others are free.
     restricted: BitFlags<AccessFs>,
-    places: Places,
+    places: PathRules,
     connects: bool,
     binds: Option<BindsTo>,
     io_uring: bool,
@@ -82,9 +82,9 @@ enum Files {
 
 /// Messages about the result.
 #[derive(Debug, Default)]
-pub(crate) struct Report(Vec<(Level, String)>);
+pub(crate) struct SandboxReport(Vec<(Level, String)>);
 
-impl Report {
+impl SandboxReport {
     /// Writes it into the log.
     pub(crate) fn say(&self, console: &Console) {
         self.0.iter().for_each(|(level, message)| console.say(*level, format_args!("{message}")));
@@ -95,12 +95,12 @@ impl Report {
     }
 }
 
-impl Rules {
+impl SandboxRules {
     /// Rights that a process in `role` needs to serve `config`. Reads the disk, with the rights of the caller.
-    pub(crate) fn of(config: &Config, role: Role) -> Self {
+    pub(crate) fn of(config: &Config, role: ProcessRole) -> Self {
         let sandbox = config.main.sandbox;
         let mut restricted = AccessFs::from_all(NEWEST);
-        if sandbox != Sandbox::On || role == Role::Alone {
+        if sandbox != Sandbox::On || role == ProcessRole::Alone {
             restricted &= !READ;
         }
         if config.reach.changes_anything() {
@@ -111,7 +111,7 @@ impl Rules {
             sandbox,
             role,
             restricted,
-            places: Places::of(config, role, restricted),
+            places: PathRules::of(config, role, restricted),
             connects: config.reach.does_connect(),
             binds: config.reach.does_bind(),
             io_uring: config.ring == UringUse::Used,
@@ -165,7 +165,7 @@ impl Rules {
         match user {
             None => Ok(()),
             Some(root) if root.uid == 0 => process::assume(root, console),
-            Some(user) => privileges::kept_over(
+            Some(user) => privileges::keep_across(
                 over_user,
                 |error| failed("keeping capabilities", error),
                 || process::assume(user, console),
@@ -175,7 +175,7 @@ impl Rules {
 
     /// Gives up everything else, for good: once in a process, when it is the user it will be, has its sockets and logs,
     /// and before it has threads.
-    pub(crate) fn enforce(&self) -> Result<Report, Fault> {
+    pub(crate) fn enforce(&self) -> Result<SandboxReport, Fault> {
         faults::prepare();
         // Threads that run already would keep what they can do. Without /proc they are unknown.
         if self.sandbox != Sandbox::Off
@@ -193,14 +193,14 @@ impl Rules {
     /// Places where files may be read and written, for messages.
     pub(crate) fn allowed(&self) -> AllowedPaths {
         let restricted = self.restricted_files();
-        let places = |is_meant: fn(&Place) -> bool| {
+        let places = |is_meant: fn(&PathRule) -> bool| {
             let places =
                 self.places.iter().filter(|place| place.origin == Origin::Configuration && is_meant(place));
             places.map(|place| place.path.clone()).collect()
         };
         AllowedPaths {
-            reading: restricted.intersects(READ).then(|| places(Place::is_read)),
-            writing: restricted.contains(AccessFs::WriteFile).then(|| places(Place::is_written)),
+            reading: restricted.intersects(READ).then(|| places(PathRule::is_read)),
+            writing: restricted.contains(AccessFs::WriteFile).then(|| places(PathRule::is_written)),
         }
     }
 
@@ -241,8 +241,8 @@ impl Rules {
     }
 
     /// Restricts the calling thread; the filter of system calls is for all threads.
-    fn enforce_here(&self) -> Result<(Report, Files), Fault> {
-        let mut report = Report::default();
+    fn enforce_here(&self) -> Result<(SandboxReport, Files), Fault> {
+        let mut report = SandboxReport::default();
         if self.sandbox == Sandbox::Off {
             return Ok((report, Files::Free));
         }
@@ -253,7 +253,7 @@ impl Rules {
         let files = self.landlock(&mut report)?;
         let needs = ConfineOptions {
             io_uring: self.io_uring,
-            listen: self.role == Role::Alone,
+            listen: self.role == ProcessRole::Alone,
             bind: self.binds.is_some(),
             connect: self.connects,
         };
@@ -267,8 +267,8 @@ impl Rules {
         Ok((report, files))
     }
 
-    fn landlock(&self, report: &mut Report) -> Result<Files, Fault> {
-        if self.sandbox == Sandbox::On && self.role == Role::Alone {
+    fn landlock(&self, report: &mut SandboxReport) -> Result<Files, Fault> {
+        if self.sandbox == Sandbox::On && self.role == ProcessRole::Alone {
             report.add(
                 Level::Warn,
                 "\"sandbox on\" does not restrict reading in a single process, which has to read its configuration",
@@ -311,9 +311,9 @@ impl Rules {
         }
     }
 
-    fn restrict(&self, report: &mut Report) -> Result<(RulesetStatus, LandlockStatus), RulesetError> {
+    fn restrict(&self, report: &mut SandboxReport) -> Result<(RulesetStatus, LandlockStatus), RulesetError> {
         let mut ruleset = Ruleset::default().handle_access(self.restricted)?;
-        if self.role == Role::Worker && self.binds.is_none() {
+        if self.role == ProcessRole::Worker && self.binds.is_none() {
             ruleset = ruleset.handle_access(AccessNet::BindTcp)?;
         }
         if !self.connects {
@@ -321,8 +321,8 @@ impl Rules {
         }
         // A single process may have to tell an init system that it is ready, perhaps over an abstract socket.
         ruleset = match self.role {
-            Role::Worker => ruleset.scope(Scope::from_all(NEWEST))?,
-            Role::Alone => ruleset.scope(Scope::Signal)?,
+            ProcessRole::Worker => ruleset.scope(Scope::from_all(NEWEST))?,
+            ProcessRole::Alone => ruleset.scope(Scope::Signal)?,
         };
         let mut ruleset = ruleset.create()?;
         for place in self.places.iter() {
@@ -342,7 +342,12 @@ impl Rules {
 const WITHOUT: &str = "\"sandbox auto\" goes on without what the kernel cannot do";
 
 /// Allows what a place is for.
-fn allow(ruleset: &mut RulesetCreated, place: &Place, restricted: BitFlags<AccessFs>, report: &mut Report) {
+fn allow(
+    ruleset: &mut RulesetCreated,
+    place: &PathRule,
+    restricted: BitFlags<AccessFs>,
+    report: &mut SandboxReport,
+) {
     let rights = place.rights & restricted;
     if rights.is_empty() {
         return;

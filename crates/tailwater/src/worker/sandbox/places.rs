@@ -13,7 +13,7 @@ use tw_log::{SyslogServer, Target};
 use tw_net::Addr;
 use tw_server::http::generation::Config;
 
-use super::{READ, Role};
+use super::{ProcessRole, READ};
 use crate::conf::path;
 
 /// Rights that a log needs to its directory.
@@ -51,7 +51,7 @@ const SYSTEM: [&str; 13] = [
 
 /// A file or directory, and what may be done with it and below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PathRule {
     /// Without symbolic links.
     pub(super) path: PathBuf,
     /// Device and number: rights hold for what was there, whatever gets its name later.
@@ -68,7 +68,7 @@ pub(super) enum Origin {
     System,
 }
 
-impl Place {
+impl PathRule {
     /// Purpose, for messages.
     pub(super) fn purpose(&self) -> &'static str {
         purpose(self.rights)
@@ -97,15 +97,15 @@ fn purpose(rights: BitFlags<AccessFs>) -> &'static str {
 
 /// All places, by path; those that are not there cannot be allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Places {
-    there: BTreeMap<PathBuf, Place>,
+pub(super) struct PathRules {
+    there: BTreeMap<PathBuf, PathRule>,
     missing: BTreeMap<PathBuf, BitFlags<AccessFs>>,
 }
 
-impl Places {
+impl PathRules {
     // DIFF(nginx): nothing is written where a link leads out of what is named here.
     /// Places that serving `config` needs if `restricted` is restricted.
-    pub(super) fn of(config: &Config, role: Role, restricted: BitFlags<AccessFs>) -> Self {
+    pub(super) fn of(config: &Config, role: ProcessRole, restricted: BitFlags<AccessFs>) -> Self {
         let mut places = Self::default();
         if config.main.sandbox == Sandbox::Off {
             return places;
@@ -119,7 +119,7 @@ impl Places {
             places.add(path(&place.path), rights & restricted);
         }
         places.add_process(config, restricted);
-        if role == Role::Alone {
+        if role == ProcessRole::Alone {
             places.add_single(config, restricted);
         }
         places
@@ -214,7 +214,7 @@ impl Places {
         // What has no path of its own, such as a pipe behind /dev/stdout, keeps this one.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let id = (found.dev(), found.ino());
-        let place = self.there.entry(path.clone()).or_insert(Place { path, id, rights, origin });
+        let place = self.there.entry(path.clone()).or_insert(PathRule { path, id, rights, origin });
         place.rights |= rights;
         if origin == Origin::Configuration {
             place.origin = origin;
@@ -222,7 +222,7 @@ impl Places {
     }
 
     /// All existing places.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PathRule> {
         self.there.values()
     }
 
@@ -234,11 +234,11 @@ impl Places {
     }
 
     /// A place of `other` with which not all may be done that it wants.
-    pub(super) fn lacks<'a>(&self, other: &'a Self) -> Option<&'a Place> {
+    pub(super) fn lacks<'a>(&self, other: &'a Self) -> Option<&'a PathRule> {
         other.iter().find(|wanted| !self.allows(wanted))
     }
 
-    fn allows(&self, wanted: &Place) -> bool {
+    fn allows(&self, wanted: &PathRule) -> bool {
         let allowed = wanted.path.ancestors().filter_map(|path| self.there.get(path));
         let allowed = allowed.filter(|place| place.path != wanted.path || place.id == wanted.id);
         allowed.fold(BitFlags::EMPTY, |rights, place| rights | place.rights).contains(wanted.rights)
@@ -246,7 +246,7 @@ impl Places {
 }
 
 /// For the log: how many there are of each kind.
-impl fmt::Display for Places {
+impl fmt::Display for PathRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |what: &str| self.iter().filter(|place| place.purpose() == what).count();
         let (written, read) = (count("writing in"), count("reading"));

@@ -9,7 +9,7 @@ use rustix::thread::{
 };
 use tw_core::reach::BindsTo;
 
-use super::Role;
+use super::ProcessRole;
 
 /// No capability.
 pub(super) const NONE: CapabilitySet = CapabilitySet::empty();
@@ -22,10 +22,10 @@ const FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FSETID);
 
 /// Capabilities that a process may keep.
-pub(super) fn of(role: Role, binds: Option<BindsTo>) -> CapabilitySet {
+pub(super) fn of(role: ProcessRole, binds: Option<BindsTo>) -> CapabilitySet {
     let own = match role {
-        Role::Worker => FILES,
-        Role::Alone => FILES.union(CapabilitySet::NET_BIND_SERVICE),
+        ProcessRole::Worker => FILES,
+        ProcessRole::Alone => FILES.union(CapabilitySet::NET_BIND_SERVICE),
     };
     own.union(over_user(binds))
 }
@@ -39,7 +39,7 @@ pub(super) fn over_user(binds: Option<BindsTo>) -> CapabilitySet {
 }
 
 /// Has `keep` outlast `change`, which becomes another user, and nothing else.
-pub(super) fn kept_over<E>(
+pub(super) fn keep_across<E>(
     keep: CapabilitySet,
     failed: fn(&io::Error) -> E,
     change: impl FnOnce() -> Result<(), E>,

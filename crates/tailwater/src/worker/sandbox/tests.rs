@@ -35,7 +35,10 @@ fn site() -> TempDir {
 fn rules_are_compared() {
     let dir = site();
     let rules = |main: &str, http: &str, role| {
-        Rules::of(&config(&dir, &format!("{main} http {{ access_log off; server {{ {http} }} }}")), role)
+        SandboxRules::of(
+            &config(&dir, &format!("{main} http {{ access_log off; server {{ {http} }} }}")),
+            role,
+        )
     };
     let dav = "location /d/ { root {prefix}/a; dav_methods put; }";
     let deeper = "location /d/ { root {prefix}/a/b; dav_methods put; }";
@@ -44,7 +47,7 @@ fn rules_are_compared() {
     let pass = "location / { proxy_pass http://127.0.0.1:1; }";
     let from_own = "location / { proxy_pass http://127.0.0.1:1; proxy_bind 127.0.0.1; }";
     let from_any = "location / { proxy_pass http://127.0.0.1:1; proxy_bind $remote_addr transparent; }";
-    let worker = Role::Worker;
+    let worker = ProcessRole::Worker;
     for (main, old, new, expected) in [
         ("", "", "", None),
         ("", dav, "", None),
@@ -79,7 +82,7 @@ fn rules_are_compared() {
     }
     for main in ["", "sandbox on;", "sandbox off;"] {
         assert_eq!(rules("", "", worker).covers(&rules(main, "", worker)), main.is_empty());
-        assert!(!rules(main, "", worker).covers(&rules(main, "", Role::Alone)));
+        assert!(!rules(main, "", worker).covers(&rules(main, "", ProcessRole::Alone)));
     }
 }
 
@@ -88,7 +91,7 @@ fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
     let dir = site();
     let judged = |main: &str, status| {
         let text = format!("{main} http {{ access_log off; server {{ }} }}");
-        let rules = Rules::of(&config(&dir, &text), Role::Worker);
+        let rules = SandboxRules::of(&config(&dir, &text), ProcessRole::Worker);
         rules.judge(Ok(status)).map_err(|fault| fault.message)
     };
     let (none, disabled) = (LandlockStatus::NotImplemented, LandlockStatus::NotEnabled);
@@ -105,7 +108,12 @@ fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
 #[test]
 fn a_directory_that_was_replaced_is_another_one() {
     let dir = site();
-    let rules = || Rules::of(&config(&dir, "sandbox on; http { server { root {prefix}/a; } }"), Role::Worker);
+    let rules = || {
+        SandboxRules::of(
+            &config(&dir, "sandbox on; http { server { root {prefix}/a; } }"),
+            ProcessRole::Worker,
+        )
+    };
     let old = rules();
     fs::rename(dir.join("a"), dir.join("old")).unwrap();
     assert!(old.covers(&rules()), "what is not there cannot be had by another process either");
@@ -222,7 +230,7 @@ fn process_with_foreign_addresses_makes_no_packets() {
         return assert!(output.status.success(), "{output:?}");
     }
     let text = "http { access_log off; server { location / { proxy_pass http://127.0.0.1:1; proxy_bind $remote_addr transparent; } } }";
-    let rules = Rules::of(&config(&site(), text), Role::Worker);
+    let rules = SandboxRules::of(&config(&site(), text), ProcessRole::Worker);
     rules.become_user(Some(&Identity::nobody()), &Console::quiet()).unwrap();
     let raw = || {
         use rustix::net::{AddressFamily, SocketType, ipproto, socket};
@@ -249,10 +257,10 @@ fn attack(orders: &str) {
     let prefix = dir.as_os_str().as_encoded_bytes().to_vec();
     let source = Source::text(prefix, "conf", text.into_bytes());
     let config = source.load(&SharedObjects::default(), &Console::new()).unwrap().config;
-    let rules = Rules::of(&config, Role::Worker);
+    let rules = SandboxRules::of(&config, ProcessRole::Worker);
     let user = rustix::process::geteuid().is_root().then(Identity::nobody);
     rules.become_user(user.as_ref(), &Console::quiet()).unwrap();
-    let (Report(said), _) = rules.enforce_here().unwrap();
+    let (SandboxReport(said), _) = rules.enforce_here().unwrap();
     let abi = said.iter().find_map(|(_, line)| line.strip_prefix("sandbox: landlock ")?.split_once(','));
     println!("<landlock>{}", abi.map_or("0", |(abi, _)| abi));
     for Expected(name, off, ..) in EXPECTED {

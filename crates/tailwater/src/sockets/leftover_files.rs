@@ -21,20 +21,21 @@ const LISTENS: u32 = 1 << 16;
 /// The files.
 // DIFF(nginx): a socket that a new binary's configuration does not name keeps its file, because the old one listens there.
 #[derive(Debug, Default)]
-pub(crate) struct LeftFiles(Vec<LeftFile>);
+pub(crate) struct LeftoverFiles(Vec<LeftoverFile>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct LeftFile {
+struct LeftoverFile {
     path: PathBuf,
     /// Device and number: another server may make a file of the same name.
     identity: (u64, u64),
 }
 
-impl LeftFiles {
+impl LeftoverFiles {
     /// Looks after these files, too.
     pub(crate) fn add(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
-        self.0
-            .extend(paths.into_iter().filter_map(|path| Some(LeftFile { identity: identity(&path)?, path })));
+        self.0.extend(
+            paths.into_iter().filter_map(|path| Some(LeftoverFile { identity: identity(&path)?, path })),
+        );
     }
 
     /// Removes those without a listener. A file that cannot be removed is removed by the next start.
@@ -50,7 +51,7 @@ impl LeftFiles {
 }
 
 /// `None` when there is nothing more to do.
-fn remove(file: &LeftFile, console: &Console) -> Option<()> {
+fn remove(file: &LeftoverFile, console: &Console) -> Option<()> {
     if identity(&file.path) == Some(file.identity)
         && let Err(error) = fs::remove_file(&file.path)
         && error.kind() != io::ErrorKind::NotFound
@@ -105,7 +106,7 @@ mod tests {
         let dir = TempDir::new("left").unwrap();
         let (path, console) = (dir.join("s"), Console::new());
         let listener = UnixListener::bind(&path).unwrap();
-        let mut left = LeftFiles::default();
+        let mut left = LeftoverFiles::default();
         left.add([path.clone(), dir.write("file", "").unwrap(), dir.join("none")]);
         assert_eq!(left.0.len(), 1);
         left.remove(&console);

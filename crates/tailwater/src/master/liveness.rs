@@ -14,12 +14,12 @@ pub(super) const SILENCE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The silence since the last sign of life.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Silence {
+pub(super) struct LivenessTimer {
     span: Duration,
     looked: Instant,
 }
 
-impl Silence {
+impl LivenessTimer {
     /// None yet.
     pub(super) fn begin(now: Instant) -> Self {
         Self { span: Duration::ZERO, looked: now }
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn silence_is_too_long_after_the_patience() {
         let start = Instant::now();
-        let (mut silence, mut looks) = (Silence::begin(start), Vec::new());
+        let (mut silence, mut looks) = (LivenessTimer::begin(start), Vec::new());
         let mut is_too_long = false;
         while !is_too_long {
             let now = silence.next_look();
@@ -54,7 +54,7 @@ mod tests {
         }
         assert_eq!(looks, [3, 6, 9, 10]);
         // Many looks are no more than few.
-        let mut silence = Silence::begin(start);
+        let mut silence = LivenessTimer::begin(start);
         let millis = |ms| start + Duration::from_millis(ms);
         assert!((1..10_000).all(|ms| !silence.is_too_long(millis(ms))));
         assert!(silence.is_too_long(millis(10_000)));
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn one_who_looks_late_has_not_listened() {
         let start = Instant::now();
-        let mut silence = Silence::begin(start);
+        let mut silence = LivenessTimer::begin(start);
         assert!(!silence.is_too_long(start + Duration::from_secs(3_600)));
         assert_eq!(silence.next_look(), start + Duration::from_secs(3_603));
         // A clock that stands still.

@@ -18,12 +18,12 @@ const LATE: Duration = Duration::from_secs(10);
 
 /// The loops, as they were at the last look.
 pub(super) struct LoopChecks {
-    loops: Vec<Seen>,
+    loops: Vec<LoopState>,
     settings: Option<LoopWatchdog>,
     looked: Instant,
 }
 
-struct Seen {
+struct LoopState {
     index: usize,
     stats: Arc<LoopStats>,
     turn: Option<u64>,
@@ -34,7 +34,7 @@ struct Seen {
 
 /// A loop that hangs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hanging {
+pub(super) struct HangingLoop {
     /// Number of the worker.
     pub(super) index: usize,
     /// The kernel's number of its thread.
@@ -63,7 +63,7 @@ impl LoopChecks {
     }
 
     pub(super) fn add(&mut self, index: usize, stats: Arc<LoopStats>) {
-        self.loops.push(Seen { index, stats, turn: None, stood: Duration::ZERO, is_reported: false });
+        self.loops.push(LoopState { index, stats, turn: None, stood: Duration::ZERO, is_reported: false });
     }
 
     pub(super) fn remove(&mut self, stats: &Arc<LoopStats>) {
@@ -84,7 +84,7 @@ impl LoopChecks {
     }
 
     /// Looks, and returns the loops that hang and have not been returned for this turn.
-    pub(super) fn look(&mut self, now: Instant) -> Vec<Hanging> {
+    pub(super) fn look(&mut self, now: Instant) -> Vec<HangingLoop> {
         let span = now.saturating_duration_since(self.looked).min(2 * self.every());
         self.looked = now;
         let (after, mut hanging) = (self.settings.map(|settings| settings.after), Vec::new());
@@ -97,7 +97,7 @@ impl LoopChecks {
             seen.stood += span;
             if after.is_some_and(|after| seen.stood >= after) && !seen.is_reported {
                 seen.is_reported = true;
-                hanging.push(Hanging {
+                hanging.push(HangingLoop {
                     index: seen.index,
                     thread: look.thread,
                     stood: seen.stood,

@@ -1,7 +1,7 @@
 //! The signals of the master, in the order in which they are obeyed.
 //!
 //! They are taken from the kernel at each check, and wait here. So the master can wait for a worker process and still
-//! notice an order to end: see [`Inbox::interruption`].
+//! notice an order to end: see [`SignalQueue::interruption`].
 
 use std::cell::RefCell;
 use std::io;
@@ -24,12 +24,12 @@ const ORDER: [Signal; 8] = [
 
 /// Signals that came.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct SignalQueue {
     signals: Signals,
-    waiting: RefCell<Waiting>,
+    waiting: RefCell<PendingSignals>,
 }
 
-impl Inbox {
+impl SignalQueue {
     /// The signals of this process.
     pub(super) fn new(signals: Signals) -> Self {
         Self { signals, waiting: RefCell::default() }
@@ -65,7 +65,7 @@ impl Inbox {
 }
 
 /// Readable when another signal came.
-impl AsFd for Inbox {
+impl AsFd for SignalQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signals.as_fd()
     }
@@ -73,9 +73,9 @@ impl AsFd for Inbox {
 
 /// At most one of each kind, as in the kernel.
 #[derive(Debug, Default)]
-struct Waiting(Vec<ReceivedSignal>);
+struct PendingSignals(Vec<ReceivedSignal>);
 
-impl Waiting {
+impl PendingSignals {
     fn push(&mut self, received: ReceivedSignal) {
         if self.0.iter().all(|one| one.signal != received.signal) {
             self.0.push(received);
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn ending_signals_are_first_and_none_is_repeated() {
-        let mut waiting = Waiting::default();
-        let push = |waiting: &mut Waiting, signal| waiting.push(ReceivedSignal { signal, pid: 1 });
+        let mut waiting = PendingSignals::default();
+        let push = |waiting: &mut PendingSignals, signal| waiting.push(ReceivedSignal { signal, pid: 1 });
         assert_eq!(waiting.pop(), None);
         for signal in [Signal::Hup, Signal::Usr1, Signal::Hup, Signal::Winch, Signal::Chld] {
             push(&mut waiting, signal);

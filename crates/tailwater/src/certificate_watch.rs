@@ -29,7 +29,7 @@ use crate::console::Console;
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Certificates to be followed, each as it is used.
-pub(crate) type Used = Vec<(CertificateFiles, CertificateVersion)>;
+pub(crate) type WatchedCertificates = Vec<(CertificateFiles, CertificateVersion)>;
 
 /// A certificate whose files have changed.
 pub(crate) struct CertificateChange {
@@ -42,29 +42,29 @@ pub(crate) struct CertificateChange {
 
 /// Follows certificates for the main thread. Without any there is no thread.
 #[derive(Default)]
-pub(crate) struct Watch {
-    thread: Option<Handle>,
+pub(crate) struct CertificateWatch {
+    thread: Option<WatchThread>,
     /// Number of the configuration that is watched. Results of an earlier one are dropped.
     round: u64,
 }
 
 /// The thread, which ends with this.
-struct Handle {
-    orders: Sender<(u64, Used)>,
+struct WatchThread {
+    orders: Sender<(u64, WatchedCertificates)>,
     found: Receiver<CertificateChange>,
     wake: Arc<OwnedFd>,
 }
 
-impl Watch {
+impl CertificateWatch {
     /// Follows these from now on, and no others.
-    pub(crate) fn follow(&mut self, used: Used, console: &Console) {
+    pub(crate) fn follow(&mut self, used: WatchedCertificates, console: &Console) {
         self.round += 1;
         if used.is_empty() {
             self.thread = None;
             return;
         }
         if self.thread.is_none() {
-            match Handle::start() {
+            match WatchThread::start() {
                 Ok(handle) => self.thread = Some(handle),
                 Err(error) => {
                     let errno = Errno::from(&error);
@@ -80,7 +80,7 @@ impl Watch {
 
     /// Next change, if there is one.
     pub(crate) fn next(&self) -> Option<CertificateChange> {
-        let Handle { found, wake, .. } = self.thread.as_ref()?;
+        let WatchThread { found, wake, .. } = self.thread.as_ref()?;
         // Nothing to read is as good.
         let _ = rustix::io::read(wake, &mut [0; 8]);
         found.try_iter().find(|found| found.round == self.round)
@@ -92,7 +92,7 @@ impl Watch {
     }
 }
 
-impl Handle {
+impl WatchThread {
     fn start() -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((orders, ordered), (tell, found)) = (mpsc::channel(), mpsc::channel());
@@ -108,7 +108,7 @@ impl Handle {
     }
 }
 
-fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(CertificateChange)) {
+fn serve(orders: &Receiver<(u64, WatchedCertificates)>, mut tell: impl FnMut(CertificateChange)) {
     let (mut round, mut all) = (0, Vec::new());
     loop {
         match orders.recv_timeout(LOOK) {
@@ -129,18 +129,18 @@ fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(CertificateChange)
 }
 
 /// Servers may have one in common.
-fn distinct(used: Used) -> Vec<Followed> {
-    let mut all: Vec<Followed> = Vec::new();
+fn distinct(used: WatchedCertificates) -> Vec<WatchedCertificate> {
+    let mut all: Vec<WatchedCertificate> = Vec::new();
     for (pair, used) in used {
         if !all.iter().any(|known| known.pair == pair) {
-            all.push(Followed { pair, used, seen: Vec::new(), read: Vec::new() });
+            all.push(WatchedCertificate { pair, used, seen: Vec::new(), read: Vec::new() });
         }
     }
     all
 }
 
 /// A certificate that is followed.
-struct Followed {
+struct WatchedCertificate {
     pair: CertificateFiles,
     used: CertificateVersion,
     /// Files at the last check.
@@ -158,7 +158,7 @@ struct Stamp {
     changed: (i64, u64),
 }
 
-impl Followed {
+impl WatchedCertificate {
     /// Files, if they differ from those in use, or the reason why they cannot be used.
     fn look(&mut self) -> Option<Result<MemoryFiles, String>> {
         let now: Vec<_> = self.pair.watched().map(stamp).collect();

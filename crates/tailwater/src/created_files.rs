@@ -15,14 +15,14 @@ use crate::console::Fault;
 
 /// Something that a start makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum CreatedFile {
     Log,
     /// A directory of a cache or of temporary files.
     Directory,
     Pid,
 }
 
-impl Made {
+impl CreatedFile {
     /// The call that makes it.
     const fn call(self) -> &'static str {
         match self {
@@ -70,10 +70,11 @@ fn directory_of(path: &Path) -> Option<&Path> {
 }
 
 /// Everything that a start makes, in its order.
-fn all(config: &Config) -> impl Iterator<Item = (Made, &Path)> {
-    let logs = config.logs.paths().map(|path| (Made::Log, path));
-    let directories = config.temp_paths.iter().map(|temp| (Made::Directory, path(temp.path.to_bytes())));
-    logs.chain(directories).chain(std::iter::once((Made::Pid, path(&config.main.pid))))
+fn all(config: &Config) -> impl Iterator<Item = (CreatedFile, &Path)> {
+    let logs = config.logs.paths().map(|path| (CreatedFile::Log, path));
+    let directories =
+        config.temp_paths.iter().map(|temp| (CreatedFile::Directory, path(temp.path.to_bytes())));
+    logs.chain(directories).chain(std::iter::once((CreatedFile::Pid, path(&config.main.pid))))
 }
 
 /// Makes the directories of the prefix in which something is to be made (0755).
@@ -125,7 +126,7 @@ fn is_missing(error: &io::Error) -> bool {
 
 /// Finds the first fault of a start: a place that cannot be made, or, as a note, one that the user of this process may
 /// not make. Makes nothing.
-pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(Made, Fault)> {
+pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(CreatedFile, Fault)> {
     let mut note = None;
     for (made, path) in all(config) {
         let Some(directory) = directory_of(path) else { continue };
@@ -201,11 +202,15 @@ mod tests {
     fn hints_name_the_command() {
         let error = |errno: rustix::io::Errno| io::Error::from(errno);
         for (made, errno, expected) in [
-            (Made::Log, rustix::io::Errno::NOENT, Some("\"mkdir -p /a/b\" makes the directory")),
-            (Made::Pid, rustix::io::Errno::NOENT, Some("\"mkdir -p /a/b\" makes the directory")),
-            (Made::Directory, rustix::io::Errno::NOTDIR, Some("/a/b must be a directory")),
-            (Made::Log, rustix::io::Errno::ACCESS, Some("logs are opened by the user who starts the server")),
-            (Made::Log, rustix::io::Errno::ISDIR, None),
+            (CreatedFile::Log, rustix::io::Errno::NOENT, Some("\"mkdir -p /a/b\" makes the directory")),
+            (CreatedFile::Pid, rustix::io::Errno::NOENT, Some("\"mkdir -p /a/b\" makes the directory")),
+            (CreatedFile::Directory, rustix::io::Errno::NOTDIR, Some("/a/b must be a directory")),
+            (
+                CreatedFile::Log,
+                rustix::io::Errno::ACCESS,
+                Some("logs are opened by the user who starts the server"),
+            ),
+            (CreatedFile::Log, rustix::io::Errno::ISDIR, None),
         ] {
             let hint = made.hint(Path::new("/a/b/c"), &error(errno));
             assert_eq!(hint.as_deref(), expected, "{made:?} {errno:?}");
