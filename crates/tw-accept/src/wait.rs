@@ -23,7 +23,7 @@ pub enum WaitError {
 /// Waits for `ready`, at most `time`, or until the loop closes the connection to make room.
 ///
 /// # Errors
-/// Those of [`WaitError`].
+/// Errors are those of [`WaitError`].
 pub async fn ready_or_evicted<C>(
     mut evictable: EvictableConnection<'_, C>,
     deadline: &RefCell<Deadline>,

@@ -94,7 +94,7 @@ pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
 
 /// A configuration with what the protocols made of it.
 pub trait Configuration: Deref<Target = Config> + Send + Sync + Sized + 'static {
-    /// Frees it part by part, and [steps back](crate::config_thread::step_back) between them.
+    /// Frees it part by part, and [yields](crate::config_thread::yield_if_due) between them.
     fn free(self);
 }
 

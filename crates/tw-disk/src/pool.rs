@@ -2,7 +2,7 @@
 //! device, plain threads.
 //!
 //! A thread may never come back from a device. Then it no longer counts: another one is started in its place, and whoever
-//! waits for it gets [`DiskError::Hung`] (`tick`, called by [`watch`](crate::watch)).
+//! waits for it gets [`DiskError::Hung`] (`tick`, called by `watch`).
 
 use crate::account::Account;
 use crate::device::{self, Device};

@@ -5,7 +5,7 @@
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
 //! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`hash_queue::HASHES_AT_ONCE`]
-//! threads do. Other requests wait in a [`hash_queue`](mod@line) of bounded length, in which clients take turns; a request
+//! threads do. Other requests wait in a [`hash_queue`](mod@hash_queue) of bounded length, in which clients take turns; a request
 //! leaves it when its connection closes. An unknown user name costs as much as a known one, so that the response time
 //! does not reveal names.
 

@@ -171,7 +171,7 @@ impl WatchedCertificate {
 /// Replaces those of `certificates` of which `files` has all files.
 ///
 /// # Errors
-/// Those of [`CertificateFiles::version`]; the certificate in question stays as it was.
+/// Errors of [`CertificateFiles::version`]; the certificate in question stays as it was.
 pub fn renew<'a>(
     certificates: impl Iterator<Item = &'a Arc<WatchedCertificate>>,
     files: &dyn ConfFiles,

@@ -33,7 +33,7 @@ struct Entry<T> {
     after: u32,
 }
 
-/// Slot of one client. It is reused only after [`ConnectionList::remove`].
+/// Slot of one client. It is reused only after `ConnectionList::remove`.
 #[derive(Debug)]
 pub struct ConnectionSlot(u32);
 

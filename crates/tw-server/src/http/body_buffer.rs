@@ -144,7 +144,7 @@ impl BodyBuffer {
     /// `most` bytes, again and again. Ready when nothing is being written; until then the task is woken, and more may be added.
     ///
     /// # Errors
-    /// Those of the disk. What was being written is lost then.
+    /// Error of the disk; the bytes being written are lost then.
     pub fn poll_write(
         &mut self,
         most: usize,
@@ -200,7 +200,7 @@ impl BodyBuffer {
     /// Moves what is in memory to the end of the file, which is made if there is none, be it for nothing.
     ///
     /// # Errors
-    /// Those of the disk. What was in memory is lost then.
+    /// Error of the disk; the bytes in memory are lost then.
     pub async fn spill(&mut self, by: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
         if !self.is_spilt() {
             self.begin(by, room);
@@ -211,7 +211,7 @@ impl BodyBuffer {
     /// Moves everything, even nothing, into a named file that has no other reader.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Error of the disk.
     pub async fn spill_named(&mut self, by: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
         debug_assert_eq!(room.naming, Naming::Named);
         poll_fn(|cx| self.poll_write(usize::MAX, by, room, cx)).await?;
@@ -313,7 +313,7 @@ impl Reader {
     /// memory.
     ///
     /// # Errors
-    /// Those of the disk; `EIO` if the file has lost its end.
+    /// Error of the disk; `EIO` if the file has lost its end.
     pub async fn next(&mut self, want: usize, by: &mut Account) -> Result<Option<Bytes>, DiskError> {
         let Some(file) = self.rest_in_file() else { return Ok(self.memory.pop(want)) };
         let buffer = self.buffer(want);

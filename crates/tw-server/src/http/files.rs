@@ -229,7 +229,7 @@ fn open_in_turn(r: &Request, path: &CStr, how: &OpenOptions, turn: CheckSharing)
 /// Does what needs a descriptor, and does it once more if there was none and room could be made.
 ///
 /// # Errors
-/// Those of the last attempt.
+/// Error of the last attempt.
 pub async fn with_room<T>(
     home: &Loop,
     mut attempt: impl AsyncFnMut() -> Result<T, DiskError>,

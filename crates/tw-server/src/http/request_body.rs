@@ -92,7 +92,7 @@ impl Source {
     /// tasks run ([`CopyBudget`](tw_core::event_loop::CopyBudget)).
     ///
     /// # Errors
-    /// Those of [`next`](Self::next).
+    /// Errors of [`next`](Self::next).
     pub fn at_hand(&mut self, want: usize, limits: BodyLimits) -> Option<Result<Option<Bytes>, BodyError>> {
         match self {
             Self::None | Self::Taken => Some(Ok(None)),
@@ -218,7 +218,7 @@ impl RequestBody {
         self.source.is_pending()
     }
 
-    /// Returns true if there is a source, even at its end. Without one, [`read`] does nothing.
+    /// Returns true if there is a source, even at its end. Without one, [`read`](fn@read) does nothing.
     pub fn has_source(&self) -> bool {
         !matches!(self.source, Source::None)
     }

@@ -21,7 +21,7 @@ impl TunnelEnd<'_> {
     /// Sends a part of `bytes`, if anything can be sent now: `WouldBlock` otherwise.
     ///
     /// # Errors
-    /// What the side says.
+    /// Errors of the transport or the stream.
     pub fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
         match self {
             Self::Transport(transport) => transport.try_write(bytes),

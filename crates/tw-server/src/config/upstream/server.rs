@@ -74,7 +74,7 @@ pub(super) fn host_and_port(text: &str) -> Option<(&str, &str)> {
 /// A server that somebody names while requests are served: an address, or a name that is followed.
 ///
 /// # Errors
-/// What is wrong with it, in nginx's words.
+/// Message in nginx's words.
 pub fn named(text: &str, asked: Option<&str>) -> Result<Server, String> {
     // Who asks is not who wrote the configuration: a name is one of a host, and a path has no control characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');

@@ -17,7 +17,7 @@ pub(super) enum NoEntry {
 /// Number of bytes from the start of a file that [`decode`] needs; `first` are the known ones.
 ///
 /// # Errors
-/// It is no entry.
+/// The bytes are no entry.
 pub(super) fn needed(of_nginx: NginxFiles, first: &[u8]) -> Result<usize, NoEntry> {
     match of_nginx {
         _ if !nginx::is_nginx(first) => format::needed(first).map_err(NoEntry::Damaged),
@@ -29,7 +29,7 @@ pub(super) fn needed(of_nginx: NginxFiles, first: &[u8]) -> Result<usize, NoEntr
 /// Reads the head of a file of `file_size` bytes.
 ///
 /// # Errors
-/// It is no entry.
+/// The bytes are no entry.
 pub(super) fn decode(of_nginx: NginxFiles, head: &Bytes, file_size: u64) -> Result<Meta, NoEntry> {
     match of_nginx {
         _ if !nginx::is_nginx(head) => format::decode(head, file_size).map_err(NoEntry::Damaged),

@@ -58,7 +58,7 @@ impl Cache {
     /// Purges the responses of `scope`. Waits for the disk.
     ///
     /// # Errors
-    /// It is purged, and a restart could undo that.
+    /// The entry is purged, and a restart could undo that.
     pub async fn purge(
         self: &Arc<Self>,
         disk: &Disk,

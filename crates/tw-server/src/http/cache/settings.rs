@@ -140,7 +140,7 @@ impl CacheStatusField {
 /// Reads `cache_targeted`: names of fields, none for `off`.
 ///
 /// # Errors
-/// What is no name of a field.
+/// Invalid name of a field.
 pub fn targeted(node: &Node) -> Result<Vec<Bytes>, ConfError> {
     if let [word] = &node.args[..]
         && &*word.bytes == b"off"

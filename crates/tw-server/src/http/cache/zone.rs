@@ -278,7 +278,7 @@ impl Cache {
     /// Reads the purges of before this process.
     ///
     /// # Errors
-    /// What the disk has answered; `None` if the file is damaged.
+    /// Error of the disk; `None` if the file is damaged.
     async fn read_purges(&self, now_ms: u64, disk: &Disk) -> Result<Purges, Option<DiskError>> {
         let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let mut tries = 1;

@@ -1,6 +1,6 @@
 //! Files that the kernel sends (`sendfile on`): those that are asked for often, locked in memory.
 //!
-//! The table of locked files is one for the process ([`Locks`]); this one has the open files of a loop. A file that was sent
+//! The table of locked files is one for the process (`tw_disk::Locks`); this one has the open files of a loop. A file that was sent
 //! [`LOCK_USES`] times while it was open is locked by a job. Before it is sent, once a turn, its metadata is compared: a change
 //! removes pages although they are locked, and shows in the times of the file before it does.
 

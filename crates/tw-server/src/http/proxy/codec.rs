@@ -32,7 +32,7 @@ pub trait Codec: 'static {
     /// only when `input` is empty.
     ///
     /// # Errors
-    /// What is no response.
+    /// Malformed response.
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure>;
 
     /// The server has closed its side: the end of the body, if nothing else tells it.

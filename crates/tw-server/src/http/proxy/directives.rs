@@ -189,8 +189,8 @@ macro_rules! next_upstream_directive {
 }
 
 /// The records of gateways whose servers make responses to requests, with a prefix: besides those of
-/// [`connection_directives`](crate::connection_directives), [`socket_size_directives`](crate::socket_size_directives) and
-/// [`next_upstream_directive`](crate::next_upstream_directive).
+/// [`connection_directives`](crate::connection_directives!), [`socket_size_directives`](crate::socket_size_directives!) and
+/// [`next_upstream_directive`](crate::next_upstream_directive!).
 #[macro_export]
 macro_rules! response_directives {
     ($prefix:literal) => {{
@@ -230,7 +230,7 @@ macro_rules! response_directives {
 }
 
 /// The records of gateways that keep bodies, with a prefix: besides those of
-/// [`response_directives`](crate::response_directives).
+/// [`response_directives`](crate::response_directives!).
 #[macro_export]
 macro_rules! gateway_directives {
     ($prefix:literal) => {{

@@ -144,7 +144,7 @@ impl ResponseBuffer {
     /// The next bytes, at most `want`; `None` if nothing waits. Waits for the disk only.
     ///
     /// # Errors
-    /// Those of the disk; what was in the file is lost.
+    /// Error of the disk; the content of the file is lost.
     pub(super) async fn pop(&mut self, want: usize) -> Result<Option<Bytes>, DiskError> {
         if self.stored() == 0
             && let Some(writing) = &mut self.writing

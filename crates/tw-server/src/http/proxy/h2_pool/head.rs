@@ -21,7 +21,7 @@ impl<'a> RequestText<'a> {
     /// Looks at all of `head`, a request line and fields.
     ///
     /// # Errors
-    /// What cannot be said in HTTP/2.
+    /// A field that HTTP/2 cannot carry.
     pub(super) fn read(head: &'a [u8], is_secured: bool) -> Result<Self, UpstreamFailure> {
         let end = head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len());
         let (line, lines) = head.split_at(end);

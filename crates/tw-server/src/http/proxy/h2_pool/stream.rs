@@ -108,7 +108,7 @@ impl UpstreamStream {
     /// Waits until the server may take at least one byte, and says how many, at most `want`.
     ///
     /// # Errors
-    /// It takes no more, or none in time.
+    /// The server takes no more bytes, or none in time.
     pub(in crate::http::proxy) async fn wait_for_capacity(
         &self,
         want: usize,
@@ -153,7 +153,7 @@ impl UpstreamStream {
     /// Takes what is there: content is returned, everything else is [news](Self::news). `None`: there is nothing.
     ///
     /// # Errors
-    /// What is wrong with the response.
+    /// The response is malformed, or the stream or its connection ended early.
     pub(in crate::http::proxy) fn take(&self) -> Result<Option<Bytes>, UpstreamFailure> {
         if self.poll_input(&mut Context::from_waker(Waker::noop())).is_pending() {
             return Ok(None);

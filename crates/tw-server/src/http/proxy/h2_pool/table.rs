@@ -90,7 +90,7 @@ pub(in crate::http::proxy) async fn acquire_shared(
 /// Opens a stream on a connection of its own, which ends with it.
 ///
 /// # Errors
-/// As [`shared`].
+/// As [`acquire_shared`].
 pub(in crate::http::proxy) async fn open_dedicated(
     home: &Rc<Loop>,
     wanted: StreamParams<'_>,

@@ -82,7 +82,7 @@ pub trait Checkable: Send + Sync {
     /// Builds the request for `r`, which is a GET without a body.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// Error of the write.
     fn request(&self, r: &mut Request) -> Result<Bytes, String>;
 
     /// Creates the codec for the response to `r`.
