@@ -1,4 +1,4 @@
-//! Listening sockets, kept by address over all reloads.
+//! Listening sockets, kept by address and kind over all reloads.
 //!
 //! The master, and the main thread of a worker process, keep a descriptor of every socket; loops get their own. So a
 //! socket stays open while loops and processes are replaced, and no connection in its queue is lost.
@@ -26,7 +26,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_log::Level;
-use tw_net::listen::{ListenReport, Purpose, Share, open_all};
+use tw_net::listen::{ListenReport, Purpose, Share, SocketKind, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
 
 use crate::console::{Console, Fault};
@@ -35,7 +35,10 @@ use crate::console::{Console, Fault};
 #[derive(Debug, Default)]
 pub(crate) struct Sockets(Vec<Listening>);
 
-/// Listening sockets of one address.
+/// Address as it was configured, and kind: TCP 443 and UDP 443 are two sockets.
+type SocketKey = (Addr, SocketKind);
+
+/// Listening sockets of one address and kind.
 #[derive(Debug)]
 struct Listening {
     /// As it was configured.
@@ -99,10 +102,11 @@ impl Sockets {
         let mut opened = self.open_missing(groups.clone(), report)?;
         let mut next = Vec::new();
         for group in groups {
-            let kept = self.at(&group.address);
+            let key = (group.address.clone(), group.options.kind);
+            let kept = self.at(&key);
             let is_inherited = kept.is_some_and(|listening| listening.is_inherited);
             let kept = kept.map(|listening| clone_all(&listening.sockets));
-            let sockets = kept.unwrap_or_else(|| Ok(opened.remove(&group.address).into_iter().collect()));
+            let sockets = kept.unwrap_or_else(|| Ok(opened.remove(&key).into_iter().collect()));
             let sockets = sockets.and_then(|sockets| {
                 let count = if group.options.reuseport { loops } else { 1 };
                 grow(sockets, count, &group.options, &mut report)
@@ -127,9 +131,9 @@ impl Sockets {
         &self,
         groups: impl Iterator<Item = &'a ListenAddress>,
         report: &mut dyn FnMut(ListenReport),
-    ) -> Option<HashMap<Addr, ListenSocket>> {
-        let wanted = groups.filter(|group| self.at(&group.address).is_none());
-        let wanted = wanted.map(|group| (group.address.clone(), group.options.clone()));
+    ) -> Option<HashMap<SocketKey, ListenSocket>> {
+        let wanted = groups.map(|group| (group.address.clone(), group.options.clone()));
+        let wanted = wanted.filter(|(addr, options)| self.at(&(addr.clone(), options.kind)).is_none());
         let (ports, files): (Vec<_>, Vec<_>) = wanted.partition(|(addr, _)| addr.inet().is_some());
         for path in files.iter().filter_map(|(addr, _)| socket_file(addr)).filter(|path| is_left_behind(path))
         {
@@ -139,7 +143,7 @@ impl Sockets {
         let mut opened = HashMap::new();
         for wanted in [ports, files] {
             let sockets = open_all(&wanted, Purpose::Serve, report)?;
-            opened.extend(wanted.into_iter().map(|(addr, _)| addr).zip(sockets));
+            opened.extend(wanted.into_iter().map(|(addr, options)| (addr, options.kind)).zip(sockets));
         }
         Some(opened)
     }
@@ -151,7 +155,7 @@ impl Sockets {
         let mut report = reporter(console);
         let mut left = Vec::new();
         for listening in &old.0 {
-            match self.at(&listening.addr) {
+            match self.at(&listening.key()) {
                 Some(new) if new.options == listening.options => {}
                 Some(new) => new.configure(&mut report),
                 None if listening.is_inherited => {
@@ -166,8 +170,8 @@ impl Sockets {
     /// Puts `self` in the place of sockets that were handed over. All options are set: it is unknown which ones were.
     pub(crate) fn adopt(&self, handed: &Self, console: &Console) {
         let mut report = reporter(console);
-        for Listening { addr, sockets, .. } in &handed.0 {
-            match self.at(addr) {
+        for listening @ Listening { addr, sockets, .. } in &handed.0 {
+            match self.at(&listening.key()) {
                 Some(new) => new.configure(&mut report),
                 // Connections in its queue are for the other process.
                 None => {
@@ -194,7 +198,7 @@ impl Sockets {
 
     /// Removes the files of those Unix sockets that `kept` has not: they were opened for nothing.
     pub(crate) fn remove_files_but(&self, kept: &Self, console: &Console) {
-        let new = self.0.iter().filter(|listening| kept.at(&listening.addr).is_none());
+        let new = self.0.iter().filter(|listening| kept.at(&listening.key()).is_none());
         for socket in new.filter_map(|listening| listening.sockets.first()) {
             // A file that cannot be removed any more is removed by the next start.
             socket.remove_file(&mut |report| console.say(Level::Notice, format_args!("{report}")));
@@ -220,9 +224,10 @@ impl Sockets {
             let sockets =
                 fds.by_ref().take(count).map(ListenSocket::from_fd).collect::<io::Result<Vec<_>>>()?;
             let first = sockets.first().filter(|_| sockets.len() == count);
-            let addr = first.ok_or(io::ErrorKind::UnexpectedEof)?.addr().clone();
-            // The master has set them.
-            let options = ListenOptions::default();
+            let first = first.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let addr = first.addr().clone();
+            // The master has set the others.
+            let options = ListenOptions { kind: first.kind(), ..ListenOptions::default() };
             Ok(Listening { addr, options, owned, is_inherited: false, sockets })
         };
         shapes.iter().map(of_address).collect::<io::Result<_>>().map(Self)
@@ -238,12 +243,16 @@ impl Sockets {
         self.0.iter().filter_map(|listening| Some(listening.sockets.first()?.addr()))
     }
 
-    fn at(&self, addr: &Addr) -> Option<&Listening> {
-        self.0.iter().find(|listening| listening.addr == *addr)
+    fn at(&self, (addr, kind): &SocketKey) -> Option<&Listening> {
+        self.0.iter().find(|listening| listening.addr == *addr && listening.options.kind == *kind)
     }
 }
 
 impl Listening {
+    fn key(&self) -> SocketKey {
+        (self.addr.clone(), self.options.kind)
+    }
+
     fn configure(&self, report: &mut dyn FnMut(ListenReport)) {
         self.sockets.iter().for_each(|socket| socket.configure(&self.options, report));
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
+use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenOptions};
 
 use crate::config_thread::{FreeInSteps, GenerationRef};
@@ -68,22 +69,23 @@ pub enum SocketSharing {
 /// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
 /// socket serves both.
 pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
-    /// Listening addresses of one port and family.
+    /// Listening addresses of one port, family and kind.
     #[derive(Default, Clone, Copy)]
     struct Port {
         count: usize,
         on_every_address: bool,
     }
-    let key = |addr: SocketAddr| (addr.port(), addr.is_ipv4());
+    let key = |addr: SocketAddr, kind: SocketKind| (addr.port(), addr.is_ipv4(), kind);
     let mut ports: HashMap<_, Port> = HashMap::new();
-    for addr in listens.iter().filter_map(|listen| listen.address.inet()) {
-        let port = ports.entry(key(addr)).or_default();
+    for listen in &*listens {
+        let Some(addr) = listen.address.inet() else { continue };
+        let port = ports.entry(key(addr, listen.options.kind)).or_default();
         port.count += 1;
         port.on_every_address |= addr.ip().is_unspecified();
     }
     for listen in listens {
         let Some(own) = listen.address.inet() else { continue };
-        let port = ports.get(&key(own)).copied().unwrap_or_default();
+        let port = ports.get(&key(own, listen.options.kind)).copied().unwrap_or_default();
         listen.socket = match own.ip().is_unspecified() {
             true if port.count > 1 => SocketSharing::Shared,
             false if port.on_every_address => SocketSharing::Other,

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::process::{Pid, getppid};
 use tw_base::Errno;
 use tw_log::Level;
-use tw_net::ListenSocket;
+use tw_net::{ListenOptions, ListenSocket};
 use tw_sys::inherit;
 
 use super::{Listening, Sockets};
@@ -169,11 +169,12 @@ impl Inherited {
 impl Sockets {
     /// Adds a socket that was handed over.
     fn add(&mut self, socket: ListenSocket) {
-        match self.0.iter_mut().find(|listening| listening.addr == *socket.addr()) {
+        let key = (socket.addr().clone(), socket.kind());
+        match self.0.iter_mut().find(|listening| listening.key() == key) {
             Some(listening) => listening.sockets.push(socket),
             None => self.0.push(Listening {
                 addr: socket.addr().clone(),
-                options: Default::default(),
+                options: ListenOptions { kind: socket.kind(), ..ListenOptions::default() },
                 owned: 0,
                 is_inherited: true,
                 sockets: vec![socket],
@@ -199,9 +200,9 @@ fn numbers(list: &[u8]) -> (Vec<RawFd>, Option<&[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::{IntoRawFd, OwnedFd};
-    use std::os::unix::net::{UnixDatagram, UnixListener};
+    use std::os::unix::net::UnixListener;
 
     use tw_testkit::TempDir;
 
@@ -239,8 +240,9 @@ mod tests {
         let addr = tcp.local_addr().unwrap();
         let twin = tcp.try_clone().unwrap();
         let unix = UnixListener::bind(dir.join("s")).unwrap();
-        let datagram = UnixDatagram::bind(dir.join("d")).unwrap();
-        let list = [handed(tcp), handed(datagram), handed(unix), handed(twin)];
+        let connected = TcpStream::connect(addr).unwrap();
+        let udp = UdpSocket::bind(addr).unwrap();
+        let list = [handed(tcp), handed(connected), handed(unix), handed(twin), handed(udp)];
         let [_, other, ..] = list;
         let list: String = list.iter().map(|number| format!("{number};")).collect();
 
@@ -249,10 +251,11 @@ mod tests {
         let found: Vec<_> =
             inherited.sockets.0.iter().map(|one| (one.addr.to_string(), one.sockets.len())).collect();
         let unix = format!("unix:{}", dir.join("s").display());
-        assert_eq!(found, [(addr.to_string(), 2), (unix, 1)]);
+        let (tcp, udp) = ((addr.to_string(), 2), (addr.to_string(), 1));
+        assert_eq!(found, [tcp, (unix, 1), udp], "one key for each address and kind");
         assert_eq!(inherited.old, getppid());
         let expected =
-            format!("the inherited socket #{other} cannot be used (not a listening stream socket), ignored");
+            format!("the inherited socket #{other} cannot be used (not a listening socket), ignored");
         assert!(inherited.said.contains(&(Level::Warn, expected)), "{:?}", inherited.said);
 
         // All of them have an owner now.

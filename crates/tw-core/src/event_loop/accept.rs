@@ -26,14 +26,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_log::Level;
-use tw_net::listen::Share;
+use tw_net::listen::{Share, SocketKind};
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::FirstBytes;
 use tw_rt::watch::Subject;
 
 use super::idle_eviction::Eviction;
 use super::{Application, Loop};
-use crate::generation::SocketSharing;
+use crate::generation::{ListenAddress, SocketSharing};
 
 /// Listening sockets beyond the first ones for which a starting loop is prepared. Sockets that later reloads add wake
 /// every loop for each connection.
@@ -402,8 +402,10 @@ impl<A: Application> Loop<A> {
     fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
         let generation = self.generation.borrow();
         // Where every address has a socket of its own, nobody looks at the list.
+        let accepts = |listen: &&ListenAddress| listen.options.kind == SocketKind::Stream;
         let is = |address: &Addr, socket| {
-            generation.listens.iter().any(|listen| listen.address == *address && listen.socket == socket)
+            let mut listens = generation.listens.iter().filter(accepts);
+            listens.any(|listen| listen.address == *address && listen.socket == socket)
         };
         if !is(listen, SocketSharing::Shared) {
             return None;

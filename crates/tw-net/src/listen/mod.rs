@@ -42,9 +42,21 @@ pub enum Share {
     All,
 }
 
+/// Kind of a listening socket. An address may have one of each: TCP 443 and UDP 443 are two sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SocketKind {
+    /// TCP, or a stream socket of the Unix domain: it accepts connections.
+    #[default]
+    Stream,
+    /// UDP, or a datagram socket of the Unix domain.
+    Datagram,
+}
+
 /// The parameters of `listen` that concern the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenOptions {
+    /// Kind of the socket.
+    pub kind: SocketKind,
     /// `backlog`: how many connections may wait to be accepted. Default 511; the kernel caps it at `somaxconn`.
     pub backlog: u32,
     /// `rcvbuf` in bytes; `None` leaves the kernel's automatic size.
@@ -68,6 +80,7 @@ pub struct ListenOptions {
 impl Default for ListenOptions {
     fn default() -> Self {
         Self {
+            kind: SocketKind::Stream,
             backlog: 511,
             rcvbuf: None,
             sndbuf: None,

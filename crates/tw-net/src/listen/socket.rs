@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tw_base::Errno;
 
-use super::{Keepalive, ListenOptions, Share};
+use super::{Keepalive, ListenOptions, Share, SocketKind};
 
 /// Number of tries, and the pause between two of them, of a `bind()` whose address is in use: a program that is
 /// being replaced gets two seconds to leave.
@@ -99,6 +99,7 @@ impl fmt::Display for ListenReport {
 pub struct ListenSocket {
     socket: Socket,
     addr: Addr,
+    kind: SocketKind,
     share: Share,
 }
 
@@ -197,7 +198,7 @@ impl ListenSocket {
 
     /// Duplicates the socket for a loop that has it for itself or among others.
     pub fn share(&self, share: Share) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone(), share })
+        Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone(), kind: self.kind, share })
     }
 
     /// A number that this socket has, whichever descriptor it is known by, and no other.
@@ -211,15 +212,24 @@ impl ListenSocket {
     }
 
     /// A socket that was opened and set up elsewhere: handed over by the master, a former binary or systemd.
-    /// Errors: it is no stream socket that listens.
+    ///
+    /// # Errors
+    /// The socket is neither a stream socket that listens nor a datagram socket.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let socket = Socket::from(fd);
-        if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a listening stream socket"));
-        }
+        let kind = match socket.r#type()? {
+            Type::STREAM if socket.is_listener()? => SocketKind::Stream,
+            Type::DGRAM => SocketKind::Datagram,
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a listening socket")),
+        };
         socket.set_nonblocking(true)?;
         let addr = local_addr(&socket)?;
-        Ok(Self { socket, addr, share: Share::All })
+        Ok(Self { socket, addr, kind, share: Share::All })
+    }
+
+    /// Kind of the socket.
+    pub fn kind(&self) -> SocketKind {
+        self.kind
     }
 
     /// Sets the options that may change while the socket is open: after a reload, or on an inherited one.
@@ -292,6 +302,9 @@ impl ListenSocket {
     }
 
     fn listen(&self, options: &ListenOptions) -> Result<(), ListenError> {
+        if self.kind == SocketKind::Datagram {
+            return Ok(());
+        }
         let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
         self.socket
             .listen(backlog)
@@ -312,10 +325,20 @@ impl ListenSocket {
                 (Domain::UNIX, to.map_err(|e| step("bind() to", e))?)
             }
         };
-        let protocol = (options.multipath && domain != Domain::UNIX).then_some(Protocol::MPTCP);
+        let kind = options.kind;
+        let (socket_type, protocol) = match kind {
+            SocketKind::Stream if options.multipath && domain != Domain::UNIX => {
+                (Type::STREAM, Some(Protocol::MPTCP))
+            }
+            SocketKind::Stream => (Type::STREAM, None),
+            SocketKind::Datagram => (Type::DGRAM, None),
+        };
         let socket =
-            Socket::new(domain, Type::STREAM.nonblocking(), protocol).map_err(|e| step("socket()", e))?;
-        socket.set_reuse_address(true).map_err(|e| step("setsockopt(SO_REUSEADDR)", e))?;
+            Socket::new(domain, socket_type.nonblocking(), protocol).map_err(|e| step("socket()", e))?;
+        // With it, any program could have a share of the datagrams.
+        if kind == SocketKind::Stream {
+            socket.set_reuse_address(true).map_err(|e| step("setsockopt(SO_REUSEADDR)", e))?;
+        }
         if share && domain != Domain::UNIX {
             socket.set_reuse_port(true).map_err(|e| step("setsockopt(SO_REUSEPORT)", e))?;
         }
@@ -334,7 +357,7 @@ impl ListenSocket {
             }
             _ => addr.clone(),
         };
-        Ok(Self { socket, addr, share: Share::All })
+        Ok(Self { socket, addr, kind, share: Share::All })
     }
 }
 

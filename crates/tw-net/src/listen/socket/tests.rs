@@ -169,6 +169,20 @@ fn testing_a_unix_socket_leaves_no_file() {
 }
 
 #[test]
+fn stream_and_datagram_sockets_share_an_address() {
+    let stream = ListenSocket::open(&any_port(), &ListenOptions::default(), &mut no_reports).unwrap();
+    let datagram = ListenOptions { kind: SocketKind::Datagram, ..ListenOptions::default() };
+    let open = || ListenSocket::open(stream.addr(), &datagram, &mut no_reports);
+    let socket = open().unwrap();
+    assert_eq!((socket.addr(), socket.kind()), (stream.addr(), SocketKind::Datagram));
+    assert!(open().unwrap_err().is_in_use());
+    let restored = ListenSocket::from_fd(socket.try_clone().unwrap().into()).unwrap();
+    assert_eq!((restored.addr(), restored.kind()), (stream.addr(), SocketKind::Datagram));
+    let of_one_loop = socket.sibling(&datagram, &mut no_reports).unwrap();
+    assert_eq!(of_one_loop.kind(), SocketKind::Datagram);
+}
+
+#[test]
 fn sockets_are_restored_from_descriptors() {
     let listening = ListenSocket::open(&any_port(), &ListenOptions::default(), &mut no_reports).unwrap();
     let addr = listening.addr().clone();
