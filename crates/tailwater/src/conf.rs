@@ -6,21 +6,24 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tw_app::Config;
 use tw_conf::{
     ConfError, ConfFiles, Diagnostics, Level, MemoryFiles, MissingList, Reader, RecordedFiles, Sources, Span,
     SystemFiles, Tree,
 };
 use tw_core::config_thread;
+use tw_core::load::Prefixes;
 use tw_core::process::DEFAULT_PID;
 use tw_core::shared_objects::SharedObjects;
-use tw_server::http::generation::Config;
-use tw_server::load::Prefixes;
 use tw_sys::heap::purge;
 
 use crate::built_in;
 use crate::cli::Options;
 use crate::console::{Console, Fault};
 use crate::directories;
+
+/// Modules of each protocol.
+pub(crate) const MODULES: tw_app::Modules = tw_app::Modules { http: tw_modules::MODULES };
 
 /// Directory of relative names unless `-p` is given. Packages set `TAILWATER_PREFIX` when they build.
 pub(crate) const DEFAULT_PREFIX: &str = match option_env!("TAILWATER_PREFIX") {
@@ -151,14 +154,7 @@ impl Source {
         let config = match self.read(files, &mut tree) {
             // What is wrong in what could be read is said, too.
             Err(error) if tree.failures.is_empty() => Err(error),
-            _ => tw_server::load::load(
-                &mut tree,
-                files,
-                &self.prefixes(),
-                tw_modules::MODULES,
-                previous,
-                &mut diagnostics,
-            ),
+            _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics),
         };
         Outcome { tree, diagnostics, config }
     }
@@ -238,7 +234,7 @@ impl Loaded {
 
     /// Looks for directories of caches that something else uses, too, and says so. `None` means it cannot be used.
     pub(crate) fn check_directories(&self, console: &Console) -> Option<()> {
-        let checked = directories::check(&self.config.directories, self.sources());
+        let checked = directories::check(self.config.directories(), self.sources());
         checked.inspect_err(|error| console.conf(error, self.sources())).ok()
     }
 

@@ -7,8 +7,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{Access, access};
+use tw_app::Config;
 use tw_log::Level;
-use tw_server::http::generation::Config;
 
 use crate::conf::path;
 use crate::console::Fault;
@@ -73,7 +73,7 @@ fn directory_of(path: &Path) -> Option<&Path> {
 fn all(config: &Config) -> impl Iterator<Item = (CreatedFile, &Path)> {
     let logs = config.logs.paths().map(|path| (CreatedFile::Log, path));
     let directories =
-        config.temp_paths.iter().map(|temp| (CreatedFile::Directory, path(temp.path.to_bytes())));
+        config.temp_paths().iter().map(|temp| (CreatedFile::Directory, path(temp.path.to_bytes())));
     logs.chain(directories).chain(std::iter::once((CreatedFile::Pid, path(&config.main.pid))))
 }
 

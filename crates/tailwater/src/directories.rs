@@ -12,11 +12,11 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{FlockOperation, OFlags, flock, fstat};
+use tw_app::Config;
+use tw_app::{Directory, DirectoryPurpose};
 use tw_base::Errno;
 use tw_conf::{ConfError, Sources};
 use tw_log::Level;
-use tw_server::http::generation::Config;
-use tw_server::load::{Directory, DirectoryPurpose};
 
 use crate::conf::path;
 use crate::console::{Console, Fault};
@@ -142,7 +142,7 @@ impl DirectoryLocks {
     /// Another process has one. A directory that cannot be locked, on a network perhaps, is used without, with a warning.
     pub(crate) fn take(config: &Config, held: &Self, console: &Console) -> Result<Self, Fault> {
         let mut locks = Vec::new();
-        for directory in config.directories.iter().filter(|one| one.purpose == DirectoryPurpose::Cache) {
+        for directory in config.directories().iter().filter(|one| one.purpose == DirectoryPurpose::Cache) {
             let path = path(directory.path.to_bytes());
             match lock(path, &held.0) {
                 Ok(lock) => locks.push(lock),

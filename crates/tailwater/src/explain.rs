@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
+use tw_app::explain::{Asked, Explanation, Line};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
-use tw_server::http::generation::Generation;
-use tw_server::http::phases::explain::{Asked, Explanation, Line, explain};
 use tw_sys::heap::purge;
 
 use crate::conf::{Loaded, path};
@@ -28,10 +27,11 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     // One thread is enough for one request.
     let pools: Result<Vec<_>, _> =
         config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
-    let disks = Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring);
+    let disks =
+        Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring).into();
     let config_thread = ConfigThread::start(purge).map_err(|error| failed("starting a thread", error))?;
-    let generation = config_thread.publish(Generation { id: 1, config, disks });
-    let told = explain(generation, asked).map_err(|error| failed("starting a loop", error))??;
+    let generation = config.publish(1, disks, &config_thread);
+    let told = generation.explain(asked).map_err(|error| failed("starting a loop", error))??;
     Ok(shown(&told, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
 }
 

@@ -1,13 +1,13 @@
 //! Settings of the process itself: user, limits, priority, processors.
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use tw_app::Config;
 use tw_base::Errno;
 use tw_conf::ConfError;
 use tw_core::process::MainSettings;
 use tw_log::Level;
 use tw_rt::affinity::{Affinity, CpuMask};
 use tw_rt::limits;
-use tw_server::http::generation::Config;
 
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};

@@ -260,7 +260,7 @@ fn wrapped(text: &str, first: &str, others: &str) -> String {
 
 /// `configure arguments` as nginx would have needed them to become what we are.
 fn arguments() -> String {
-    let known = tw_server::load::all_directives(tw_modules::MODULES);
+    let known = tw_app::all_directives(crate::conf::MODULES);
     let has = |module: &&Module| {
         known.iter().any(|(_, directive)| {
             directive.name == module.directive && directive.contexts & module.contexts != 0

@@ -32,7 +32,7 @@ pub trait Host: Sized {
     fn log(&self, level: Level, message: fmt::Arguments<'_>);
 
     /// Lets the loop close the connection to make room, as long as the result lives.
-    fn evictable(&self) -> EvictableConnection<'_, Self>;
+    fn evictable(&self) -> EvictableConnection<'_>;
 
     /// Stores the PROXY protocol header. Called once at most.
     fn set_proxy_header(&self, header: proxy_protocol::Header);

@@ -24,8 +24,8 @@ pub enum WaitError {
 ///
 /// # Errors
 /// Errors are those of [`WaitError`].
-pub async fn ready_or_evicted<C>(
-    mut evictable: EvictableConnection<'_, C>,
+pub async fn ready_or_evicted(
+    mut evictable: EvictableConnection<'_>,
     deadline: &RefCell<Deadline>,
     time: Duration,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,

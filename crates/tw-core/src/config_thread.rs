@@ -111,6 +111,12 @@ impl ConfigThread {
 }
 
 impl<G: FreeInSteps> GenerationRef<G> {
+    /// Publishes a value made of this one. The same thread frees it.
+    pub fn publish_beside<H: FreeInSteps>(&self, make: impl FnOnce(&G) -> H) -> GenerationRef<H> {
+        let Published { generation, thread } = self.published();
+        thread.publish(make(generation))
+    }
+
     fn published(&self) -> &Published<G> {
         self.0.as_ref().expect("it is there until the drop")
     }

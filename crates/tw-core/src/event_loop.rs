@@ -1,9 +1,11 @@
-//! State of one event loop: its generation, connections, files and reusable buffers.
+//! One event loop: the state that every protocol shares ([`LoopCore`]), and the life of a loop, which accepts connections
+//! for an [`Application`] and replaces its generation at a reload.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,7 +17,7 @@ use tw_rt::watch::Subject;
 use tw_rt::{Inbox, MemoryRelease, Socket, TaskGroup, TaskSet};
 
 use crate::config_thread::GenerationRef;
-use crate::generation::{Configuration, Generation, LoopGeneration};
+use crate::generation::{LoopGeneration, ProcessConfig, ProcessGeneration};
 
 mod accept;
 mod balance;
@@ -73,34 +75,45 @@ pub const LIMITS: &[Limit] = &[
     counts::LIMIT,
 ];
 
-/// Application that runs on the loops of a process: its protocols and their state on each loop.
+/// Application that runs on the loops of a process: one protocol, or all of them. A value is its state on one loop.
 pub trait Application: Sized + 'static {
-    /// Configuration with the parts that the protocols made of it.
-    type Config: Configuration;
-    /// A client, from accept to close.
-    type Client: ClientInfo;
+    /// Configuration that a loop serves, as commands carry it.
+    type Generation: LoopConfiguration;
 
-    /// Creates the protocols' state of a loop that starts with `generation`.
-    fn new(generation: &Generation<Self::Config>) -> Self;
+    /// Creates the state of a loop that starts with `generation`.
+    fn new(core: Rc<LoopCore>, generation: Self::Generation) -> Rc<Self>;
+
+    /// Serves new requests by `generation` from now on.
+    fn set_generation(&self, generation: Self::Generation);
 
     /// Serves a connection until it is closed. Called once for each.
-    fn serve(connection: AcceptedConnection, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+    fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static;
 
     /// Runs the background tasks of the loop's current generation (health checks, name resolution …). It does not end
     /// by itself: the loop drops it when requests get another generation, and starts that one's; a loop that is
     /// draining has none.
-    fn run_background_tasks(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+    fn run_background_tasks(self: Rc<Self>) -> impl Future<Output = ()> + 'static;
 
     /// Frees one part of what has been unused for long enough. Returns the time until the next call.
-    fn sweep(&self, generation: &Generation<Self::Config>) -> Duration;
+    fn sweep(&self) -> Duration;
 
     /// Closes every file that is kept open only for later requests: at a reload, and on command.
-    fn close_files(&self, generation: &Generation<Self::Config>);
+    fn close_files(&self);
+}
 
+/// Configuration of an application, with the part of it that every protocol shares.
+pub trait LoopConfiguration: Clone + Send + 'static {
+    /// The part of no protocol.
+    fn process(&self) -> GenerationRef<ProcessGeneration>;
+}
+
+/// Connections and files of one protocol that a loop can close to make room ([`LoopCore::add_idle_resources`]).
+pub trait IdleResources {
     /// Closes the oldest idle connection to an upstream server, if there is one.
     fn close_idle_upstream(&self) -> Eviction;
 
-    /// Closes a cached file without readers, if there is one, to free a descriptor.
+    /// Closes an idle connection to an upstream server or a cached file without readers, if there is one, to free a
+    /// descriptor.
     fn free_descriptor(&self) -> Eviction;
 }
 
@@ -126,19 +139,19 @@ pub struct AcceptedConnection {
 }
 
 /// Commands to a loop.
-pub enum LoopCommand<C: Configuration> {
+pub enum LoopCommand<G> {
     /// Start to accept connections. The first command: no client is served before it.
     Start,
     /// Serve new requests with this configuration, accepting on these sockets instead of the old ones.
-    Generation(GenerationRef<Generation<C>>, Vec<ListenSocket>),
+    Generation(G, Vec<ListenSocket>),
     /// Close every file that is kept open only for later requests.
     CloseFiles,
     /// Stop accepting, finish the requests in progress, then end.
     Quit,
 }
 
-/// State of one loop.
-pub struct Loop<A: Application> {
+/// State of one loop that does not depend on a protocol.
+pub struct LoopCore {
     /// Number of the loop.
     pub index: usize,
     /// Counters of the process.
@@ -146,25 +159,20 @@ pub struct Loop<A: Application> {
     /// Counters of this loop.
     pub tally: OwnTally,
     /// Open connections of this loop.
-    pub connections: Connections<A::Client>,
+    pub connections: Connections,
     /// Reusable buffers.
     pub buffers: Buffers,
     /// Bytes that one turn may copy.
     pub budget: CopyBudget,
-    /// State of the protocols.
-    pub app: A,
-    generation: RefCell<Rc<LoopGeneration<A::Config>>>,
+    process: RefCell<Rc<LoopGeneration<ProcessConfig>>>,
+    idle_resources: RefCell<Vec<Weak<dyn IdleResources>>>,
     accepting: Accepting,
     balance: Balance,
 }
 
-impl<A: Application> Loop<A> {
-    /// Creates the loop of the current thread. It does not accept yet.
-    pub fn new(
-        index: usize,
-        counts: Arc<Counts>,
-        generation: GenerationRef<Generation<A::Config>>,
-    ) -> Rc<Self> {
+impl LoopCore {
+    /// Creates the state of the current thread's loop.
+    pub fn new(index: usize, counts: Arc<Counts>, process: GenerationRef<ProcessGeneration>) -> Rc<Self> {
         Rc::new(Self {
             index,
             tally: counts.tallies.claim(),
@@ -174,51 +182,101 @@ impl<A: Application> Loop<A> {
             connections: Connections::default(),
             buffers: Buffers::new(),
             budget: CopyBudget::new(),
-            app: A::new(&generation),
-            generation: RefCell::new(Rc::new(LoopGeneration(generation))),
+            process: RefCell::new(LoopGeneration::new(process)),
+            idle_resources: RefCell::default(),
         })
     }
 
-    /// Returns the configuration that serves new requests.
-    pub fn generation(&self) -> Rc<LoopGeneration<A::Config>> {
-        self.generation.borrow().clone()
+    /// Returns the part of the current configuration that belongs to no protocol: settings of the process, logs, pools.
+    pub fn process(&self) -> Rc<LoopGeneration<ProcessConfig>> {
+        self.process.borrow().clone()
     }
 
-    /// Starts the background tasks of the current generation. Dropping the result ends them.
-    fn start_background_tasks(self: &Rc<Self>) -> TaskSet<(), ()> {
-        let mut background_tasks = TaskSet::default();
-        let subject = Subject { kind: "generation", id: self.generation().id };
-        background_tasks.spawn((), subject, A::run_background_tasks(self.clone()));
-        background_tasks
+    /// Lets the loop close idle connections and files of a protocol when it runs out of connections or descriptors.
+    pub fn add_idle_resources(&self, resources: Weak<dyn IdleResources>) {
+        self.idle_resources.borrow_mut().push(resources);
+    }
+
+    /// Evicts something of the first protocol that has something idle.
+    fn evict_resource(&self, evict: impl Fn(&dyn IdleResources) -> Eviction) -> Eviction {
+        let all = self.idle_resources.borrow();
+        let mut protocols = all.iter().filter_map(Weak::upgrade);
+        match protocols.any(|protocol| evict(&*protocol) == Eviction::Done) {
+            true => Eviction::Done,
+            false => Eviction::NothingIdle,
+        }
     }
 
     /// `worker_connections`
     fn connections_max(&self) -> u64 {
-        self.generation.borrow().main.worker_connections
+        self.process.borrow().main.worker_connections
+    }
+}
+
+impl ClientLookup for LoopCore {
+    fn address_of(&self, id: u64) -> Option<Box<str>> {
+        self.connections.client(id).map(|client| client.address().into())
+    }
+}
+
+/// A loop that runs: its shared state and its application.
+struct Running<A> {
+    core: Rc<LoopCore>,
+    app: Rc<A>,
+}
+
+impl<A> Clone for Running<A> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone(), app: self.app.clone() }
+    }
+}
+
+impl<A> Deref for Running<A> {
+    type Target = LoopCore;
+
+    fn deref(&self) -> &LoopCore {
+        &self.core
+    }
+}
+
+impl<A: Application> Running<A> {
+    /// Creates the loop of the current thread. It does not accept yet.
+    fn new(index: usize, counts: Arc<Counts>, generation: A::Generation) -> Self {
+        let core = LoopCore::new(index, counts, generation.process());
+        Self { app: A::new(core.clone(), generation), core }
+    }
+
+    /// Serves new requests by `generation` from now on.
+    fn set_generation(&self, generation: A::Generation) {
+        let process = generation.process();
+        self.tally.generation.set(process.id);
+        *self.process.borrow_mut() = LoopGeneration::new(process);
+        self.app.set_generation(generation);
+    }
+
+    /// Starts the background tasks of the current generation. Dropping the result ends them.
+    fn start_background_tasks(&self) -> TaskSet<(), ()> {
+        let mut background_tasks = TaskSet::default();
+        let subject = Subject { kind: "generation", id: self.process.borrow().id };
+        background_tasks.spawn((), subject, self.app.clone().run_background_tasks());
+        background_tasks
     }
 
     /// Starts the task of a new connection.
-    fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
+    fn accepted(&self, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
         if let Err(exhausted) = self.ensure_connection_available() {
             self.tally.refused.add(1);
-            let generation = self.generation();
-            tw_log::alert!(generation.error_log, "{exhausted}");
+            tw_log::alert!(self.process().error_log, "{exhausted}");
             return;
         }
         let id = self.counts.next_connection();
-        let serving = A::serve(AcceptedConnection { id, socket, peer, listen: listen.clone() }, self.clone());
-        let open = Open::new(self.clone());
+        let serving = self.app.clone().serve(AcceptedConnection { id, socket, peer, listen: listen.clone() });
+        let open = Open::new(self.core.clone());
         self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
             serving.await;
         });
-    }
-}
-
-impl<A: Application> ClientLookup for Loop<A> {
-    fn address_of(&self, id: u64) -> Option<Box<str>> {
-        self.connections.client(id).map(|client| client.address().into())
     }
 }
 
@@ -240,25 +298,25 @@ impl Drop for LevelGuard<'_> {
 }
 
 /// Counts a connection as open while it lives.
-struct Open<A: Application>(Rc<Loop<A>>);
+struct Open(Rc<LoopCore>);
 
-impl<A: Application> Open<A> {
-    fn new(home: Rc<Loop<A>>) -> Self {
-        home.tally.open.add(1);
-        Self(home)
+impl Open {
+    fn new(core: Rc<LoopCore>) -> Self {
+        core.tally.open.add(1);
+        Self(core)
     }
 }
 
-impl<A: Application> Drop for Open<A> {
+impl Drop for Open {
     fn drop(&mut self) {
         self.0.tally.open.sub(1);
     }
 }
 
 /// Removes the loop from those that its siblings see, however it ends.
-struct Present<A: Application>(Rc<Loop<A>>);
+struct Present(Rc<LoopCore>);
 
-impl<A: Application> Drop for Present<A> {
+impl Drop for Present {
     fn drop(&mut self) {
         self.0.give_up_turn();
         self.0.leave_siblings();
@@ -271,67 +329,66 @@ impl<A: Application> Drop for Present<A> {
 pub fn run<A: Application>(
     index: usize,
     counts: Arc<Counts>,
-    generation: GenerationRef<Generation<A::Config>>,
+    generation: A::Generation,
     sockets: Vec<ListenSocket>,
-    commands: Inbox<LoopCommand<A::Config>>,
+    commands: Inbox<LoopCommand<A::Generation>>,
 ) -> impl Future<Output = ()> {
     Accepting::prepare(&sockets);
-    serve(Loop::<A>::new(index, counts, generation), sockets, commands)
+    serve(Running::<A>::new(index, counts, generation), sockets, commands)
 }
 
 async fn serve<A: Application>(
-    home: Rc<Loop<A>>,
+    running: Running<A>,
     sockets: Vec<ListenSocket>,
-    mut commands: Inbox<LoopCommand<A::Config>>,
+    mut commands: Inbox<LoopCommand<A::Generation>>,
 ) {
     let Some(LoopCommand::Start) = commands.recv().await else { return };
-    let here: Rc<dyn ClientLookup> = home.clone();
+    let here: Rc<dyn ClientLookup> = running.core.clone();
     counts::set_current_loop(Rc::downgrade(&here));
     drop(here);
-    let _present = Present(home.clone());
-    home.tally.generation.set(home.generation().id);
-    home.listen(sockets);
+    let _present = Present(running.core.clone());
+    running.tally.generation.set(running.process().id);
+    running.listen(sockets);
     // Who knows of it finds it at work: what accepts has had its turn.
     tw_rt::yield_now().await;
-    home.join_siblings(commands.stats());
+    running.join_siblings(commands.stats());
     let taking_over = Subject { kind: "accept", id: 0 };
-    let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
-    let sweeper = home.clone();
+    let mut taking_over = tw_rt::spawn_local(taking_over, running.clone().take_over_all());
+    let app = running.app.clone();
     let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
         let mut release = MemoryRelease::default();
         loop {
-            let next = sweeper.app.sweep(&sweeper.generation());
+            let next = app.sweep();
             release.run_if_due();
             tokio::time::sleep(next).await;
         }
     });
-    let mut background_tasks = home.start_background_tasks();
+    let mut background_tasks = running.start_background_tasks();
     loop {
         let has_ended = |cx: &mut Context<'_>| {
             is_over(&mut sweeping, cx)
                 || is_over(&mut taking_over, cx)
                 || background_tasks.poll_ended(cx).is_ready()
-                || home.has_stopped_accepting(cx)
+                || running.has_stopped_accepting(cx)
         };
         let Some(command) = next(&mut commands, has_ended).await else { return };
         match command {
             // It has.
             LoopCommand::Start => {}
             LoopCommand::Generation(generation, sockets) => {
-                home.tally.generation.set(generation.id);
-                *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
-                background_tasks = home.start_background_tasks();
-                home.app.close_files(&home.generation());
-                home.listen(sockets);
+                running.set_generation(generation);
+                background_tasks = running.start_background_tasks();
+                running.app.close_files();
+                running.listen(sockets);
             }
-            LoopCommand::CloseFiles => home.app.close_files(&home.generation()),
+            LoopCommand::CloseFiles => running.app.close_files(),
             LoopCommand::Quit => {
                 drop(background_tasks);
-                home.connections.tasks.stop();
-                home.stop_listening().await;
-                home.leave_siblings();
-                home.clone().take_over_rest().await;
-                drained(&home.connections.tasks, &mut commands).await;
+                running.connections.tasks.stop();
+                running.stop_listening().await;
+                running.leave_siblings();
+                running.take_over_rest().await;
+                drained(&running.connections.tasks, &mut commands).await;
                 return;
             }
         }
@@ -366,12 +423,11 @@ async fn drained<O: Send + 'static>(connections: &TaskGroup, commands: &mut Inbo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bare;
 
     #[test]
     fn loop_ends_when_one_of_its_own_tasks_panics() {
         let (tell, told) = std::sync::mpsc::channel();
-        let home = tw_rt::LoopThread::<LoopCommand<Bare>>::start(
+        let home = tw_rt::LoopThread::<LoopCommand<()>>::start(
             tw_rt::LoopOptions::new(0),
             |mut commands| async move {
                 let spawn = |panics: bool| {

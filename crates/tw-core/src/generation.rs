@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
 
+use tw_disk::Locks;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenOptions};
 
 use crate::config_thread::{FreeInSteps, GenerationRef};
+use crate::event_loop::LoopConfiguration;
 use crate::log::{Logs, SharedErrorLog};
 use crate::pools::{Disks, UringUse};
 use crate::process::MainSettings;
@@ -30,6 +34,14 @@ pub struct Config {
     pub ring: UringUse,
     /// Files and connections that requests need, for the sandbox.
     pub reach: Reach,
+    /// True if there are TLS handshakes, with clients or upstream servers.
+    pub is_secured: bool,
+    /// Files of the process that are locked in memory.
+    pub locks: Arc<Locks>,
+    /// Largest number of bytes of them: `hot_lock_size`, or 0 where no location sends files that way.
+    pub lock_max: u64,
+    /// Largest number of bytes of small files in memory, per loop.
+    pub hot_files_size: usize,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
     /// Objects of modules that outlive this configuration.
@@ -94,10 +106,26 @@ pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
     }
 }
 
-/// A configuration with what the protocols made of it.
-pub trait Configuration: Deref<Target = Config> + Send + Sync + Sized + 'static {
+/// Configuration of a protocol.
+pub trait Configuration: Send + Sync + Sized + 'static {
+    /// The part that every protocol shares.
+    fn process(&self) -> &ProcessConfig;
+
     /// Frees it part by part, and [yields](crate::config_thread::yield_if_due) between them.
     fn free(self);
+}
+
+/// Configuration of no protocol, which the configurations of all protocols share.
+pub type ProcessConfig = Arc<Config>;
+/// Live configuration of no protocol.
+pub type ProcessGeneration = Generation<ProcessConfig>;
+
+impl Configuration for ProcessConfig {
+    fn process(&self) -> &ProcessConfig {
+        self
+    }
+
+    fn free(self) {}
 }
 
 /// A configuration that is live: its logs are open and its pools run.
@@ -107,7 +135,7 @@ pub struct Generation<C> {
     /// Loaded configuration.
     pub config: C,
     /// Thread pools.
-    pub disks: Disks,
+    pub disks: Arc<Disks>,
 }
 
 impl<C> Deref for Generation<C> {
@@ -118,6 +146,16 @@ impl<C> Deref for Generation<C> {
     }
 }
 
+impl<C: Configuration> LoopConfiguration for GenerationRef<Generation<C>> {
+    fn process(&self) -> GenerationRef<ProcessGeneration> {
+        self.publish_beside(|generation| Generation {
+            id: generation.id,
+            config: generation.config.process().clone(),
+            disks: generation.disks.clone(),
+        })
+    }
+}
+
 impl<C: Configuration> FreeInSteps for Generation<C> {
     fn free(self) {
         self.config.free();
@@ -125,7 +163,14 @@ impl<C: Configuration> FreeInSteps for Generation<C> {
 }
 
 /// A generation as one loop holds it: counting references costs no atomic operation.
-pub struct LoopGeneration<C: Configuration>(pub GenerationRef<Generation<C>>);
+pub struct LoopGeneration<C: Configuration>(GenerationRef<Generation<C>>);
+
+impl<C: Configuration> LoopGeneration<C> {
+    /// A generation for this loop.
+    pub fn new(generation: GenerationRef<Generation<C>>) -> Rc<Self> {
+        Rc::new(Self(generation))
+    }
+}
 
 impl<C: Configuration> Deref for LoopGeneration<C> {
     type Target = Generation<C>;

@@ -29,7 +29,7 @@ use crate::vars::{SlotKind, Template, VarTable};
 
 pub use config_builder::{ConfigBuilder, ProtocolParts};
 pub use known_directives::block;
-pub use loader::{IfBlock, Loader, ProtocolBlocks, load, structure_directives};
+pub use loader::{IfBlock, LoadedBlocks, Loader, ProtocolBlocks, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
 pub use table::{RawSettings, Record, Table};
 

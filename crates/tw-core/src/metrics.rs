@@ -162,7 +162,7 @@ impl<'a> Scrape<'a> {
         Self {
             counts,
             generation: generation.id,
-            config: &generation.config,
+            config: generation.config.process(),
             disks: &generation.disks,
             resident_bytes,
             pools: OnceCell::new(),

@@ -3,15 +3,15 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tw_conf::{Cx, Diagnostics, Sources};
 use tw_disk::Pool;
 use tw_log::Level;
 use tw_net::Addr;
 
-use crate::generation::{Config, Configuration, DebugLines, Generation};
+use crate::generation::{Config, DebugLines, Generation, ProcessGeneration};
 use crate::log::Logs;
 use crate::pools::{Disks, UringUse};
 use crate::process::{MainSettings, RawMainSettings};
@@ -91,23 +91,8 @@ pub(crate) fn table() -> VarTable<Plain> {
     vars
 }
 
-/// A configuration of nothing but what every one has.
-pub(crate) struct Bare(Config);
-
-impl Deref for Bare {
-    type Target = Config;
-
-    fn deref(&self) -> &Config {
-        &self.0
-    }
-}
-
-impl Configuration for Bare {
-    fn free(self) {}
-}
-
 /// A generation of a configuration in which nothing is written.
-pub(crate) fn generation() -> Generation<Bare> {
+pub(crate) fn generation() -> ProcessGeneration {
     let cx = Cx {
         sources: &Sources::default(),
         diagnostics: &mut Diagnostics::default(),
@@ -126,9 +111,13 @@ pub(crate) fn generation() -> Generation<Bare> {
         debug_lines: DebugLines::Never,
         ring: UringUse::Unused,
         reach: Reach::default(),
+        is_secured: false,
+        locks: Arc::default(),
+        lock_max: 0,
+        hot_files_size: 0,
         hostname: (*b"host.example").into(),
         shared_objects: SharedObjects::default(),
     };
-    let disks = Disks::new([Pool::with_defaults().unwrap()], UringUse::Unused);
-    Generation { id: 1, config: Bare(config), disks }
+    let disks = Disks::new([Pool::with_defaults().unwrap()], UringUse::Unused).into();
+    Generation { id: 1, config: Arc::new(config), disks }
 }

@@ -1,32 +1,41 @@
 //! Test protocol besides HTTP, whose sessions have only an address and a log. It registers modules with one line each:
-//! they are independent of HTTP.
+//! they are independent of HTTP. A loop serves it over TCP: each client gets a line of text, if the modules let it in.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::fmt;
-use std::net::IpAddr;
+use std::future::pending;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tw_conf::{
     Args, ConfError, Contexts, Diagnostics, DirectiveInfo, MAIN, MemoryFiles, Node, Reader, STREAM,
     STREAM_SERVER, Tree,
 };
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
+use tw_core::config_thread::{ConfigThread, GenerationRef};
+use tw_core::event_loop::{self, AcceptedConnection, Application, Counts, LoopCommand, LoopCore};
+use tw_core::generation::{Configuration, Generation, ProcessConfig};
 use tw_core::load::{
-    ConfigBuilder, Loader, Mistakes, Prefixes, ProtocolBlocks, ProtocolParts, RawSettings, Resolve,
-    ResolveContext, Table, block,
+    ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks, ProtocolParts, RawSettings,
+    Resolve, ResolveContext, Table, block,
 };
 use tw_core::log::{LogPlan, LoggedSession, SessionLogger};
 use tw_core::module::{Module, Protocol};
-use tw_core::pools::UringUse;
+use tw_core::pools::{Disks, UringUse};
 use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_core::shared_objects::SharedObjects;
 use tw_core::vars::{Bindings, Slots, Template, Value, VarDef, VarTable};
+use tw_disk::{Locks, Pool};
 use tw_log::{Level, PushResult, Sink};
-use tw_net::Addr;
+use tw_net::listen::Share;
+use tw_net::{Addr, ListenOptions, ListenSocket};
+use tw_rt::{LoopGuard, LoopOptions, LoopThread};
 
 /// The modules it has.
 static MODULES: [Module<Plain>; 6] = [
@@ -54,7 +63,7 @@ impl Protocol for Plain {
 /// A client being served.
 struct Visit {
     addr: Addr,
-    config: Rc<Loaded>,
+    config: Arc<Served>,
     bindings: Bindings,
     scratch: Cell<Vec<u8>>,
     held: Vec<Rc<dyn Any>>,
@@ -106,8 +115,8 @@ impl LoggedSession for Visit {
     }
 }
 
-type Decide = Box<dyn Fn(&mut Visit) -> AccessDecision>;
-type Record = Box<dyn Fn(&Visit)>;
+type Decide = Box<dyn Fn(&mut Visit) -> AccessDecision + Send + Sync>;
+type Record = Box<dyn Fn(&Visit) + Send + Sync>;
 
 /// Judges in their order, and observers of the end of a session.
 #[derive(Default)]
@@ -130,6 +139,20 @@ impl LogPlan<Visit> for Plan {
 
 /// A configuration.
 struct Loaded {
+    process: ProcessConfig,
+    served: Arc<Served>,
+}
+
+impl Configuration for Loaded {
+    fn process(&self) -> &ProcessConfig {
+        &self.process
+    }
+
+    fn free(self) {}
+}
+
+/// Parts of a configuration that sessions use.
+struct Served {
     slots: Slots<Visit>,
     plan: Plan,
     /// Text that the test asks for.
@@ -137,19 +160,24 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn lookup(self: &Rc<Self>, ip: &str) -> Visit {
-        Visit {
-            addr: Addr::Inet((ip.parse::<IpAddr>().unwrap(), 1).into()),
-            config: self.clone(),
+    /// Session of a client at this address.
+    fn session(&self, ip: &str) -> Visit {
+        Visit::new(self.served.clone(), Addr::Inet((ip.parse::<IpAddr>().unwrap(), 1).into()))
+    }
+}
+
+impl Visit {
+    fn new(config: Arc<Served>, addr: Addr) -> Self {
+        Self {
+            addr,
+            config,
             bindings: Bindings::default(),
             scratch: Cell::default(),
             held: Vec::new(),
             logged: RefCell::default(),
         }
     }
-}
 
-impl Visit {
     /// Text of the test, evaluated for this client.
     fn text(&self) -> String {
         String::from_utf8(self.config.text.value(self).to_vec()).unwrap()
@@ -211,24 +239,69 @@ impl ProtocolBlocks for PlainBlocks {
         mistakes.follow(later, &self.vars);
     }
 
-    fn finish(self, process: ConfigBuilder<'_>) -> Result<Loaded, ConfError> {
-        let made = ProtocolParts {
+    fn finish(self, _process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Loaded>, ConfError> {
+        let parts = ProtocolParts {
             listens: Vec::new(),
             reach: Reach::default(),
             ring: UringUse::Unused,
             pools: Vec::new(),
+            is_secured: false,
+            locks: Arc::new(Locks::default()),
+            lock_max: 0,
+            hot_files_size: 0,
         };
-        process.build(made)?;
-        Ok(Loaded {
+        let served = Served {
             slots: self.vars.finish()?,
             plan: self.plan,
             text: self.template.expect("nothing was wrong with it"),
-        })
+        };
+        let assemble = Box::new(|process| Loaded { process, served: Arc::new(served) });
+        Ok(LoadedBlocks { parts, assemble })
     }
 }
 
+/// State of the protocol on a loop.
+struct PlainLoop {
+    core: Rc<LoopCore>,
+    generation: RefCell<GenerationRef<Generation<Loaded>>>,
+}
+
+impl Application for PlainLoop {
+    type Generation = GenerationRef<Generation<Loaded>>;
+
+    fn new(core: Rc<LoopCore>, generation: Self::Generation) -> Rc<Self> {
+        Rc::new(Self { core, generation: RefCell::new(generation) })
+    }
+
+    fn set_generation(&self, generation: Self::Generation) {
+        self.generation.replace(generation);
+    }
+
+    /// Writes the text to a client that may have it, and `refused` to others.
+    async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
+        let served = self.generation.borrow().config.served.clone();
+        let mut visit = Visit::new(served, connection.peer);
+        let is_refused =
+            matches!(visit.decision(), AccessDecision::Refused(_) | AccessDecision::Forbidden(_));
+        let text = if is_refused { "refused".to_owned() } else { visit.text() };
+        let line = format!("{text} by loop {}\n", self.core.index);
+        connection.socket.try_write(line.as_bytes()).expect("a new socket takes a line");
+        visit.config.clone().plan.loggers.iter().for_each(|log| log(&visit));
+    }
+
+    async fn run_background_tasks(self: Rc<Self>) {
+        pending().await
+    }
+
+    fn sweep(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn close_files(&self) {}
+}
+
 /// Loads `stream { CONF }`; the error is a message.
-fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
+fn load(conf: &str, text: &'static str) -> Result<Loaded, String> {
     let mut tree = Tree::default();
     let conf = format!("events {{ }} stream {{ {conf} }}");
     Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", conf.as_bytes()).unwrap();
@@ -258,7 +331,7 @@ fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
         &SharedObjects::default(),
         &mut Diagnostics::default(),
     );
-    loaded.map(Rc::new).map_err(|error| error.message)
+    loaded.map_err(|error| error.message)
 }
 
 #[test]
@@ -274,7 +347,7 @@ fn variables_use_the_session() {
         ("192.0.2.2", "other outside odd all"),
         ("10.6.0.1", "net6 inside odd all"),
     ] {
-        assert_eq!(loaded.lookup(ip).text(), expected, "{ip}");
+        assert_eq!(loaded.session(ip).text(), expected, "{ip}");
     }
 }
 
@@ -283,22 +356,22 @@ fn sessions_pass_access_checks() {
     let conf = "limit_conn_zone $client zone=one:32k; limit_conn one 1; allow 192.0.2.0/24; deny all;";
     let loaded = load(conf, "$limit_conn_status").unwrap();
     assert_eq!(
-        loaded.plan.access_checks.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(),
+        loaded.served.plan.access_checks.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(),
         [AccessStage::Limits, AccessStage::Access]
     );
-    let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.lookup("192.0.2.1"));
+    let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.session("192.0.2.1"));
     assert_eq!((first.decision(), first.text()), (AccessDecision::Granted, "PASSED".to_owned()));
     assert_eq!((second.decision(), second.text()), (AccessDecision::Refused(503), "REJECTED".to_owned()));
     assert_eq!(second.logged.take(), ["error: limiting connections by zone \"one\""]);
     drop(first);
     assert_eq!(third.decision(), AccessDecision::Granted);
-    let mut other = loaded.lookup("10.0.0.1");
+    let mut other = loaded.session("10.0.0.1");
     assert_eq!(other.decision(), AccessDecision::Forbidden("access forbidden by rule"));
 }
 
 #[test]
 fn sessions_are_logged() {
-    let loggers = |conf| load(conf, "").map(|loaded| loaded.plan.loggers.len());
+    let loggers = |conf| load(conf, "").map(|loaded| loaded.served.plan.loggers.len());
     assert_eq!(loggers(""), Ok(0));
     assert_eq!(loggers("log_format combined $client; access_log x combined;"), Ok(1));
     assert_eq!(loggers("access_log x;"), Err("log format is not specified".to_owned()));
@@ -313,4 +386,40 @@ fn parameters_of_http_are_refused() {
     ] {
         assert_eq!(load(conf, "").err().as_deref(), Some(expected), "{conf}");
     }
+}
+
+#[test]
+fn loop_serves_the_protocol_and_takes_over_a_new_generation() {
+    let thread = ConfigThread::start(|| {}).unwrap();
+    let publish = |id, conf, text| {
+        let config = load(conf, text).unwrap();
+        let disks = Disks::new([Pool::with_defaults().unwrap()], UringUse::Unused).into();
+        thread.publish(Generation { id, config, disks })
+    };
+    let first = publish(1, "map $client $kind { default other; 127.0.0.1 known; }", "$kind");
+    let any_port = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let socket =
+        ListenSocket::open(&any_port, &ListenOptions::default(), &mut |report| panic!("{report}")).unwrap();
+    let address = socket.addr().inet().unwrap();
+    let sockets = || vec![socket.share(Share::All).unwrap()];
+    let (accepting, counts) = (sockets(), Arc::new(Counts::default()));
+    let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(5) };
+    let running = LoopThread::start(options, |commands| {
+        event_loop::run::<PlainLoop>(5, counts, first, accepting, commands)
+    })
+    .unwrap();
+    let command = |command: LoopCommand<_>| assert!(running.send(command).is_ok());
+    let read = || {
+        let mut line = String::new();
+        TcpStream::connect(address).unwrap().read_to_string(&mut line).unwrap();
+        line
+    };
+    command(LoopCommand::Start);
+    assert_eq!(read(), "known by loop 5\n");
+    let second = publish(2, "deny 127.0.0.1;", "new");
+    command(LoopCommand::Generation(second, sockets()));
+    while read() == "known by loop 5\n" {}
+    assert_eq!(read(), "refused by loop 5\n");
+    command(LoopCommand::Quit);
+    running.join().unwrap();
 }

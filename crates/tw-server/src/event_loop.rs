@@ -1,9 +1,41 @@
-//! The loops that serve HTTP: those of the kernel, with what runs on them named.
+//! One loop, as HTTP sees it.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use tw_core::event_loop::LoopCore;
 
 use crate::http::Http;
-use crate::http::generation::Config;
+use crate::http::generation::{GenerationRef, LoopGeneration};
 
-/// One loop's state.
-pub type Loop = tw_core::event_loop::Loop<Http>;
-/// Orders to a loop.
-pub type LoopCommand = tw_core::event_loop::LoopCommand<Config>;
+/// State of HTTP on one loop, beside the state that every protocol shares.
+pub struct Loop {
+    core: Rc<LoopCore>,
+    /// Connections, files and buffers.
+    pub app: Http,
+    generation: RefCell<Rc<LoopGeneration>>,
+}
+
+impl Loop {
+    pub(crate) fn with(core: Rc<LoopCore>, http: Http, generation: GenerationRef) -> Self {
+        Self { core, app: http, generation: RefCell::new(LoopGeneration::new(generation)) }
+    }
+
+    /// Returns the configuration that serves new requests.
+    pub fn generation(&self) -> Rc<LoopGeneration> {
+        self.generation.borrow().clone()
+    }
+
+    pub(crate) fn replace_generation(&self, generation: GenerationRef) {
+        *self.generation.borrow_mut() = LoopGeneration::new(generation);
+    }
+}
+
+impl Deref for Loop {
+    type Target = LoopCore;
+
+    fn deref(&self) -> &LoopCore {
+        &self.core
+    }
+}

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use tw_accept::ssl::{self, Ssl};
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
-use tw_core::load::{ConfigBuilder, Loader, Mistakes, ProtocolBlocks, ProtocolParts, ResolveContext, Table};
+use tw_core::load::{
+    ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, ResolveContext, Table,
+};
 use tw_core::module::Protocol;
 use tw_core::pools::UringUse;
 use tw_core::process::{LoopGuard, Sandbox};
@@ -79,7 +81,7 @@ pub fn load(
 }
 
 /// HTTP while a configuration is loaded.
-struct HttpBlocks {
+pub struct HttpBlocks {
     table: Table<Http>,
     vars: VarTable,
     memory: memory::Raw,
@@ -93,7 +95,8 @@ struct HttpBlocks {
 }
 
 impl HttpBlocks {
-    fn new(modules: &'static [Module]) -> Self {
+    /// HTTP with these modules besides those of its core.
+    pub fn new(modules: &'static [Module]) -> Self {
         let table = Table::new(self::modules(modules).collect());
         let mut vars = VarTable::default();
         for variables in crate::http::variables::VARIABLES {
@@ -153,9 +156,9 @@ impl ProtocolBlocks for HttpBlocks {
         mistakes.follow(later, &self.vars);
     }
 
-    fn finish(self, process: ConfigBuilder<'_>) -> Result<Config, ConfError> {
+    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Config>, ConfError> {
         let LoadedHttp { plans, servers, upstreams, reach } = self.built;
-        let listens = blocks::listens(&servers, process.sources, process.diagnostics)?;
+        let listens = blocks::listens(&servers, process.sources, &mut *process.diagnostics)?;
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
         if waits && process.main.loop_guard == LoopGuard::Enforce {
             return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
@@ -174,22 +177,31 @@ impl ProtocolBlocks for HttpBlocks {
         let is_secured = self.secures_upstreams || listens.groups.iter().any(|group| group.ssl);
         let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
         let health_checks = GroupChecks::gather(&plans, &servers);
-        Ok(Config {
-            health_checks,
-            process: process.build(ProtocolParts { listens: listens.addresses, reach, ring, pools })?,
-            memory,
+        let parts = ProtocolParts {
+            listens: listens.addresses,
+            reach,
+            ring,
+            pools,
+            is_secured,
             locks: self.locks,
             lock_max,
+            hot_files_size: memory.hot_files_size,
+        };
+        let slots = self.vars.finish()?;
+        let assemble = Box::new(move |process| Config {
+            health_checks,
+            process,
+            memory,
             plans: plans.into(),
             servers: servers.into(),
             upstreams: upstreams.into(),
             groups: listens.groups,
-            is_secured,
-            slots: self.vars.finish()?,
+            slots,
             temp_paths: self.temp_paths,
             directories: self.directories,
             acme: Arc::new(self.acme),
-        })
+        });
+        Ok(LoadedBlocks { parts, assemble })
     }
 }
 

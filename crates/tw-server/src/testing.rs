@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use tokio::net::TcpListener;
 use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
 use tw_core::config_thread::ConfigThread;
-use tw_core::event_loop::Counts;
+use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::pools::Disks;
 use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
@@ -44,7 +44,7 @@ pub(crate) fn generation(conf: &str) -> Generation {
         &mut Diagnostics::default(),
     )
     .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
-    let disks = Disks::new([Pool::with_defaults().unwrap()], config.ring);
+    let disks = Disks::new([Pool::with_defaults().unwrap()], config.ring).into();
     Generation { id: 1, config, disks }
 }
 
@@ -70,8 +70,9 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, peer) = listener.accept().await.unwrap();
-        let listen = std::rc::Rc::new(generation.listens[0].address.clone());
-        let home = Loop::new(3, Arc::new(Counts::default()), generation);
+        let listen = std::rc::Rc::new(generation.groups[0].address.clone());
+        let core = LoopCore::new(3, Arc::new(Counts::default()), generation.process());
+        let home = Loop::new(core, generation);
         let client = Client::new(42, peer.into(), listen, home.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));

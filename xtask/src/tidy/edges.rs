@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::tree::Tree;
 
-/// The list is in here, in a fence that begins with [`FENCE`]: one line `crate → crate crate` for each crate.
+/// The list is in here, in a fence that begins with [`FENCE`]: one line `crate → crate crate` for each crate, and
+/// `tests of crate → crate` for tests that use more than [`FOR_TESTS`].
 const MAP: &str = "ARCHITECTURE.md";
 const FENCE: &str = "```edges";
 
@@ -46,9 +47,10 @@ fn dependencies(manifest: &str) -> Vec<(usize, Edge)> {
         } else if section == "[package]" && key == "name" {
             name = line.split('"').nth(1).unwrap_or_default();
         } else if section.ends_with("dependencies]") && (key.starts_with("tw-") || key == "tailwater") {
-            let for_tests = section == "[dev-dependencies]" && key == FOR_TESTS;
-            if !for_tests && key != name {
-                edges.push((index + 1, (name.to_owned(), key.to_owned())));
+            let is_for_tests = section == "[dev-dependencies]";
+            if key != name && !(is_for_tests && key == FOR_TESTS) {
+                let from = if is_for_tests { format!("tests of {name}") } else { name.to_owned() };
+                edges.push((index + 1, (from, key.to_owned())));
             }
         }
     }
@@ -90,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn other_tests_may_only_use_the_test_kit() {
+    fn tests_use_the_test_kit_and_listed_crates() {
         let manifest = "[package]\nname = \"tw-b\"\n[dev-dependencies]\ntw-a.workspace = true\n";
-        assert_eq!(dependencies(manifest), [(4, ("tw-b".into(), "tw-a".into()))]);
+        assert_eq!(dependencies(manifest), [(4, ("tests of tw-b".into(), "tw-a".into()))]);
     }
 }

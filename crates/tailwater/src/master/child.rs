@@ -17,10 +17,10 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, kill_process, pidfd_open,
     waitid,
 };
+use tw_app::cache::PURGES_MAX;
 use tw_base::Errno;
 use tw_log::Level;
 use tw_rt::signal::ReceivedSignal;
-use tw_server::http::cache::PURGES_MAX;
 
 use super::control::Client;
 use super::liveness::LivenessTimer;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
+use tw_app::TempPath;
 use tw_base::Errno;
 use tw_core::process::MainSettings;
 use tw_log::{Level, Target, open_log};
-use tw_server::config::location::TempPath;
 
 use crate::conf::path;
 use crate::console::{Console, Fault};

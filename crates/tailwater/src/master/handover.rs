@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_app::Config;
 use tw_conf::MemoryFiles;
 use tw_core::process::MainSettings;
-use tw_server::http::generation::Config;
 use tw_sys::heap::purge;
 use tw_sys::memory::ConcealedPages;
 
@@ -85,7 +85,8 @@ impl Handover {
         let rules = SandboxRules::of(&config, ProcessRole::Worker);
         let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
-        let used = config.watched().map(|watched| (watched.files.clone(), watched.version())).collect();
+        let used =
+            config.watched_certificates().map(|watched| (watched.files.clone(), watched.version())).collect();
         drop(config);
         purge();
         Self {

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use tw_app::Config;
 use tw_core::log::LogTarget;
 use tw_log::{ErrorLog, ErrorTarget, OpenError, SinkConfig, Sinks, open_log};
-use tw_server::http::generation::Config;
 
 use crate::console::Fault;
 use crate::created_files::CreatedFile;

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use tw_app::Config;
 use tw_core::process::MainSettings;
 use tw_log::Level;
-use tw_server::http::generation::Config;
 
 use super::handover::{Handover, Opened};
 use super::notify::{self, Reloaded};
@@ -67,7 +67,7 @@ impl Master {
         created_files::make_directories(&config, self.source.prefix())?;
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
-        let given = files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
+        let given = files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?;
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
@@ -101,7 +101,7 @@ impl Master {
         let Serving::Here(server, rules) = &mut self.serving else { return Ok(()) };
         let (source, speaker) = (self.source.clone(), console.clone());
         let (loaded, said) = server.load(move |previous| {
-            let loaded = source.load(&previous.shared_objects, &speaker);
+            let loaded = source.load(previous, &speaker);
             (loaded, speaker.end_record())
         });
         console.go_on_recording(said);
@@ -120,7 +120,7 @@ impl Master {
         logs::open_here(&config, &self.sinks)?;
         if self.mode != Mode::Session {
             // The user stays who it is.
-            files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?.keep();
+            files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?.keep();
         }
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;

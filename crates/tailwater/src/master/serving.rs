@@ -75,7 +75,7 @@ impl Serving {
     pub(super) fn used(&self) -> WatchedCertificates {
         match self {
             Self::Here(server, _) => {
-                let watched = server.generation().watched();
+                let watched = server.generation().watched_certificates();
                 watched.map(|watched| (watched.files.clone(), watched.version())).collect()
             }
             Self::There(workers) => workers.used(),

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
+use tw_app::Config;
 use tw_base::Errno;
 use tw_core::process::MainSettings;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::signal::Signals;
-use tw_server::http::generation::Config;
 use tw_sys::daemon;
 use tw_sys::program::Copier;
 
@@ -144,7 +144,7 @@ impl Start {
         inherited.say(&self.console);
         let given = match self.mode {
             Mode::Session => OwnerChanges::default(),
-            _ => files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?,
+            _ => files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?,
         };
         self.locks = DirectoryLocks::take(&config, &inherited.locks, &self.console)?;
         self.background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();

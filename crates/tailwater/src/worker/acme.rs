@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use tw_acme::{Agent, LogFn};
+use tw_app::Generation;
 use tw_base::Errno;
 use tw_log::Level;
-use tw_server::http::generation::Generation;
 
 use crate::console::Console;
 
@@ -29,7 +29,7 @@ enum Orders {
 impl Acme {
     /// Sees to the certificates of `generation`. Waits until those are there that are kept, or too long.
     pub(super) fn follow(&mut self, generation: &Generation, console: &Console) {
-        if self.agent.is_none() && !generation.acme.works.is_empty() {
+        if self.agent.is_none() && !generation.acme().works.is_empty() {
             match Agent::start() {
                 Ok(agent) => self.agent = Some(agent),
                 Err(error) => {
@@ -45,7 +45,7 @@ impl Acme {
         let Some(agent) = &self.agent else { return };
         let log = (*generation.error_log).clone();
         let say: LogFn = Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
-        agent.set_config(generation.acme.clone(), say);
+        agent.set_config(generation.acme().clone(), say);
         if self.orders == Orders::Yes {
             agent.start_ordering();
         }

@@ -15,15 +15,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use tw_core::event_loop::{self, Counts};
+use tw_app::{App, Generation};
+use tw_core::event_loop::{self, Counts, LoopCommand};
+use tw_core::generation::Config;
 use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{Cause, LoopOptions, LoopThread, OnStall, SendFile};
-use tw_server::event_loop::LoopCommand;
-use tw_server::http::Http;
-use tw_server::http::generation::{Config, GenerationRef};
 
 use crate::console::{Console, Fault};
 use crate::faults::Faults;
@@ -47,7 +46,7 @@ pub(crate) struct Loops {
 
 /// Configuration that the loops should serve.
 pub(crate) struct WantedLoops<'a> {
-    pub(crate) generation: &'a GenerationRef,
+    pub(crate) generation: &'a Generation,
     pub(crate) sockets: &'a Sockets,
     pub(crate) affinity: &'a Affinity,
 }
@@ -68,14 +67,14 @@ struct LoopSettings {
 struct Running {
     id: u64,
     index: usize,
-    thread: LoopThread<LoopCommand>,
+    thread: LoopThread<LoopCommand<Generation>>,
 }
 
 /// A loop that accepts nothing any more.
 struct Leaving {
     id: u64,
     /// `None` once its time was over.
-    thread: Option<LoopThread<LoopCommand>>,
+    thread: Option<LoopThread<LoopCommand<Generation>>>,
     until: Option<Instant>,
 }
 
@@ -241,7 +240,7 @@ impl Loops {
     }
 
     /// A loop has ended, or its time is over.
-    fn ended(&self, thread: &LoopThread<LoopCommand>) {
+    fn ended(&self, thread: &LoopThread<LoopCommand<Generation>>) {
         self.counts.remove_loop(thread.stats());
         self.faults.remove(thread.stats());
     }
@@ -250,7 +249,7 @@ impl Loops {
         &mut self,
         index: usize,
         settings: &LoopSettings,
-        generation: &GenerationRef,
+        generation: &Generation,
         sockets: Vec<ListenSocket>,
     ) -> Result<Running, Fault> {
         self.last_id += 1;
@@ -283,7 +282,7 @@ impl Loops {
                     "mlock() of the stack of worker {index} failed ({errno})"
                 );
             }
-            event_loop::run::<Http>(index, counts, generation, sockets, commands)
+            event_loop::run::<App>(index, counts, generation, sockets, commands)
         };
         // The end of the last connection belongs to the life of a loop: it may leave something to the pools.
         let thread = LoopThread::start_until(options, farewell, life).map_err(|error| {
@@ -321,7 +320,7 @@ impl Loops {
     }
 
     /// The thread is at its end: waiting for it takes no time.
-    fn bury(&self, thread: Option<LoopThread<LoopCommand>>) {
+    fn bury(&self, thread: Option<LoopThread<LoopCommand<Generation>>>) {
         if let Some(thread) = thread {
             self.ended(&thread);
             // Its panic was written when it happened.
@@ -348,7 +347,7 @@ impl LoopSettings {
                 LoopGuard::Off | LoopGuard::Log | LoopGuard::Enforce => SendFile::Never,
             },
             stall_threshold: config.main.stall_threshold,
-            hot_files_size: config.memory.hot_files_size,
+            hot_files_size: config.hot_files_size,
             priority: config.main.priority,
             memory_lock: config.main.memory_lock,
             affinity: affinity.clone(),

@@ -18,10 +18,10 @@
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use tw_base::Errno;
+use tw_core::generation::Config;
 use tw_core::process::MemoryLock;
 use tw_log::Level;
 use tw_rt::limits;
-use tw_server::http::generation::Config;
 use tw_sys::memory;
 use tw_sys::program::{self, Copier, Segment};
 use tw_sys::secret;

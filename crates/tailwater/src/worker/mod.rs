@@ -18,14 +18,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tw_accept::ssl;
+use tw_app::{Config, Generation};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
+use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
-use tw_server::http::generation::{Config, Generation, GenerationRef};
 use tw_sys::heap::purge;
 use tw_sys::program::Copier;
 
@@ -50,7 +51,7 @@ pub(crate) const END_PATIENCE: Duration =
 /// Parts of a running server.
 pub(crate) struct Server {
     config_thread: ConfigThread,
-    generation: GenerationRef,
+    generation: Generation,
     sockets: Arc<Sockets>,
     pools: Vec<Pool>,
     affinity: Affinity,
@@ -79,10 +80,10 @@ impl Server {
             // It is there in every configuration, and files stay open when others go.
             default.inherit();
         }
-        let disks = Disks::new(pools.iter().cloned(), config.ring);
+        let disks = Disks::new(pools.iter().cloned(), config.ring).into();
         let config_thread =
             ConfigThread::start(purge).map_err(|error| failed("starting a thread", &error))?;
-        let generation = config_thread.publish(Generation { id: 1, config, disks });
+        let generation = config.publish(1, disks, &config_thread);
         let mut loops = Loops::new(sinks).map_err(|error| failed("starting the watchdog", &error))?;
         memory::allow_files(&generation, generation.main.worker_count(), console);
         let mut acme = Acme::default();
@@ -120,9 +121,8 @@ impl Server {
     ) -> Result<(), Fault> {
         let pools = pools::next(&config.main.pools, &self.pools, &config.error_log)?;
         let relock = config.main.memory_lock != self.generation.main.memory_lock;
-        let disks = Disks::new(pools.iter().cloned(), config.ring);
-        let generation = Generation { id: self.generation.id + 1, config, disks };
-        let generation = self.config_thread.publish(generation);
+        let disks = Disks::new(pools.iter().cloned(), config.ring).into();
+        let generation = config.publish(self.generation.id + 1, disks, &self.config_thread);
         if relock {
             // It unlocks all there is. What is locked of files has to be so for whoever sends them.
             generation.locks.set_max(0);
@@ -150,31 +150,34 @@ impl Server {
     }
 
     /// Generation that it serves.
-    pub(crate) fn generation(&self) -> &GenerationRef {
+    pub(crate) fn generation(&self) -> &Generation {
         &self.generation
     }
 
     /// Runs the loading of another configuration, which gets the one that is served, where it disturbs no loop.
-    pub(crate) fn load<T: Send + 'static>(&self, load: impl FnOnce(&Config) -> T + Send + 'static) -> T {
+    pub(crate) fn load<T: Send + 'static>(
+        &self,
+        load: impl FnOnce(&SharedObjects) -> T + Send + 'static,
+    ) -> T {
         let previous = self.generation.clone();
-        self.config_thread.run(move || load(&previous.config))
+        self.config_thread.run(move || load(&previous.shared_objects))
     }
 
     /// Does the same, and calls `meanwhile` as often as `every` until it is loaded.
     pub(crate) fn load_while<T: Send + 'static>(
         &self,
-        load: impl FnOnce(&Config) -> T + Send + 'static,
+        load: impl FnOnce(&SharedObjects) -> T + Send + 'static,
         every: Duration,
         meanwhile: impl FnMut(),
     ) -> T {
         let previous = self.generation.clone();
-        self.config_thread.run_while(move || load(&previous.config), every, meanwhile)
+        self.config_thread.run_while(move || load(&previous.shared_objects), every, meanwhile)
     }
 
     /// Puts what `files` have into the place of certificates that are followed. The error is in words of the log.
     pub(crate) fn renew(&self, files: MemoryFiles) -> Result<(), String> {
         let generation = self.generation.clone();
-        self.config_thread.run(move || ssl::renew(generation.watched(), &files))
+        self.config_thread.run(move || ssl::renew(generation.watched_certificates(), &files))
     }
 
     /// Connections that are open.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_accept::ssl;
+use tw_app::Config;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread;
@@ -26,7 +27,6 @@ use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
-use tw_server::http::generation::Config;
 use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
@@ -357,8 +357,8 @@ impl Worker {
                 signs.show(&self.server, master, Instant::now());
             }
         };
-        let load = move |previous: &Config| {
-            let config = load(&order, &previous.shared_objects);
+        let load = move |previous: &SharedObjects| {
+            let config = load(&order, previous);
             (order, config)
         };
         let (order, config) = self.server.load_while(load, every, show_life);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 
+use tw_app::Generation;
+use tw_app::cache::{self, Cache, PURGES_MAX};
 use tw_log::{Level, Text};
-use tw_server::http::cache::{self, Cache, PURGES_MAX};
-use tw_server::http::generation::GenerationRef;
 
 use crate::channel::{Purge, PurgeMode, PurgeScope};
 
@@ -36,7 +36,7 @@ impl PurgesInProgress {
     /// Begins a purge. `answer` gets what came of it, perhaps at once.
     pub(crate) fn begin(
         &self,
-        generation: &GenerationRef,
+        generation: &Generation,
         order: Purge,
         answer: impl FnOnce(PurgeOutcome) + Send + 'static,
     ) {
@@ -73,7 +73,7 @@ impl Drop for PendingAnswer {
     }
 }
 
-async fn purge(generation: &GenerationRef, order: &Purge) -> PurgeOutcome {
+async fn purge(generation: &Generation, order: &Purge) -> PurgeOutcome {
     let name = Text(&order.cache);
     let Some(cache) = generation.shared_objects.find::<Cache>(&order.cache) else {
         let known = generation.shared_objects.of_type::<Cache>();

@@ -22,6 +22,7 @@ use landlock::{
     Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use tw_app::Config;
 use tw_base::Errno;
 use tw_core::pools::UringUse;
 use tw_core::process::Sandbox;
@@ -29,7 +30,6 @@ use tw_core::reach::BindsTo;
 use tw_disk::AllowedPaths;
 use tw_log::Level;
 use tw_rt::confine::{self, ConfineOptions};
-use tw_server::http::generation::Config;
 
 use crate::conf;
 use crate::console::{Console, Fault};
@@ -219,7 +219,7 @@ impl SandboxRules {
             Sandbox::On => "on",
         };
         let is_made =
-            |path: &Path| config.temp_paths.iter().any(|temp| conf::path(temp.path.to_bytes()) == path);
+            |path: &Path| config.temp_paths().iter().any(|temp| conf::path(temp.path.to_bytes()) == path);
         let AllowedPaths { mut reading, mut writing } = self.allowed();
         for places in [&mut reading, &mut writing].into_iter().flatten() {
             places

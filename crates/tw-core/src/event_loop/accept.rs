@@ -32,7 +32,7 @@ use tw_rt::FirstBytes;
 use tw_rt::watch::Subject;
 
 use super::idle_eviction::Eviction;
-use super::{Application, Loop};
+use super::{Application, LoopCore, Running};
 use crate::generation::{ListenAddress, SocketSharing};
 
 /// Listening sockets beyond the first ones for which a starting loop is prepared. Sockets that later reloads add wake
@@ -209,9 +209,9 @@ impl Accepting {
     }
 }
 
-impl<A: Application> Loop<A> {
+impl<A: Application> Running<A> {
     /// Accepts from these sockets only. Sockets that it has already are kept as they are.
-    pub(super) fn listen(self: &Rc<Self>, sockets: Vec<ListenSocket>) {
+    pub(super) fn listen(&self, sockets: Vec<ListenSocket>) {
         let mut old = self.accepting.tasks.take();
         let mut tasks = Vec::with_capacity(sockets.len());
         for socket in sockets {
@@ -228,7 +228,7 @@ impl<A: Application> Loop<A> {
                     let handle = tw_rt::spawn_local(subject, self.clone().accept(acceptor, end.clone()));
                     tasks.push(Task { socket: cookie, share, end, handle });
                 }
-                Err(e) => tw_log::emerg!(self.generation().error_log, "cannot accept connections: {e}"),
+                Err(e) => tw_log::emerg!(self.process().error_log, "cannot accept connections: {e}"),
             }
         }
         old.iter().for_each(|task| task.end.ask());
@@ -237,6 +237,80 @@ impl<A: Application> Loop<A> {
         self.accepting.turn.notify_waiters();
     }
 
+    async fn accept(self, mut acceptor: Acceptor, end: Rc<End>) {
+        let listen = Rc::new(acceptor.addr().clone());
+        let mut seen = None;
+        loop {
+            let next = async {
+                let has_turns = self.wait_for_accept_mutex(&mut acceptor).await;
+                (has_turns, acceptor.accept().await)
+            };
+            let Some((has_turns, outcome)) = end.or(next).await else { break };
+            let mut eviction = self.handle_accept_result(outcome, &listen);
+            let mut more = self.more(&mut seen);
+            // What failed would fail again until other tasks have run.
+            while eviction.is_none()
+                && more > 0
+                && let Some(outcome) = acceptor.try_accept()
+            {
+                more -= 1;
+                eviction = self.handle_accept_result(outcome, &listen);
+            }
+            if eviction == Some(Eviction::Done) {
+                acceptor.skip_error_pause();
+            }
+            if has_turns {
+                self.give_up_turn();
+                // What has been accepted is looked at first; meanwhile another loop may take the turn.
+                tw_rt::yield_now().await;
+            }
+        }
+        for _ in 0..LAST_MAX {
+            let Some(Ok(accepted)) = acceptor.try_accept() else { break };
+            self.handle_accepted(accepted, &listen);
+        }
+    }
+
+    /// Serves an accepted connection; on an error says if a descriptor has been freed for it.
+    fn handle_accept_result(
+        &self,
+        outcome: Result<Accepted, AcceptError>,
+        listen: &Rc<Addr>,
+    ) -> Option<Eviction> {
+        let error = match outcome {
+            Ok(accepted) => {
+                self.handle_accepted(accepted, listen);
+                return None;
+            }
+            Err(error) => error,
+        };
+        let eviction = self.free_descriptors(error);
+        if eviction == Eviction::NothingIdle {
+            let level = if error.is_exhaustion() { Level::Crit } else { Level::Alert };
+            tw_log::write_at!(self.process().error_log, level, "{error}");
+        }
+        Some(eviction)
+    }
+
+    fn handle_accepted(&self, accepted: Accepted, listen: &Rc<Addr>) {
+        // What panics with one connection keeps nobody from accepting the next; the hook has told it.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let local = self.shared_address(&accepted, listen).map(Rc::new);
+            let listen = local.as_ref().unwrap_or(listen);
+            if let Some(accepted) = self.pass_on(accepted, listen) {
+                self.serve_accepted(accepted, listen);
+            }
+        }));
+    }
+
+    /// Starts to serve a connection.
+    pub(super) fn serve_accepted(&self, accepted: Accepted, listen: &Rc<Addr>) {
+        let (socket, peer) = accepted.into_socket(self.accepting.first_bytes());
+        self.accepted(socket, peer, listen);
+    }
+}
+
+impl LoopCore {
     /// Accepts the connections that are pending in its sockets, and then stops. The kernel may have woken this loop
     /// alone for one of them.
     pub(super) async fn stop_listening(&self) {
@@ -278,43 +352,9 @@ impl<A: Application> Loop<A> {
         }
     }
 
-    async fn accept(self: Rc<Self>, mut acceptor: Acceptor, end: Rc<End>) {
-        let listen = Rc::new(acceptor.addr().clone());
-        let mut seen = None;
-        loop {
-            let next = async {
-                let has_turns = self.wait_for_accept_mutex(&mut acceptor).await;
-                (has_turns, acceptor.accept().await)
-            };
-            let Some((has_turns, outcome)) = end.or(next).await else { break };
-            let mut eviction = self.handle_accept_result(outcome, &listen);
-            let mut more = self.more(&mut seen);
-            // What failed would fail again until other tasks have run.
-            while eviction.is_none()
-                && more > 0
-                && let Some(outcome) = acceptor.try_accept()
-            {
-                more -= 1;
-                eviction = self.handle_accept_result(outcome, &listen);
-            }
-            if eviction == Some(Eviction::Done) {
-                acceptor.skip_error_pause();
-            }
-            if has_turns {
-                self.give_up_turn();
-                // What has been accepted is looked at first; meanwhile another loop may take the turn.
-                tw_rt::yield_now().await;
-            }
-        }
-        for _ in 0..LAST_MAX {
-            let Some(Ok(accepted)) = acceptor.try_accept() else { break };
-            self.handle_accepted(accepted, &listen);
-        }
-    }
-
     /// Number of further connections to accept after the current one.
     fn more(&self, seen: &mut Option<Seen>) -> u128 {
-        if self.generation.borrow().main.multi_accept {
+        if self.process.borrow().main.multi_accept {
             return u128::MAX;
         }
         let at = tw_rt::clock::now();
@@ -349,7 +389,7 @@ impl<A: Application> Loop<A> {
 
     /// Delay of the accept mutex, or `None` if this socket needs no mutex.
     fn accept_mutex_delay(&self, acceptor: &Acceptor) -> Option<Duration> {
-        let main = &self.generation.borrow().main;
+        let main = &self.process.borrow().main;
         let has_turns = main.accept_mutex && main.worker_count() > 1 && acceptor.shared_with() == Share::All;
         has_turns.then_some(main.accept_mutex_delay)
     }
@@ -360,47 +400,9 @@ impl<A: Application> Loop<A> {
         limit.saturating_sub(self.connections_in_use()) < limit / 8
     }
 
-    /// Serves an accepted connection; on an error says if a descriptor has been freed for it.
-    fn handle_accept_result(
-        self: &Rc<Self>,
-        outcome: Result<Accepted, AcceptError>,
-        listen: &Rc<Addr>,
-    ) -> Option<Eviction> {
-        let error = match outcome {
-            Ok(accepted) => {
-                self.handle_accepted(accepted, listen);
-                return None;
-            }
-            Err(error) => error,
-        };
-        let eviction = self.free_descriptors(error);
-        if eviction == Eviction::NothingIdle {
-            let level = if error.is_exhaustion() { Level::Crit } else { Level::Alert };
-            tw_log::write_at!(self.generation().error_log, level, "{error}");
-        }
-        Some(eviction)
-    }
-
-    fn handle_accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
-        // What panics with one connection keeps nobody from accepting the next; the hook has told it.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            let local = self.shared_address(&accepted, listen).map(Rc::new);
-            let listen = local.as_ref().unwrap_or(listen);
-            if let Some(accepted) = self.pass_on(accepted, listen) {
-                self.serve_accepted(accepted, listen);
-            }
-        }));
-    }
-
-    /// Starts to serve a connection.
-    pub(super) fn serve_accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
-        let (socket, peer) = accepted.into_socket(self.accepting.first_bytes());
-        self.accepted(socket, peer, listen);
-    }
-
     /// Configured address of a connection, if that shares the socket of another address.
     fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
-        let generation = self.generation.borrow();
+        let generation = self.process.borrow();
         // Where every address has a socket of its own, nobody looks at the list.
         let accepts = |listen: &&ListenAddress| listen.options.kind == SocketKind::Stream;
         let is = |address: &Addr, socket| {

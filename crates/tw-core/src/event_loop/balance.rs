@@ -27,7 +27,7 @@ use tw_base::{FatalMutex, Limit};
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
-use super::{Application, Loop, Tally};
+use super::{Application, LoopCore, Running, Tally};
 use crate::process::ConnectionBalance;
 
 /// Connections on their way to one loop.
@@ -199,7 +199,7 @@ pub(super) enum SiblingRequest {
     NoSiblings,
 }
 
-impl<A: Application> Loop<A> {
+impl LoopCore {
     /// Lets the other loops know of this one.
     pub(super) fn join_siblings(&self, stats: &Arc<LoopStats>) {
         let (sender, receiver) = channel(PASSED_ON_MAX);
@@ -229,38 +229,6 @@ impl<A: Application> Loop<A> {
         }
     }
 
-    /// Serves what other loops still passed on when this one left them. Waits at most until a loop that is about to has done
-    /// so.
-    pub(super) async fn take_over_rest(self: Rc<Self>) {
-        let Some(mut inbox) = self.balance.inbox.take() else { return };
-        while let Some(message) = inbox.recv().await {
-            self.take_over(message);
-        }
-    }
-
-    /// Serves what other loops pass on, until it leaves them.
-    pub(super) async fn take_over_all(self: Rc<Self>) {
-        loop {
-            let next = poll_fn(|cx| match &mut *self.balance.inbox.borrow_mut() {
-                Some(inbox) => inbox.poll_recv(cx),
-                None => Poll::Ready(None),
-            });
-            let Some(message) = next.await else { return };
-            self.take_over(message);
-        }
-    }
-
-    fn take_over(self: &Rc<Self>, message: Message) {
-        match message {
-            Message::PassedOn(accepted, listen) => {
-                self.tally.taken_over.add(1);
-                self.serve_accepted(accepted, &Rc::new(listen));
-            }
-            // The other one tries again after its pause, whatever there was.
-            Message::WantsDescriptors => self.free_descriptors_for_sibling(),
-        }
-    }
-
     /// Lets the other loops close what they can spare.
     pub(super) fn request_descriptors_from_siblings(&self) -> SiblingRequest {
         let me = self.balance.me.borrow();
@@ -278,7 +246,7 @@ impl<A: Application> Loop<A> {
     /// Passes a connection on, if a loop that does less takes it; otherwise gives it back.
     pub(super) fn pass_on(&self, accepted: Accepted, listen: &Addr) -> Option<Accepted> {
         let (generation, limit) = {
-            let generation = self.generation.borrow();
+            let generation = self.process.borrow();
             if generation.main.connection_balance == ConnectionBalance::Off {
                 return Some(accepted);
             }
@@ -305,6 +273,40 @@ impl<A: Application> Loop<A> {
                 Message::PassedOn(accepted, _) => Some(accepted),
                 Message::WantsDescriptors => None,
             },
+        }
+    }
+}
+
+impl<A: Application> Running<A> {
+    /// Serves what other loops still passed on when this one left them. Waits at most until a loop that is about to has done
+    /// so.
+    pub(super) async fn take_over_rest(&self) {
+        let Some(mut inbox) = self.balance.inbox.take() else { return };
+        while let Some(message) = inbox.recv().await {
+            self.take_over(message);
+        }
+    }
+
+    /// Serves what other loops pass on, until it leaves them.
+    pub(super) async fn take_over_all(self) {
+        loop {
+            let next = poll_fn(|cx| match &mut *self.balance.inbox.borrow_mut() {
+                Some(inbox) => inbox.poll_recv(cx),
+                None => Poll::Ready(None),
+            });
+            let Some(message) = next.await else { return };
+            self.take_over(message);
+        }
+    }
+
+    fn take_over(&self, message: Message) {
+        match message {
+            Message::PassedOn(accepted, listen) => {
+                self.tally.taken_over.add(1);
+                self.serve_accepted(accepted, &Rc::new(listen));
+            }
+            // The other one tries again after its pause, whatever there was.
+            Message::WantsDescriptors => self.free_descriptors_for_sibling(),
         }
     }
 }

@@ -20,7 +20,7 @@ use tw_rt::watch::Subject;
 use super::balance::SiblingRequest;
 use super::connection_list::{ConnectionList, ConnectionSlot};
 use super::tally::Tally;
-use super::{Application, ClientInfo, Loop};
+use super::{ClientInfo, LoopCore};
 
 /// Largest number of idle clients closed at once.
 const CLOSE_AT_ONCE: usize = 32;
@@ -35,28 +35,18 @@ pub(super) const LIMIT: Limit = Limit::count(
 );
 
 /// Connections of a loop, and which of them are idle.
-pub struct Connections<C> {
+#[derive(Default)]
+pub struct Connections {
     /// A task for each connection.
     pub(super) tasks: TaskGroup,
-    list: RefCell<ConnectionList<Weak<C>>>,
+    list: RefCell<ConnectionList<Weak<dyn ClientInfo>>>,
     /// Second in which the error log last said that connections are closed.
     warned_at: Cell<i64>,
     /// Time at which the other loops were last asked for a descriptor that a file needs.
     requested_at: Cell<Option<Instant>>,
 }
 
-impl<C> Default for Connections<C> {
-    fn default() -> Self {
-        Self {
-            tasks: TaskGroup::new(),
-            list: RefCell::default(),
-            warned_at: Cell::new(0),
-            requested_at: Cell::new(None),
-        }
-    }
-}
-
-impl<C> Connections<C> {
+impl Connections {
     /// Number of connections.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks whether there are none")]
     pub fn len(&self) -> usize {
@@ -74,7 +64,7 @@ impl<C> Connections<C> {
     }
 
     /// Adds a client and returns its slot.
-    pub fn add_client(&self, client: Weak<C>) -> ConnectionSlot {
+    pub fn add_client(&self, client: Weak<dyn ClientInfo>) -> ConnectionSlot {
         self.list.borrow_mut().insert(client)
     }
 
@@ -97,9 +87,9 @@ impl<C> Connections<C> {
     }
 }
 
-impl<C: ClientInfo> Connections<C> {
+impl Connections {
     /// Finds the client of a connection by its number. Searches all of them.
-    pub(super) fn client(&self, id: u64) -> Option<Rc<C>> {
+    pub(super) fn client(&self, id: u64) -> Option<Rc<dyn ClientInfo>> {
         self.list.borrow().iter().filter_map(Weak::upgrade).find(|client| client.id() == id)
     }
 }
@@ -136,7 +126,7 @@ impl fmt::Display for ConnectionsExhausted {
     }
 }
 
-impl<A: Application> Loop<A> {
+impl LoopCore {
     /// Reserves one of `worker_connections` for a connection to an upstream server.
     ///
     /// # Errors
@@ -168,7 +158,7 @@ impl<A: Application> Loop<A> {
     // DIFF(nginx): nginx begins when less than a sixteenth is free, because a connection it closes may linger.
     fn evict_idle_connection(&self, limit: u64) -> Eviction {
         // DIFF(nginx): idle connections to upstream servers are closed, too, and first.
-        let eviction = match self.app.close_idle_upstream() {
+        let eviction = match self.evict_resource(|resources| resources.close_idle_upstream()) {
             Eviction::Done => Eviction::Done,
             Eviction::NothingIdle => self.connections.close_idle_clients(),
         };
@@ -220,13 +210,15 @@ impl<A: Application> Loop<A> {
     pub(super) fn free_descriptors_for_sibling(&self) {
         if self.free_own_descriptors() == Eviction::Done {
             // It pauses before it asks again.
-            let generation = self.generation();
-            tw_log::warn!(generation.error_log, "another loop has no descriptor left, reusing connections");
+            tw_log::warn!(
+                self.process().error_log,
+                "another loop has no descriptor left, reusing connections"
+            );
         }
     }
 
     fn free_own_descriptors(&self) -> Eviction {
-        match self.app.free_descriptor() {
+        match self.evict_resource(|resources| resources.free_descriptor()) {
             Eviction::Done => Eviction::Done,
             Eviction::NothingIdle => self.connections.close_idle_clients(),
         }
@@ -236,22 +228,22 @@ impl<A: Application> Loop<A> {
     fn warn_once_a_second(&self, message: fmt::Arguments<'_>) {
         let now = tw_rt::clock::unix().secs;
         if self.connections.warned_at.replace(now) != now {
-            tw_log::warn!(self.generation().error_log, "{message}");
+            tw_log::warn!(self.process().error_log, "{message}");
         }
     }
 }
 
 /// Marks a connection as idle, and thus evictable, while it lives.
-pub struct EvictableConnection<'c, C> {
-    connections: &'c Connections<C>,
+pub struct EvictableConnection<'c> {
+    connections: &'c Connections,
     slot: &'c ConnectionSlot,
     has_begun: bool,
 }
 
-impl<'c, C> EvictableConnection<'c, C> {
+impl<'c> EvictableConnection<'c> {
     /// The connection is idle from the first [`poll_evicted`](Self::poll_evicted) on, which puts it at the end of the
     /// queue.
-    pub fn new(connections: &'c Connections<C>, slot: &'c ConnectionSlot) -> Self {
+    pub fn new(connections: &'c Connections, slot: &'c ConnectionSlot) -> Self {
         Self { connections, slot, has_begun: false }
     }
 
@@ -266,7 +258,7 @@ impl<'c, C> EvictableConnection<'c, C> {
     }
 }
 
-impl<C> Drop for EvictableConnection<'_, C> {
+impl Drop for EvictableConnection<'_> {
     fn drop(&mut self) {
         if self.has_begun {
             self.connections.list.borrow_mut().mark_busy(self.slot);

@@ -1,6 +1,9 @@
 //! Assembly of a [`Config`] from its parts, after all blocks have been resolved without errors.
 
+use std::sync::Arc;
+
 use tw_conf::{ConfError, Diagnostics, Sources};
+use tw_disk::Locks;
 
 use crate::generation::{Config, DebugLines, ListenAddress, share_sockets};
 use crate::log::{Logs, SharedErrorLog};
@@ -33,6 +36,14 @@ pub struct ProtocolParts {
     pub ring: UringUse,
     /// Thread pools that are needed even if the configuration does not name them.
     pub pools: Vec<PoolSettings>,
+    /// True if there are TLS handshakes, with clients or upstream servers.
+    pub is_secured: bool,
+    /// Files of the process that are locked in memory.
+    pub locks: Arc<Locks>,
+    /// Largest number of bytes of them: `hot_lock_size`, or 0 where no location sends files that way.
+    pub lock_max: u64,
+    /// Largest number of bytes of small files in memory, per loop.
+    pub hot_files_size: usize,
 }
 
 impl ConfigBuilder<'_> {
@@ -40,8 +51,9 @@ impl ConfigBuilder<'_> {
     ///
     /// # Errors
     /// The sandbox would forbid what the configuration asks for.
-    pub fn build(mut self, made: ProtocolParts) -> Result<Config, ConfError> {
-        let ProtocolParts { mut listens, reach, ring, pools } = made;
+    pub(super) fn build(mut self, made: ProtocolParts) -> Result<Config, ConfError> {
+        let ProtocolParts { mut listens, reach, ring, pools, is_secured, locks, lock_max, hot_files_size } =
+            made;
         let configured = |pool: &PoolSettings| self.main.pools.iter().any(|other| other.name == pool.name);
         let pools: Vec<_> = pools.into_iter().filter(|pool| !configured(pool)).collect();
         self.main.pools.extend(pools);
@@ -56,6 +68,10 @@ impl ConfigBuilder<'_> {
             debug_lines: if has_debug { DebugLines::Possible } else { DebugLines::Never },
             ring,
             reach,
+            is_secured,
+            locks,
+            lock_max,
+            hot_files_size,
             hostname: self.hostname.into(),
             shared_objects: self.shared_objects,
         })

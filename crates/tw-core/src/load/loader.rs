@@ -7,8 +7,9 @@ use tw_conf::{
 };
 
 use super::known_directives::{KnownDirectives, block};
-use super::{ConfigBuilder, Mistakes, Prefixes, RawSettings, Record, ResolveContext, Table};
+use super::{ConfigBuilder, Mistakes, Prefixes, ProtocolParts, RawSettings, Record, ResolveContext, Table};
 use crate::config_thread::yield_if_due;
+use crate::generation::ProcessConfig;
 use crate::log::Logs;
 use crate::module::Protocol;
 use crate::process::{self, MainSettings};
@@ -38,7 +39,15 @@ pub trait ProtocolBlocks: Sized {
     ///
     /// # Errors
     /// Errors that only show when the whole configuration is known.
-    fn finish(self, process: ConfigBuilder<'_>) -> Result<Self::Config, ConfError>;
+    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Self::Config>, ConfError>;
+}
+
+/// Blocks of protocols without mistakes.
+pub struct LoadedBlocks<C> {
+    /// Their part of the configuration that every protocol shares.
+    pub parts: ProtocolParts,
+    /// Makes their configuration with the shared part, which is assembled of the parts of all protocols.
+    pub assemble: Box<dyn FnOnce(ProcessConfig) -> C>,
 }
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
@@ -400,7 +409,10 @@ impl<'a> Loader<'a> {
         }
         let diagnostics = self.diagnostics;
         let (hostname, sources) = (&prefixes.hostname, self.sources);
-        blocks.finish(ConfigBuilder { main, diagnostics, sources, logs, error_log, shared_objects, hostname })
+        let mut process =
+            ConfigBuilder { main, diagnostics, sources, logs, error_log, shared_objects, hostname };
+        let LoadedBlocks { parts, assemble } = blocks.finish(&mut process)?;
+        Ok(assemble(process.build(parts)?.into()))
     }
 }
 

@@ -75,7 +75,7 @@ impl Host for Client {
         self.log(level, message);
     }
 
-    fn evictable(&self) -> EvictableConnection<'_, Self> {
+    fn evictable(&self) -> EvictableConnection<'_> {
         self.evictable()
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tw_accept::ssl::{self, SecureProtocol};
 use tw_acme::CurrentCertificate;
 use tw_base::{FatalCell, Limit};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
-use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction};
+use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction, IdleResources, LoopCore};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::DateCache;
@@ -25,7 +25,7 @@ use super::cache;
 use super::cache::open_entries::OpenEntries;
 use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
-use super::generation::{Config, Generation};
+use super::generation::{Generation, GenerationRef};
 use super::history;
 use super::ocsp_stapling;
 use super::plan::Plan;
@@ -77,6 +77,30 @@ pub struct Http {
 }
 
 impl Http {
+    /// Creates the state of a loop that starts with `generation`.
+    fn new(generation: &Generation) -> Self {
+        let memory = &generation.memory;
+        if generation.is_secured {
+            ssl::warm_up();
+        }
+        // The limit is the process's, and every loop has a table.
+        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
+        let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
+        Self {
+            files_max,
+            files: FatalCell::new(files),
+            requests: RefCell::new(Vec::new()),
+            background: BackgroundSubrequests::default(),
+            idle: KeepalivePool::default(),
+            h2_pool: H2Pool::default(),
+            cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
+            input: Cell::default(),
+            made: Cell::default(),
+            random: RefCell::new(Rng::seeded(seed())),
+            dates: DateCache::default(),
+        }
+    }
+
     /// An empty buffer to read at most [`INPUT_SIZE`] bytes into. As long as it comes back, it is the same one, which the
     /// processor still has in its caches.
     pub(crate) fn take_input(&self) -> Vec<u8> {
@@ -113,71 +137,62 @@ impl Http {
     }
 }
 
-impl Application for Http {
-    type Config = Config;
-    type Client = Client;
+impl Application for Loop {
+    type Generation = GenerationRef;
 
-    fn new(generation: &Generation) -> Self {
-        let memory = &generation.memory;
-        if generation.is_secured {
-            ssl::warm_up();
-        }
-        // The limit is the process's, and every loop has a table.
-        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
-        let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
-        Self {
-            files_max,
-            files: FatalCell::new(files),
-            requests: RefCell::new(Vec::new()),
-            background: BackgroundSubrequests::default(),
-            idle: KeepalivePool::default(),
-            h2_pool: H2Pool::default(),
-            cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
-            input: Cell::default(),
-            made: Cell::default(),
-            random: RefCell::new(Rng::seeded(seed())),
-            dates: DateCache::default(),
-        }
+    fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
+        let http = Http::new(&generation);
+        let home = Rc::new(Self::with(core, http, generation));
+        let resources: Weak<Self> = Rc::downgrade(&home);
+        home.add_idle_resources(resources);
+        home
     }
 
-    fn serve(connection: AcceptedConnection, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
+    fn set_generation(&self, generation: GenerationRef) {
+        self.replace_generation(generation);
+    }
+
+    fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
         let AcceptedConnection { id, socket, peer, listen } = connection;
-        let client = Client::new(id, peer, listen, home);
+        let client = Client::new(id, peer, listen, self);
         client.debug(format_args!("accept: {}", client.peer()));
         accept::serve(client, socket)
     }
 
-    async fn run_background_tasks(home: Rc<Loop>) {
+    async fn run_background_tasks(self: Rc<Self>) {
         let mut background_tasks = TaskSet::default();
-        let beside = |kind| Subject { kind, id: home.index as u64 };
-        background_tasks.spawn((), beside("names"), resolve::refresh_names(home.clone()));
-        background_tasks.spawn((), beside("health checks"), health::run(home.clone()));
-        background_tasks.spawn((), beside("stapling"), ocsp_stapling::run(home.clone()));
-        background_tasks.spawn((), beside("history"), history::run(home.clone()));
-        background_tasks.spawn((), beside("caches"), cache::manage(home.clone()));
+        let beside = |kind| Subject { kind, id: self.index as u64 };
+        background_tasks.spawn((), beside("names"), resolve::refresh_names(self.clone()));
+        background_tasks.spawn((), beside("health checks"), health::run(self.clone()));
+        background_tasks.spawn((), beside("stapling"), ocsp_stapling::run(self.clone()));
+        background_tasks.spawn((), beside("history"), history::run(self.clone()));
+        background_tasks.spawn((), beside("caches"), cache::manage(self.clone()));
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 
-    fn sweep(&self, generation: &Generation) -> Duration {
-        self.cached.borrow_mut().sweep(generation.memory.open_files_inactive);
-        self.files.borrow_mut().sweep(generation.disks.default_disk())
+    fn sweep(&self) -> Duration {
+        let generation = self.generation();
+        self.app.cached.borrow_mut().sweep(generation.memory.open_files_inactive);
+        self.app.files.borrow_mut().sweep(generation.disks.default_disk())
     }
 
     /// Closes a few files each turn, so that file systems can be unmounted and blocks of removed files are freed.
-    fn close_files(&self, generation: &Generation) {
-        let memory = &generation.memory;
-        let files = (self.files_max, memory.open_files_inactive);
-        self.cached.borrow_mut().clear();
-        let mut forgotten = self.files.borrow_mut().forget(memory.hot_files_size, files);
+    fn close_files(&self) {
+        let memory = &self.generation().memory;
+        let files = (self.app.files_max, memory.open_files_inactive);
+        self.app.cached.borrow_mut().clear();
+        let mut forgotten = self.app.files.borrow_mut().forget(memory.hot_files_size, files);
         tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
             while forgotten.close_some() {
                 tw_rt::yield_now().await;
             }
         });
     }
+}
 
+impl IdleResources for Loop {
     fn close_idle_upstream(&self) -> Eviction {
-        if self.idle.close_oldest() || self.h2_pool.close_oldest() {
+        if self.app.idle.close_oldest() || self.app.h2_pool.close_oldest() {
             Eviction::Done
         } else {
             Eviction::NothingIdle
@@ -186,8 +201,8 @@ impl Application for Http {
 
     fn free_descriptor(&self) -> Eviction {
         let has_closed = self.close_idle_upstream() == Eviction::Done
-            || self.cached.borrow_mut().close_one()
-            || self.files.borrow_mut().made_room(Errno::MFILE);
+            || self.app.cached.borrow_mut().close_one()
+            || self.app.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Eviction::Done } else { Eviction::NothingIdle }
     }
 }

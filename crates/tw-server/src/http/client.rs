@@ -2,12 +2,12 @@
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use tw_accept::TlsInfo;
-use tw_core::event_loop::{ConnectionSlot, EvictableConnection};
-use tw_core::generation::{DebugLines, ListenAddress};
+use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection};
+use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
 
@@ -114,7 +114,7 @@ impl Client {
     fn make(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>, verbosity: Verbosity) -> Rc<Self> {
         Rc::new_cyclic(|client| Self {
             id,
-            slot: home.connections.add_client(client.clone()),
+            slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
             home,
             listen,
             accepted: tw_rt::clock::now(),
@@ -131,7 +131,7 @@ impl Client {
     }
 
     /// Lets the loop close the connection to make room, as long as the result lives.
-    pub(crate) fn evictable(&self) -> EvictableConnection<'_, Self> {
+    pub(crate) fn evictable(&self) -> EvictableConnection<'_> {
         EvictableConnection::new(&self.home.connections, &self.slot)
     }
 
@@ -162,10 +162,10 @@ impl Client {
             return generation.groups.get(at);
         }
         // A reload seldom moves it.
-        let is_ours = |listening: &ListenAddress| listening.address == *self.listen;
-        let at = match generation.listens.get(at) {
-            Some(listening) if is_ours(listening) => at,
-            _ => generation.listens.iter().position(is_ours)?,
+        let is_ours = |group: &ListenGroup| group.address == *self.listen;
+        let at = match generation.groups.get(at) {
+            Some(group) if is_ours(group) => at,
+            _ => generation.groups.iter().position(is_ours)?,
         };
         self.group.set((generation.id, at));
         generation.groups.get(at)

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_core::config_thread::yield_if_due;
-use tw_core::generation::Configuration;
-use tw_disk::Locks;
+use tw_core::generation::{Configuration, ProcessConfig};
 use tw_http::HeadLimits;
+use tw_net::Addr;
 
 pub use super::ids::{PlanId, ServerId};
 use super::plan::Plan;
@@ -35,23 +35,17 @@ pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 /// A loaded configuration: nothing in it is open or running.
 pub struct Config {
     /// Settings of the process.
-    pub process: tw_core::generation::Config,
+    pub process: ProcessConfig,
     /// Sizes of caches in memory.
     pub memory: Memory,
-    /// Files of the process that are locked in memory.
-    pub locks: Arc<Locks>,
-    /// Bytes of them: `hot_lock_size`, or 0 where no location sends files that way.
-    pub lock_max: u64,
     /// All plans.
     pub plans: Box<[Plan]>,
     /// All servers.
     pub servers: Box<[Server]>,
     /// The groups of all `upstream` blocks.
     pub upstreams: Box<[Arc<UpstreamGroup>]>,
-    /// The servers of each listening address, in the order of those.
+    /// The servers of each listening address.
     pub groups: Vec<ListenGroup>,
-    /// True if there are TLS handshakes, with clients or upstream servers.
-    pub is_secured: bool,
     /// Groups whose servers are checked, and how.
     pub health_checks: Vec<GroupChecks>,
     /// Slots of the request's variables.
@@ -88,6 +82,8 @@ pub struct Server {
 
 /// The servers of a listening address.
 pub struct ListenGroup {
+    /// The address.
+    pub address: Addr,
     /// Sources of the socket options and of `default_server`.
     pub(crate) given: Given,
     /// `ssl`
@@ -127,6 +123,10 @@ impl Deref for Config {
 }
 
 impl Configuration for Config {
+    fn process(&self) -> &ProcessConfig {
+        &self.process
+    }
+
     fn free(self) {
         for plan in self.plans {
             drop(plan);

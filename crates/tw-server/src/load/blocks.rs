@@ -231,14 +231,14 @@ pub(super) fn listens(
             }
         }
     }
-    for (group, listening) in all.groups.iter().zip(&all.addresses).filter(|(group, _)| group.ssl) {
-        have_certificates(group, &listening.address, servers)?;
+    for group in all.groups.iter().filter(|group| group.ssl) {
+        have_certificates(group, servers)?;
     }
     Ok(all)
 }
 
 /// Checks that a handshake can be done on an address: with the default server at least, unless that refuses all.
-fn have_certificates(group: &ListenGroup, address: &Addr, servers: &[Server]) -> Result<(), ConfError> {
+fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), ConfError> {
     let server = |id: ServerId| &servers[id.0 as usize];
     let default = &server(group.default_server).ssl;
     let others = if default.reject_handshake { &group.members[..] } else { &[] };
@@ -251,7 +251,7 @@ fn have_certificates(group: &ListenGroup, address: &Addr, servers: &[Server]) ->
             // Where TLS is asked for, by that server or by another one of the address.
             let asking = std::iter::once(id).chain(group.members.iter().copied());
             let mut listens = asking.flat_map(|id| &servers[id.0 as usize].settings.listens);
-            let listen = listens.find(|listen| listen.ssl && listen.addresses.contains(address));
+            let listen = listens.find(|listen| listen.ssl && listen.addresses.contains(&group.address));
             Err(match listen.and_then(|listen| listen.span).or(server(id).span) {
                 Some(span) => error.at(span),
                 None => error,
@@ -285,6 +285,7 @@ fn join(
                 socket: SocketSharing::Own,
             });
             all.groups.push(ListenGroup {
+                address: address.clone(),
                 given: Given::default(),
                 ssl: false,
                 http2: false,

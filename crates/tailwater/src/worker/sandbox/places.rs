@@ -7,11 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{AccessFs, BitFlags, make_bitflags};
+use tw_app::Config;
 use tw_core::process::Sandbox;
 use tw_core::reach::Access;
 use tw_log::{SyslogServer, Target};
 use tw_net::Addr;
-use tw_server::http::generation::Config;
 
 use super::{ProcessRole, READ};
 use crate::conf::path;
@@ -154,7 +154,7 @@ impl PathRules {
             }
         }
         // A reload would make it.
-        for temp in &config.temp_paths {
+        for temp in config.temp_paths() {
             let temp = path(temp.path.to_bytes());
             if self.missing.remove(temp).is_some() {
                 self.add_parent(temp, CHANGE & restricted);

@@ -193,7 +193,7 @@ struct Life<'c> {
 
 /// A connection that could be closed to make room, and is counted as waiting.
 struct Idle<'c> {
-    evictable: EvictableConnection<'c, Client>,
+    evictable: EvictableConnection<'c>,
     _waiting: LevelGuard<'c>,
 }
 

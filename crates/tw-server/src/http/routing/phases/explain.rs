@@ -11,8 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tw_conf::Span;
-use tw_core::event_loop::Counts;
-use tw_core::generation::ListenAddress;
+use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::host_names::HostName;
 use tw_http::Progress;
 use tw_net::{Addr, Transport};
@@ -90,17 +89,18 @@ pub fn explain(generation: GenerationRef, asked: Asked) -> io::Result<Result<Exp
 
 async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Result<Explanation, String>> {
     let mut told = Explanation::default();
-    let Some(at) = listen_for(&generation.listens, asked) else {
-        let known: Vec<_> = generation.listens.iter().map(|listen| listen.address.to_string()).collect();
+    let Some(at) = listen_for(&generation.groups, asked) else {
+        let known: Vec<_> = generation.groups.iter().map(|listen| listen.address.to_string()).collect();
         let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
         return Ok(Err(format!("no server listens on port {} (listening: {known})", asked.port)));
     };
-    let address = generation.listens[at].address.clone();
+    let address = generation.groups[at].address.clone();
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let socket = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
-    let home = Loop::new(0, Arc::new(Counts::default()), generation);
+    let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
+    let home = Loop::new(core, generation);
     let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_of(&address, asked));
@@ -123,9 +123,9 @@ async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Re
 }
 
 /// The listening address a request for this host and port comes to: the host's own, else that of all addresses.
-fn listen_for(listens: &[ListenAddress], asked: &Asked) -> Option<usize> {
+fn listen_for(listens: &[ListenGroup], asked: &Asked) -> Option<usize> {
     let host = literal(&asked.host);
-    let inet = |listen: &ListenAddress| listen.address.inet().filter(|addr| addr.port() == asked.port);
+    let inet = |listen: &ListenGroup| listen.address.inet().filter(|addr| addr.port() == asked.port);
     let exact = |addr: SocketAddr| host == Some(addr.ip());
     let every = |addr: SocketAddr| {
         addr.ip().is_unspecified() && host.is_none_or(|host| host.is_ipv4() == addr.is_ipv4())
@@ -189,7 +189,7 @@ fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
 
 fn explain_server(r: &Request, at: usize, told: &mut Explanation) {
     let generation = r.generation();
-    let (group, address) = (&generation.groups[at], &generation.listens[at].address);
+    let (group, address) = (&generation.groups[at], &generation.groups[at].address);
     let server = generation.server(r.route.server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };

@@ -1,0 +1,50 @@
+//! A loaded configuration of all protocols.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tw_accept::ssl::WatchedCertificate;
+use tw_core::config_thread::ConfigThread;
+use tw_core::generation::ProcessConfig;
+use tw_core::pools::Disks;
+use tw_server::config::location::TempPath;
+use tw_server::http::generation::Config as HttpConfig;
+use tw_server::load::Directory;
+
+use crate::generation::Generation;
+
+/// A loaded configuration: nothing in it is open or running.
+pub struct Config {
+    pub(crate) process: ProcessConfig,
+    pub(crate) http: HttpConfig,
+}
+
+impl Deref for Config {
+    type Target = tw_core::generation::Config;
+
+    fn deref(&self) -> &Self::Target {
+        &self.process
+    }
+}
+
+impl Config {
+    /// Makes it generation `id`, which `thread` frees when no loop serves by it any more.
+    pub fn publish(self, id: u64, disks: Arc<Disks>, thread: &ConfigThread) -> Generation {
+        Generation::publish(self, id, disks, thread)
+    }
+
+    /// Directories to make.
+    pub fn temp_paths(&self) -> &[Arc<TempPath>] {
+        &self.http.temp_paths
+    }
+
+    /// Directories with their purpose and the places that name them.
+    pub fn directories(&self) -> &[Directory] {
+        &self.http.directories
+    }
+
+    /// Certificates whose files are watched.
+    pub fn watched_certificates(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
+        self.http.watched()
+    }
+}

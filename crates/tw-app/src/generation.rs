@@ -1,0 +1,68 @@
+//! A live configuration of all protocols.
+
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tw_accept::ssl::WatchedCertificate;
+use tw_acme::AcmeConfig;
+use tw_core::config_thread::{ConfigThread, GenerationRef};
+use tw_core::event_loop::LoopConfiguration;
+use tw_core::generation::ProcessGeneration;
+use tw_core::pools::Disks;
+use tw_server::http::generation::Generation as HttpGeneration;
+use tw_server::http::phases::explain::explain;
+
+use crate::config::Config;
+use crate::explain::{Asked, Explanation};
+
+/// A live configuration of all protocols. Clones refer to the same one.
+#[derive(Clone)]
+pub struct Generation {
+    process: GenerationRef<ProcessGeneration>,
+    pub(crate) http: GenerationRef<HttpGeneration>,
+}
+
+impl Generation {
+    pub(crate) fn publish(config: Config, id: u64, disks: Arc<Disks>, thread: &ConfigThread) -> Self {
+        let Config { process, http } = config;
+        let process = ProcessGeneration { id, config: process, disks: disks.clone() };
+        Self {
+            process: thread.publish(process),
+            http: thread.publish(HttpGeneration { id, config: http, disks }),
+        }
+    }
+
+    /// Automatic certificates.
+    pub fn acme(&self) -> &Arc<AcmeConfig> {
+        &self.http.acme
+    }
+
+    /// Certificates whose files are watched.
+    pub fn watched_certificates(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
+        self.http.watched()
+    }
+
+    /// Explains the routing of a request by this generation, which no loop uses. The inner error is the reason why there is
+    /// nothing to explain.
+    ///
+    /// # Errors
+    /// Failure to start a thread with a loop.
+    pub fn explain(self, asked: Asked) -> io::Result<Result<Explanation, String>> {
+        explain(self.http, asked)
+    }
+}
+
+impl Deref for Generation {
+    type Target = ProcessGeneration;
+
+    fn deref(&self) -> &ProcessGeneration {
+        &self.process
+    }
+}
+
+impl LoopConfiguration for Generation {
+    fn process(&self) -> GenerationRef<ProcessGeneration> {
+        self.process.clone()
+    }
+}

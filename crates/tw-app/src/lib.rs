@@ -1,0 +1,29 @@
+//! The application of the server: what its loops and its process carry, for all protocols. HTTP is the first of them.
+//!
+//! ```text
+//! load ─► Config { process, http } ─ publish ─► Generation { process, http } ─► App { http } on each loop
+//! ```
+//! A protocol is added here: its blocks to [`load`], its configuration to [`Config`] and [`Generation`], its state on a
+//! loop to [`App`]. The binary knows no protocol's types.
+
+mod app;
+mod config;
+mod generation;
+mod load;
+
+pub use app::App;
+pub use config::Config;
+pub use generation::Generation;
+pub use load::{Modules, all_directives, load};
+pub use tw_server::config::location::TempPath;
+pub use tw_server::load::{Directory, DirectoryPurpose};
+
+/// Caches, for commands that concern all requests.
+pub mod cache {
+    pub use tw_server::http::cache::*;
+}
+
+/// Explanation of the routing of one request.
+pub mod explain {
+    pub use tw_server::http::phases::explain::{Asked, Explanation, Line};
+}
