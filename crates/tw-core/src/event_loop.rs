@@ -35,7 +35,7 @@ use self::counts::{CONNECTION, ClientLookup};
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
-pub use buffers::{Buffers, SCRATCH_SIZE};
+pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
 pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::ConnectionSlot;
 pub use counts::{Counts, PastStall, Stalls, StartTime};

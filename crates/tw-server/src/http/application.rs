@@ -6,7 +6,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tw_accept::ssl::{self, SecureProtocol};
 use tw_acme::CurrentCertificate;
 use tw_base::{FatalCell, Limit};
@@ -47,9 +46,6 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "what is more is freed",
 )];
 
-/// Bytes read of a body or a response at once, where they go on without being copied.
-pub(crate) const INPUT_SIZE: usize = 64 << 10;
-
 /// HTTP on one loop.
 pub struct Http {
     /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
@@ -66,8 +62,6 @@ pub struct Http {
     pub(crate) h2_pool: H2Pool,
     /// Entries of caches that are open.
     pub(crate) cached: FatalCell<OpenEntries>,
-    /// Room for what is read next of a body or a response, if the last reader has given it back.
-    input: Cell<Vec<u8>>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
     pub(crate) made: Cell<usize>,
     /// Random choice among upstream servers.
@@ -94,33 +88,9 @@ impl Http {
             idle: KeepalivePool::default(),
             h2_pool: H2Pool::default(),
             cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
-            input: Cell::default(),
             made: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
             dates: DateCache::default(),
-        }
-    }
-
-    /// An empty buffer to read at most [`INPUT_SIZE`] bytes into. As long as it comes back, it is the same one, which the
-    /// processor still has in its caches.
-    pub(crate) fn take_input(&self) -> Vec<u8> {
-        let mut buffer = self.input.take();
-        buffer.reserve(INPUT_SIZE);
-        buffer
-    }
-
-    /// Takes back what [`take_input`](Self::take_input) gave.
-    pub(crate) fn give_back_input(&self, mut buffer: Vec<u8>) {
-        if (INPUT_SIZE..=2 * INPUT_SIZE).contains(&buffer.capacity()) {
-            buffer.clear();
-            self.input.set(buffer);
-        }
-    }
-
-    /// Takes back the buffer of bytes that were passed on, unless another reference to them is left.
-    pub(crate) fn give_back_bytes(&self, bytes: Bytes) {
-        if bytes.is_unique() {
-            self.give_back_input(bytes.into());
         }
     }
 

@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_core::event_loop::INPUT_SIZE;
 use tw_http::Framing;
 use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
-use crate::http::application::INPUT_SIZE;
 use crate::http::request_body::{BodyLimits, Drained, InputError};
 
 /// Bytes of a chunked body asked of the connection at once. Of one whose length is known none is framing, so that they go on
@@ -297,7 +297,7 @@ impl Http1Body {
         match self.stage {
             Stage::Length(left) if left >= INPUT_SIZE as u64 && self.buffer.is_empty() => {
                 self.let_go();
-                self.buffer = self.conn.client.home.app.take_input();
+                self.buffer = self.conn.client.home.buffers.take_input();
             }
             Stage::Length(left) => {
                 self.buffer.reserve(usize::try_from(left).unwrap_or(INPUT_SIZE).min(INPUT_SIZE))
@@ -321,7 +321,7 @@ impl Http1Body {
     /// Gives the buffer back, of which all was taken.
     fn let_go(&mut self) {
         self.taken = 0;
-        self.conn.client.home.app.give_back_input(std::mem::take(&mut self.buffer));
+        self.conn.client.home.buffers.give_back_input(std::mem::take(&mut self.buffer));
     }
 
     /// Takes `count` bytes out of the buffer.

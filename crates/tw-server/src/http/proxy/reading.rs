@@ -3,12 +3,12 @@
 use std::io;
 
 use bytes::Bytes;
+use tw_core::event_loop::INPUT_SIZE;
 use tw_net::Transport;
 
 use super::failure::{AttemptStage, UpstreamFailure};
 use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use crate::event_loop::Loop;
-use crate::http::application::INPUT_SIZE;
 use crate::http::request::Request;
 use crate::http::upstream_response::Warning;
 
@@ -34,11 +34,11 @@ pub(super) fn read_some(
 /// Reads the available bytes of a transport.
 pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
     let is_limited = max < READ_SIZE;
-    let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.app.take_input() };
+    let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.buffers.take_input() };
     let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
     let bytes = take_read(&mut buffer);
     if !is_limited {
-        home.app.give_back_input(buffer);
+        home.buffers.give_back_input(buffer);
     }
     match read {
         Ok(0) => Ok((ReadOutcome::Closed, bytes)),

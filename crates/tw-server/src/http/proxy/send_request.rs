@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use tw_core::event_loop::INPUT_SIZE;
 
 use super::codec::BodyFraming;
 use super::failure::UpstreamFailure;
 use super::h2_pool::{StreamEnd, UpstreamStream};
 use super::upstream_connection::UpstreamConnection;
 use crate::event_loop::Loop;
-use crate::http::application::INPUT_SIZE;
 use crate::http::file_reads::Pieces;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
@@ -307,7 +307,7 @@ async fn send(
         }
         write(&connection, &mut parts, timeout).await?;
         // The buffer serves whoever reads next.
-        parts.into_iter().for_each(|part| home.app.give_back_bytes(part));
+        parts.into_iter().for_each(|part| home.buffers.give_back_bytes(part));
         // Others go first, and this one has more at hand then. Once a turn has copied enough, that is the next one.
         match home.budget.may_copy(size) {
             _ if is_over => {}
