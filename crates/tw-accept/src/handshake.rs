@@ -188,7 +188,8 @@ impl<H: Host> PendingConnection<'_, H> {
         let mut by = Account::hit(JobSource::of(self.host.peer_text().as_bytes()));
         let mut identities = Vec::with_capacity(dynamic.len());
         for (certificate, names) in dynamic.iter().zip(&names) {
-            match self.in_time(certificate.load(names, &mut by, &disk, chosen.pool.as_ref())).await? {
+            match self.in_time(certificate.reader().load(names, &mut by, &disk, chosen.pool.as_ref())).await?
+            {
                 Ok(identity) => identities.push(identity),
                 Err(error) => return Some(Err(error)),
             }

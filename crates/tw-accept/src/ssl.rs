@@ -33,7 +33,9 @@ use tw_tls::ClientVerification;
 
 pub use client_authentication::ClientAuthentication;
 pub use client_ocsp::{ClientOcsp, RevocationStatus};
-pub use dynamic_certificate::{CertificateCache, CertificateNames, DynamicCertificate, is_dynamic};
+pub use dynamic_certificate::{
+    CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, is_dynamic,
+};
 pub use key_log::KeyLogFile;
 pub use server_tls::{ServerTls, warm_up};
 pub use stapling::Stapling;

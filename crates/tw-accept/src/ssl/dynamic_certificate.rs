@@ -47,6 +47,11 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct DynamicCertificate<S: Session> {
     certificate: Template<S>,
     key: Template<S>,
+    reader: Arc<CertificateReader>,
+}
+
+/// Reader of certificates and keys whose names have been evaluated.
+pub struct CertificateReader {
     /// Directory of the configuration.
     directory: Box<[u8]>,
     passwords: Arc<Passwords>,
@@ -84,13 +89,8 @@ impl<S: Session> DynamicCertificate<S> {
         cache: Option<Arc<CertificateCache>>,
         cx: &mut Resolve<'_, P>,
     ) -> Result<Self, ConfError> {
-        Ok(Self {
-            certificate: cx.template(certificate)?,
-            key: cx.template(key)?,
-            directory: cx.conf_path(b"").into(),
-            passwords,
-            cache,
-        })
+        let reader = CertificateReader { directory: cx.conf_path(b"").into(), passwords, cache };
+        Ok(Self { certificate: cx.template(certificate)?, key: cx.template(key)?, reader: Arc::new(reader) })
     }
 
     /// Evaluates the names for a session.
@@ -99,6 +99,13 @@ impl<S: Session> DynamicCertificate<S> {
         CertificateNames { certificate: value(&self.certificate), key: value(&self.key) }
     }
 
+    /// Reader of the files.
+    pub fn reader(&self) -> &Arc<CertificateReader> {
+        &self.reader
+    }
+}
+
+impl CertificateReader {
     /// Reads the files, unless the cache has them; keys are parsed by `pool`, if there is one.
     ///
     /// # Errors
@@ -256,7 +263,9 @@ impl<S: Session> DynamicCertificate<S> {
             match template.prefix() {
                 prefix if prefix.starts_with(DATA) => {}
                 [] | [b'/', ..] => reach.reads_file(template, None),
-                prefix => reach.reads_file(&Template::<S>::text(&[&self.directory, prefix].concat()), None),
+                prefix => {
+                    reach.reads_file(&Template::<S>::text(&[&self.reader.directory, prefix].concat()), None)
+                }
             }
         }
     }

@@ -426,7 +426,7 @@ impl UpstreamTls {
     ) -> Result<Option<Identity>, UpstreamFailure> {
         let (Some(named), Some(names)) = (&self.tls.named, &self.shown) else { return Ok(None) };
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-        let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
+        let mut load = pin!(named.reader().load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
         wait_ready(deadline, |cx| {
             load.as_mut().poll(cx).map(|it| {
