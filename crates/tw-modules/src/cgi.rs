@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Setting, Span, record,
 };
+use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::{Framing, Method};
@@ -26,7 +27,6 @@ use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
-use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, Word, record};
+use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::escape::Escape;
@@ -22,7 +23,6 @@ use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
-use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };

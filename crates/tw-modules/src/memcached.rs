@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, record};
+use tw_connect::upstream_tls::UpstreamTls;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::escape::Escape;
@@ -18,7 +19,6 @@ use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::health::{Checkable, PassTarget};
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
-use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{
     self, ProxySettings, RequestBody, UpstreamGroup, UpstreamRequest, UpstreamSettings,
 };

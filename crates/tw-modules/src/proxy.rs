@@ -16,6 +16,7 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LIMIT_EXCEPT, LOCATION, SERVER,
     Setting, Word, record,
 };
+use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_core::regex::{Caseless, Regex};
@@ -34,7 +35,6 @@ use tw_server::http::proxy::codec::http1::Http1Codec;
 use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
-use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
 };

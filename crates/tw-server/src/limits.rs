@@ -3,11 +3,12 @@
 
 use tw_accept::ssl;
 use tw_base::Limit;
+use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
 use crate::config::{http2, listen, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
-use crate::http::proxy::{h2_pool, health, ocsp_client, retry, upstream_tls};
+use crate::http::proxy::{health, ocsp_client, retry};
 use crate::http::{
     self, background_subrequest, cache, early_subrequest, files, h2, history, request, request_body,
     subrequest,

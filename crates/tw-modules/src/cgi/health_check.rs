@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_connect::upstream_tls::UpstreamTls;
 use tw_http::{Framing, Method};
 use tw_server::http::proxy::codec::Codec;
 use tw_server::http::proxy::health::Checkable;
-use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 

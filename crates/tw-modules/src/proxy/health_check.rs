@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_connect::upstream_tls::UpstreamTls;
 use tw_core::session::Session as _;
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
@@ -11,7 +12,6 @@ use tw_server::http::proxy::codec::Codec;
 use tw_server::http::proxy::codec::http1::Http1Codec;
 use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::health::Checkable;
-use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 

@@ -17,12 +17,13 @@ use tw_acme::{
     IssuerConfig, KeyType, KeyWord, file_id,
 };
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Span, Word, record, units};
+use tw_connect::{Resolving, resolving};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::Method;
 
 use self::issuer::{Declared, RawIssuer};
-use crate::config::location::{Location, Resolving, resolver};
+use crate::config::location::Location;
 use crate::http::Http;
 use crate::http::body::Body;
 use crate::http::generation::Generation;
@@ -170,7 +171,7 @@ impl Settings<Http> for Acme {
     fn reach(&self, _: &Location, reach: &mut Reach) {
         let Some(ordered) = &self.ordered else { return };
         reach.connects();
-        resolver::reach(reach);
+        resolving::reach(reach);
         if let Some(state) = &ordered.state {
             reach.changes(state, None);
         }

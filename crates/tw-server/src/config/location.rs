@@ -11,7 +11,7 @@ mod files;
 mod keepalive;
 mod lingering;
 mod msie;
-pub mod resolver;
+mod resolver;
 mod root;
 mod send;
 
@@ -23,6 +23,8 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, IneffectiveDirectives, LOCATION, MAIN,
     SERVER, Setting, Word, record,
 };
+use tw_connect::Resolving;
+use tw_connect::resolving::RawResolving;
 use tw_core::log::{LogTarget, SharedErrorLog};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
@@ -44,7 +46,7 @@ pub use files::{FileSettings, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
 pub use msie::Msie;
-pub use resolver::{Resolving, warn_without as warn_without_resolver};
+pub use resolver::warn_without as warn_without_resolver;
 pub use root::{Root, RootKind};
 pub use send::Send;
 
@@ -164,7 +166,7 @@ pub struct Raw {
     keepalive: keepalive::Raw,
     lingering: lingering::Raw,
     msie: msie::Raw,
-    resolving: resolver::Raw,
+    resolving: RawResolving,
     early_hints: Setting<Vec<Word>>,
     send: send::Raw,
     client_body: client_body::Raw,

@@ -2,8 +2,6 @@
 
 mod groups;
 mod metrics;
-mod server;
-mod state;
 mod sticky;
 
 use std::borrow::Cow;
@@ -12,24 +10,25 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record};
+use tw_connect::Resolving;
+use tw_connect::keepalive_pool::KeepaliveSettings;
+use tw_connect::queue::UpstreamQueue;
+use tw_connect::resolving::RawResolving;
+use tw_connect::server_directive as server;
+use tw_connect::state_file::{self, Servers};
+use tw_connect::upstream_names::UpstreamNames;
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_upstream::{BalanceMethod, LeastTime, PeerParams, RandomTwo, Server, ServerAddress, TimeKind};
 
-use crate::config::location::{Resolving, resolver};
 use crate::http::Http;
-use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::keepalive_pool::KeepaliveSettings;
-use crate::http::proxy::queue::UpstreamQueue;
-use crate::http::proxy::resolve::UpstreamNames;
 use crate::load::Resolve;
 
-use state::Servers;
-
 pub use groups::Groups;
-pub use server::{named as server_named, route};
-pub use state::StateFile;
 pub(crate) use sticky::is_same_site;
+
+/// A group of servers that requests can be passed to.
+pub type UpstreamGroup = tw_connect::UpstreamGroup<Http>;
 
 /// Port of a URL whose groups have the name of their host.
 const HTTP_PORT: u16 = 80;
@@ -52,7 +51,7 @@ pub struct Raw {
     keepalive_time: Setting<Duration>,
     keepalive_timeout: Setting<Duration>,
     zone: Setting<()>,
-    resolving: resolver::Raw,
+    resolving: RawResolving,
     state: Setting<Word>,
     sticky: Setting<sticky::Written>,
     queue: Setting<UpstreamQueue>,
@@ -229,7 +228,7 @@ impl Settings<Http> for Upstream {
         let (peers, state) = match state {
             None => (group(&name, method, raw.servers, cx), None),
             Some(word) if raw.servers.is_empty() => {
-                let (file, servers) = state::read(&word, &name, cx)?;
+                let (file, servers) = state_file::read(&word, &name, cx)?;
                 (group_of(servers, &name, method, cx), Some(file))
             }
             Some(word) => {

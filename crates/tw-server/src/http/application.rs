@@ -10,13 +10,13 @@ use tw_accept::ssl::{self, SecureProtocol};
 use tw_acme::CurrentCertificate;
 use tw_base::{FatalCell, Limit};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
+use tw_connect::{ConnectingProtocol, UpstreamConnections};
 use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction, IdleResources, LoopCore};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::DateCache;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
-use tw_upstream::Rng;
 
 use super::accept;
 use super::background_subrequest::BackgroundSubrequests;
@@ -28,9 +28,8 @@ use super::generation::{Generation, GenerationRef};
 use super::history;
 use super::ocsp_stapling;
 use super::plan::Plan;
-use super::proxy::h2_pool::H2Pool;
-use super::proxy::keepalive_pool::KeepalivePool;
-use super::proxy::{health, resolve};
+use super::proxy::sticky::Sticky;
+use super::proxy::{health, names};
 use super::request::Request;
 use crate::config::location::Location;
 use crate::event_loop::Loop;
@@ -56,16 +55,12 @@ pub struct Http {
     requests: RefCell<Vec<Box<Request>>>,
     /// Requests that run beside others.
     pub(crate) background: BackgroundSubrequests,
-    /// Connections to upstream servers that wait.
-    pub(crate) idle: KeepalivePool,
-    /// Connections to upstream servers that many requests use.
-    pub(crate) h2_pool: H2Pool,
+    /// Connections to upstream servers.
+    pub(crate) upstreams: UpstreamConnections,
     /// Entries of caches that are open.
     pub(crate) cached: FatalCell<OpenEntries>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
     pub(crate) made: Cell<usize>,
-    /// Random choice among upstream servers.
-    pub(crate) random: RefCell<Rng>,
     /// Dates of heads, written as they are asked for.
     pub(crate) dates: DateCache,
 }
@@ -85,11 +80,9 @@ impl Http {
             files: FatalCell::new(files),
             requests: RefCell::new(Vec::new()),
             background: BackgroundSubrequests::default(),
-            idle: KeepalivePool::default(),
-            h2_pool: H2Pool::default(),
+            upstreams: UpstreamConnections::new(),
             cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
             made: Cell::default(),
-            random: RefCell::new(Rng::seeded(seed())),
             dates: DateCache::default(),
         }
     }
@@ -132,7 +125,7 @@ impl Application for Loop {
     async fn run_background_tasks(self: Rc<Self>) {
         let mut background_tasks = TaskSet::default();
         let beside = |kind| Subject { kind, id: self.index as u64 };
-        background_tasks.spawn((), beside("names"), resolve::refresh_names(self.clone()));
+        background_tasks.spawn((), beside("names"), names::refresh(self.clone()));
         background_tasks.spawn((), beside("health checks"), health::run(self.clone()));
         background_tasks.spawn((), beside("stapling"), ocsp_stapling::run(self.clone()));
         background_tasks.spawn((), beside("history"), history::run(self.clone()));
@@ -162,11 +155,7 @@ impl Application for Loop {
 
 impl IdleResources for Loop {
     fn close_idle_upstream(&self) -> Eviction {
-        if self.app.idle.close_oldest() || self.app.h2_pool.close_oldest() {
-            Eviction::Done
-        } else {
-            Eviction::NothingIdle
-        }
+        self.app.upstreams.close_oldest()
     }
 
     fn free_descriptor(&self) -> Eviction {
@@ -187,6 +176,14 @@ impl Protocol for Http {
     type Block = Block;
 }
 
+impl ConnectingProtocol for Http {
+    type Sticky = Sticky;
+
+    fn note_upstream_tls(block: &mut Block) {
+        block.secures_upstreams = true;
+    }
+}
+
 impl SecureProtocol for Http {
     const ALPN: &'static [&'static [&'static [u8]]] = accept::ALPN;
 
@@ -202,15 +199,6 @@ impl ClientInfo for Client {
 
     fn address(&self) -> &str {
         self.peer_text()
-    }
-}
-
-/// A number that no other loop begins with; the time, should the system have no random bytes.
-fn seed() -> u64 {
-    let mut random = [0; 8];
-    match rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK) {
-        Ok(_) => u64::from_ne_bytes(random),
-        Err(_) => tw_rt::clock::unix().secs.unsigned_abs(),
     }
 }
 

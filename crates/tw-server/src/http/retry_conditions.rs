@@ -1,5 +1,7 @@
 //! Words of `proxy_next_upstream` and `proxy_cache_use_stale` as bits.
 
+use tw_connect::UpstreamFailure;
+
 /// Conditions on which a request goes to the next server: words of `proxy_next_upstream`, and the failure that occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryOn(u32);
@@ -83,6 +85,43 @@ impl RetryOn {
     /// The word for a status; nothing for others.
     pub fn of_status(status: u16) -> Self {
         Self::STATUSES.iter().find(|(known, _)| *known == status).map_or(Self::NONE, |(_, next)| *next)
+    }
+
+    /// The word of `proxy_next_upstream` that a failure is.
+    pub fn of_failure(failure: &UpstreamFailure) -> Self {
+        use UpstreamFailure as F;
+        match failure {
+            // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
+            F::Connect(_)
+            | F::Handshake(_)
+            | F::Alpn
+            | F::Send(_)
+            | F::Receive(_)
+            | F::Refused(_)
+            | F::Closed => Self::ERROR,
+            F::NoPeer
+            | F::QueueFull
+            | F::QueueTimeout
+            | F::NoName(_)
+            | F::Identity(_)
+            | F::ConnectionLimit(_)
+            | F::Unsent
+            | F::Unsayable(_) => Self::NONE,
+            F::Shared(failure) => Self::of_failure(failure),
+            F::Denied => Self::DENIED,
+            F::ConnectTimeout | F::SendTimeout | F::ReceiveTimeout => Self::TIMEOUT,
+            F::Invalid(_) => Self::INVALID_HEADER,
+            F::Status(status) => Self::of_status(*status),
+        }
+    }
+
+    /// The word of `cache_use_stale` that a failure is.
+    pub fn stale_of_failure(failure: &UpstreamFailure) -> Self {
+        use UpstreamFailure as F;
+        match failure {
+            F::NoPeer | F::QueueFull | F::QueueTimeout | F::NoName(_) => Self::ERROR,
+            _ => Self::of_failure(failure),
+        }
     }
 
     /// Returns true if the server could not respond, rather than would not: an error in the terms of RFC 5861.

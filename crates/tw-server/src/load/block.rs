@@ -5,10 +5,11 @@ use std::ffi::CString;
 use std::sync::Arc;
 
 use tw_conf::Span;
+use tw_connect::Resolving;
 
 use super::directories::{Directory, DirectoryPurpose};
 use crate::config::acme::CollectedCertificates;
-use crate::config::location::{Resolving, TempPath};
+use crate::config::location::TempPath;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
 use crate::http::proxy::UpstreamGroup;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::http::proxy::UpstreamGroup;
+use super::UpstreamGroup;
 
 /// Groups by name. Case makes no difference, as in names of hosts.
 #[derive(Default)]

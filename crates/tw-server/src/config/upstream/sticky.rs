@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Span, Word, units};
+use tw_connect::queue::UpstreamQueue;
 use tw_upstream::StickySessions;
 
-use crate::http::proxy::queue::UpstreamQueue;
 use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn};
 use crate::load::Resolve;
 use crate::vars::Template;

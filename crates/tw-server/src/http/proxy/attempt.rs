@@ -5,23 +5,24 @@ use std::rc::Rc;
 use std::task::{Poll, ready};
 
 use bytes::Bytes;
+use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use tw_connect::group::now_ms;
+use tw_connect::h2_pool::{self, StreamParams};
+use tw_connect::keepalive_pool::PoolKey;
+use tw_connect::queue;
+use tw_connect::reading::{READ_SIZE, read_some};
+use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
+use tw_connect::upstream_tls::TlsPools;
 use tw_net::ConnectOptions;
 use tw_upstream::{Lease, PeerSelection};
 
 use super::codec::{Codec, Event};
 use super::early_hints;
 use super::exchange::Exchange;
-use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use super::group::now_ms;
-use super::h2_pool;
-use super::keepalive_pool::PoolKey;
-use super::queue;
-use super::reading::{READ_SIZE, log_warnings, read_some};
 use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError};
 use super::sticky::StickyId;
-use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
-use super::upstream_tls::TlsPools;
+use super::warnings::log_warnings;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::http::request_body::{BodyError, Source};
@@ -200,7 +201,8 @@ async fn select_peer<C>(
     if let Some(sticky) = &request.group.sticky {
         sticky.bind(selection, sticky_id);
     }
-    let (selected, queued) = queue::select(&request.group, selection, home).await;
+    let (selected, queued) =
+        queue::select(&request.group.peers, request.group.queue, selection, &home.app.upstreams.random).await;
     match selected {
         Ok(lease) => {
             r.facts.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
@@ -239,20 +241,47 @@ async fn connect<C: Codec>(
     let options = || options.cloned().unwrap_or_else(|| settings.connection.options(r));
     if request.codec.is_multiplexed() {
         // Boxed: other requests stay smaller without this state.
-        return Box::pin(h2_pool::acquire_stream(r, request, home, pool_key, lease, options())).await;
+        return Box::pin(acquire_stream(r, request, home, pool_key, lease, options())).await;
     }
     // A kept connection has carried another protocol than a tunnel's.
     if !request.codec.is_connect()
-        && let Some(connection) = home.app.idle.take(pool_key, lease.peer())
+        && let Some(connection) = home.app.upstreams.idle.take(pool_key, lease.peer())
     {
         return Ok(connection);
     }
     let options = options();
-    let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
+    let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let timeout = settings.timeouts.connect;
     // Boxed: most requests find a connection, and stay smaller without this state.
-    let opened = UpstreamConnection::open(home, lease.peer().addr(), &options, timeout, secured);
+    let opened = UpstreamConnection::open(&**home, lease.peer().addr(), &options, timeout, secured);
     Box::pin(opened).await.map(Rc::new)
+}
+
+/// Opens a stream to the server of `lease`, on a connection that others use, too, or will.
+async fn acquire_stream<C>(
+    r: &Request,
+    request: &UpstreamRequest<'_, C>,
+    home: &Rc<Loop>,
+    pool_key: &PoolKey,
+    lease: &Lease,
+    options: ConnectOptions,
+) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
+    let mut keepalive = request.group.keepalive;
+    if !request.group.is_named {
+        // As in nginx: it ends with its last request.
+        keepalive.connections = 0;
+    }
+    let wanted = StreamParams {
+        peer: lease.peer(),
+        to: lease.peer().addr(),
+        options,
+        keepalive,
+        head_size: request.settings.buffer_size,
+        timeout: request.settings.timeouts.connect,
+    };
+    let pools = || TlsPools::of(&r.generation().disks);
+    let stream = h2_pool::acquire_shared(home, pool_key, wanted, pools).await?;
+    Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }
 
 /// Resets the traffic counters of a connection that now serves `r`, and records the time to connect.
@@ -367,7 +396,7 @@ async fn read_head<C: Codec>(
                 _ if is_timed => ready!(connection.poll_readable(cx)),
                 _ => ready!(connection.poll_input(cx)),
             };
-            let (read, input) = match waited.and_then(|()| read_some(home, connection, max)) {
+            let (read, input) = match waited.and_then(|()| read_some(&home.buffers, connection, max)) {
                 Ok(came) => came,
                 // The failure to send came first.
                 Err(failure) => return Poll::Ready(Err(unsent.take().unwrap_or(failure.into()))),

@@ -14,9 +14,9 @@ use bytes::Bytes;
 
 pub use framing::BodyFraming;
 
-use super::failure::UpstreamFailure;
-use super::h2_pool::UpstreamStream;
 use crate::http::upstream_response::UpstreamResponse;
+use tw_connect::failure::UpstreamFailure;
+use tw_connect::h2_pool::UpstreamStream;
 
 /// Reads the response of an upstream server.
 pub trait Codec: 'static {

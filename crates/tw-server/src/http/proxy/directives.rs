@@ -90,7 +90,7 @@ macro_rules! connection_directives {
     };
     ($prefix:literal, $size:literal, $doc:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
-        use $crate::http::proxy::bind::read_bind;
+        use $crate::http::proxy::read_bind;
         use $crate::http::proxy::settings::HasUpstream;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use tw_connect::keepalive_pool::{KeepaliveSettings, PoolKey};
+use tw_connect::upstream_connection::UpstreamConnection;
 use tw_upstream::Lease;
 
-use super::keepalive_pool::{KeepaliveSettings, PoolKey};
 use super::send_request::RequestSender;
 use super::sticky::PendingSession;
-use super::upstream_connection::UpstreamConnection;
 
 /// An exchange whose response head has been read.
 pub(super) struct Exchange<C> {

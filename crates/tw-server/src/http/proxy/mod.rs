@@ -11,23 +11,16 @@
 //! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
 
 mod attempt;
-pub mod bind;
 pub mod codec;
 pub mod directives;
 mod early_hints;
 mod exchange;
-mod failure;
-mod group;
-pub mod h2_pool;
 pub mod health;
-pub mod keepalive_pool;
+pub(crate) mod names;
 pub(crate) mod ocsp_client;
 mod pass;
-pub mod queue;
 mod read_body;
 mod read_rate;
-mod reading;
-pub(crate) mod resolve;
 mod response;
 mod response_body;
 mod response_buffer;
@@ -37,13 +30,12 @@ pub mod settings;
 pub mod sticky;
 pub mod store;
 mod tunnel;
-mod upstream_connection;
 mod upstream_request;
-pub mod upstream_tls;
+mod warnings;
 
-pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-pub use group::UpstreamGroup;
+pub use crate::config::upstream::UpstreamGroup;
 pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
 pub use settings::{ProxySettings, UpstreamSettings};
+pub use tw_connect::bind::read_bind;
 pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, UpstreamRequest};

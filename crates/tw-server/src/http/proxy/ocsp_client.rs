@@ -8,16 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_accept::OcspClient;
 use tw_base::Limit;
+use tw_connect::Resolving;
+use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use tw_connect::reading::{READ_SIZE, read_some};
+use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
 use tw_http::{Method, base64};
 use tw_net::{Addr, ConnectOptions};
 use tw_tls::ocsp::ResponderUrl;
 
 use super::codec::http1::Http1Codec;
 use super::codec::{Codec, Event};
-use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use super::reading::{READ_SIZE, read_some};
-use super::upstream_connection::{ReadOutcome, UpstreamConnection};
-use crate::config::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::upstream_response::UpstreamResponse;
 
@@ -109,7 +109,7 @@ async fn exchange(
     answer_max: usize,
 ) -> Result<Vec<u8>, AttemptFailure> {
     let connection =
-        UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
+        UpstreamConnection::open(&**home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
     let at = |stage| move |failure: UpstreamFailure| failure.at(stage);
     while !request.is_empty() {
         match connection.write_now(&request).map_err(at(AttemptStage::Sending))? {
@@ -123,7 +123,7 @@ async fn exchange(
     let mut stage = AttemptStage::ReadingHead;
     let invalid = |what: &str, stage| UpstreamFailure::Invalid(what.into()).at(stage);
     loop {
-        let (read, mut input) = read_some(home, &connection, READ_SIZE).map_err(at(stage))?;
+        let (read, mut input) = read_some(&home.buffers, &connection, READ_SIZE).map_err(at(stage))?;
         match read {
             ReadOutcome::Some => {}
             ReadOutcome::Nothing => {

@@ -2,13 +2,13 @@
 
 use std::pin::pin;
 
+use tw_connect::reading::READ_SIZE;
 use tw_http::Method;
 use tw_log::Level;
 
 use super::attempt::PendingAttempt;
 use super::codec::Codec;
 use super::codec::connect_tunnel::ConnectTunnel;
-use super::reading::READ_SIZE;
 use super::response;
 use super::retry::{NoResponse, try_upstreams};
 use super::settings::ProxySettings;

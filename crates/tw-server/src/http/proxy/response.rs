@@ -1,14 +1,14 @@
 //! Response of an upstream server: from its head to the response that the client gets (nginx: ngx_http_upstream).
 
 use bytes::Bytes;
+use tw_connect::failure::{AttemptStage, UpstreamFailure};
+use tw_connect::reading::READ_SIZE;
 use tw_http::{Method, Version, hop};
 use tw_log::Level;
 
 use super::codec::Codec;
 use super::exchange::Exchange;
-use super::failure::{AttemptStage, UpstreamFailure};
 use super::read_rate::ReadRate;
-use super::reading::READ_SIZE;
 use super::response_body::{self, ResponseBody};
 use super::response_buffer::SpillTarget;
 use super::settings::ProxySettings;

@@ -9,18 +9,19 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_connect::failure::{AttemptStage, UpstreamFailure};
+use tw_connect::group::now_ms;
+use tw_connect::reading::{READ_SIZE, read_some};
+use tw_connect::upstream_connection::ReadOutcome;
 use tw_log::Level;
 use tw_upstream::PeerOutcome;
 
 use super::codec::{Codec, Event};
 use super::exchange::Exchange;
-use super::failure::{AttemptStage, UpstreamFailure};
-use super::group::now_ms;
 use super::read_rate::ReadRate;
-use super::reading::{READ_SIZE, log_warnings, read_some};
 use super::response_buffer::{Capacity, ResponseBuffer, SpillTarget};
 use super::send_request::ReturnedBody;
-use super::upstream_connection::ReadOutcome;
+use super::warnings::log_warnings;
 use crate::event_loop::Loop;
 use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::cache::{BodyOrigin, BodyReport};
@@ -360,7 +361,7 @@ fn poll_exchange<C: Codec>(
             }
             None => READ_SIZE,
         };
-        let (read, came) = read_some(home, connection, room)?;
+        let (read, came) = read_some(&home.buffers, connection, room)?;
         if let Some(rate) = &mut rate {
             rate.count(came.len());
         }
@@ -436,7 +437,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Upstrea
     }
     if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
-        home.app.idle.put(home, &pool_key, peer, connection, &keepalive);
+        home.app.upstreams.idle.put(home, &pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
     ExchangeEnd { how, sent, received, took, excess, body }

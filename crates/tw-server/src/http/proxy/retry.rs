@@ -3,6 +3,9 @@
 use std::time::Instant;
 
 use tw_base::Limit;
+use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use tw_connect::group::now_ms;
+use tw_connect::upstream_names;
 use tw_http::Method;
 use tw_log::Level;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
@@ -12,9 +15,6 @@ use super::attempt::{
 };
 use super::codec::Codec;
 use super::exchange::Exchange;
-use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use super::group::now_ms;
-use super::resolve;
 use super::upstream_request::{RequestBody, UpstreamRequest};
 use crate::http::request::Request;
 use crate::http::request_body;
@@ -96,7 +96,7 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
         }
         if !may_retry || attempts.selection.tries_left() == 0 {
             let cause = &failed.failure.cause;
-            return Err(NoResponse { status: cause.status(), failure: cause.stale_condition() });
+            return Err(NoResponse { status: cause.status(), failure: RetryOn::stale_of_failure(cause) });
         }
     }
 }
@@ -107,7 +107,7 @@ async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> 
     let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
     let pool = r.generation().disks.default_disk().pool().clone();
     let ready =
-        resolve::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
+        upstream_names::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
     let Err(failure) = ready else { return Ok(()) };
     // Only a group has an attempt in `$upstream_*`: a single name that is not resolved has no server.
     if own.is_some() {
@@ -168,7 +168,7 @@ fn retried_status<C>(
     began: Instant,
 ) -> Option<UpstreamFailure> {
     let failure = UpstreamFailure::Status(r.facts.upstream.answer.status);
-    let is_named = failure.retry_condition() != RetryOn::NONE;
+    let is_named = RetryOn::of_failure(&failure) != RetryOn::NONE;
     let is_retried = is_named
         && selection.tries_left() > 0
         && may_retry(r, request, &failure, RequestProgress::Sent, began);
@@ -187,16 +187,16 @@ fn may_retry<C>(
     let was_sent = progress == RequestProgress::Sent;
     let is_risky = was_sent && matches!(r.method(), Method::Post | Method::Lock | Method::Patch);
     let needed = if is_risky {
-        failure.retry_condition().and(RetryOn::NON_IDEMPOTENT)
+        RetryOn::of_failure(failure).and(RetryOn::NON_IDEMPOTENT)
     } else {
-        failure.retry_condition()
+        RetryOn::of_failure(failure)
     };
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
     let is_touched = was_sent || r.body.received() > 0;
     let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
     let is_late = !settings.retry.timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
-    failure.retry_condition() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
+    RetryOn::of_failure(failure) != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
 }
 
 /// Decides on the effect of a failed attempt, after `refusals` earlier ones that were refused.
@@ -205,7 +205,8 @@ fn counting(failed: &FailedAttempt, refusals: u32) -> Counting {
     let is_excused = match &failed.failure.cause {
         UpstreamFailure::Refused(_) => refusals < REFUSALS_MAX,
         failure => {
-            failed.connection == ConnectionUse::Reused && matches!(failure.retry_condition(), RetryOn::ERROR)
+            failed.connection == ConnectionUse::Reused
+                && matches!(RetryOn::of_failure(failure), RetryOn::ERROR)
         }
     };
     if is_excused { Counting::Excused } else { Counting::Counted }

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use tw_connect::failure::UpstreamFailure;
+use tw_connect::h2_pool::{StreamEnd, UpstreamStream};
+use tw_connect::upstream_connection::UpstreamConnection;
 use tw_core::event_loop::INPUT_SIZE;
 
 use super::codec::BodyFraming;
-use super::failure::UpstreamFailure;
-use super::h2_pool::{StreamEnd, UpstreamStream};
-use super::upstream_connection::UpstreamConnection;
 use crate::event_loop::Loop;
 use crate::http::file_reads::Pieces;
 use crate::http::plan::LocalFuture;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_connect::group::now_ms;
 use tw_http::date;
 use tw_http::fields::{Name, Value};
 use tw_upstream::{Lease, PeerSelection, StickySessions};
 
-use super::group::now_ms;
 use crate::config::upstream::is_same_site;
 use crate::http::request::Request;
 use crate::http::variables::find_cookie;

@@ -15,15 +15,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use tw_connect::group::now_ms;
+use tw_connect::reading::read_bytes;
+use tw_connect::settings::Timeouts;
+use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
 use tw_log::Level;
 use tw_rt::Deadline;
 use tw_upstream::{Lease, PeerOutcome};
 
 use super::exchange::Exchange;
-use super::group::now_ms;
-use super::reading::read_bytes;
-use super::settings::upstream::Timeouts;
-use super::upstream_connection::{ReadOutcome, UpstreamConnection};
 use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
 use crate::http::plan::{LocalFuture, Outcome};
@@ -183,7 +183,7 @@ impl<'a> Direction<'a> {
 /// Reads the available bytes of one side.
 fn read(home: &Loop, from: TunnelEnd<'_>, size: usize) -> io::Result<(ReadOutcome, Bytes)> {
     match from {
-        TunnelEnd::Transport(transport) => read_bytes(home, transport, size),
+        TunnelEnd::Transport(transport) => read_bytes(&home.buffers, transport, size),
         TunnelEnd::Stream(stream) => match stream.read_now()? {
             Some(bytes) if bytes.is_empty() => Ok((ReadOutcome::Closed, bytes)),
             Some(bytes) => Ok((ReadOutcome::Some, bytes)),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_connect::upstream_tls::UpstreamTls;
 
 use super::codec::BodyFraming;
-use super::group::UpstreamGroup;
 use super::settings::UpstreamSettings;
 use super::settings::response::ResponseSettings;
-use super::upstream_tls::UpstreamTls;
+use crate::config::upstream::UpstreamGroup;
 use crate::http::request::Request;
 
 /// A request to be sent to a server of a group.

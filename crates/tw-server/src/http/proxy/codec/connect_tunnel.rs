@@ -1,9 +1,9 @@
 //! No language: what goes to and fro is nobody's business but the client's and the server's (CONNECT, RFC 9110 section 9.3.6).
 
 use bytes::Bytes;
+use tw_connect::failure::UpstreamFailure;
 
 use super::{Codec, Event};
-use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::upstream_response::UpstreamResponse;
 
 /// Reads nothing.

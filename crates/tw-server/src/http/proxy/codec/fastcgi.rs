@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use tw_base::Limit;
+use tw_connect::failure::UpstreamFailure;
 use tw_http::head::Progress;
 use tw_http::origin::{HeadStart, OriginHead, OriginLimits};
 use tw_http::{Method, status};
 use tw_log::Level;
 
 use super::{Codec, Event, http1};
-use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// Bytes of content in one record of ours: the most that needs no padding and whose length is written in 16 bits.

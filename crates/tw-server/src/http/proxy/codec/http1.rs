@@ -4,13 +4,13 @@
 use std::cell::Cell;
 
 use bytes::Bytes;
+use tw_connect::failure::UpstreamFailure;
 use tw_http::fields::{Name, Value};
 use tw_http::head::Progress;
 use tw_http::origin::{BodyDecoder, HeadStart, OriginHead, OriginLimits, ResponseFraming};
 use tw_http::{Method, status};
 
 use super::{Codec, Event};
-use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// Memory that the unused list of fields may keep, so that it is not allocated for each response.

@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tw_base::Limit;
+use tw_connect::failure::UpstreamFailure;
+use tw_connect::h2_pool::{StreamEvent, UpstreamStream};
 use tw_http::fields::{Name, Value};
 use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
 use tw_http::{Fields, Known, Method, hop, num};
@@ -13,8 +15,6 @@ use tw_http2::FieldSection;
 use tw_log::Text;
 
 use super::{Codec, Event};
-use crate::http::proxy::failure::UpstreamFailure;
-use crate::http::proxy::h2_pool::{StreamEvent, UpstreamStream};
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// Bytes of a body that are gathered to see whether it is all there.

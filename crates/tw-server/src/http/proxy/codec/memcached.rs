@@ -6,12 +6,12 @@
 //! ```
 
 use bytes::{Buf, Bytes};
+use tw_connect::failure::UpstreamFailure;
 use tw_http::fields::{Name, Value};
 use tw_http::num;
 use tw_log::{Level, Text};
 
 use super::{Codec, Event};
-use crate::http::proxy::failure::UpstreamFailure;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
 /// End mark behind a value.

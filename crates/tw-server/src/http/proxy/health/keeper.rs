@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tw_connect::group::now_ms;
+use tw_connect::upstream_names;
 use tw_log::Level;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, TaskSet};
@@ -15,8 +17,6 @@ use super::probe::{CheckFailure, probe};
 use super::{CheckProtocol, GroupChecks, PlacedCheck};
 use crate::event_loop::Loop;
 use crate::http::generation::LoopGeneration;
-use crate::http::proxy::group::now_ms;
-use crate::http::proxy::resolve;
 
 /// Interval in which the peer list of a group is compared, and names are checked for expiry.
 const LOOK: Duration = Duration::from_secs(1);
@@ -52,14 +52,14 @@ async fn check_group(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) 
         &plan.expect("a group with checks has one").core.resolving
     });
     let params: Vec<HealthCheckParams> = tests.iter().map(|test| test.check.params).collect();
-    let (random, pool) = (&home.app.random, generation.disks.default_disk().pool());
+    let (random, pool) = (&home.app.upstreams.random, generation.disks.default_disk().pool());
     let mut checker =
         HealthChecker::new(&params, &group.peers, generation.id, now_ms(), &mut random.borrow_mut());
     let mut running: TaskSet<(Arc<Peer>, usize), Result<(), CheckFailure>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
         // Without addresses there is nobody to check; requests tell why there are none.
-        let _ = resolve::ensure_addresses(&group.names, &group.peers, resolving, pool).await;
+        let _ = upstream_names::ensure_addresses(&group.names, &group.peers, resolving, pool).await;
         let now = now_ms();
         checker.follow(&group.peers.list(), now, &mut random.borrow_mut());
         let due = loop {

@@ -18,13 +18,13 @@ use tw_http::RequestHead;
 pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
-use super::group::UpstreamGroup;
 use super::settings::UpstreamSettings;
-use super::upstream_tls::UpstreamTls;
+use crate::config::upstream::UpstreamGroup;
 use crate::http::generation::{PlanId, Server, ServerId};
 use crate::http::plan::Plan;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
+use tw_connect::upstream_tls::UpstreamTls;
 
 pub(crate) use keeper::run;
 

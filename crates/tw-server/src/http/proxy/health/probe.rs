@@ -6,6 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use tw_connect::h2_pool::{self, StreamEnd, StreamParams};
+use tw_connect::reading::{READ_SIZE, read_some};
+use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
+use tw_connect::upstream_tls::TlsPools;
 use tw_net::Addr;
 use tw_upstream::Peer;
 
@@ -13,11 +18,6 @@ use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedChe
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::proxy::codec::{Codec, Event};
-use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use crate::http::proxy::h2_pool::{self, StreamEnd, StreamParams};
-use crate::http::proxy::reading::{READ_SIZE, read_some};
-use crate::http::proxy::upstream_connection::{ReadOutcome, UpstreamConnection};
-use crate::http::proxy::upstream_tls::TlsPools;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
 use crate::http::upstream_state::AttemptPeer;
@@ -71,7 +71,7 @@ async fn run_check(
     let to = address(peer.addr(), check.port);
     let options = settings.connection.options(r);
     let secured = check.of.secured(r);
-    let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(r.generation())));
+    let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let mut codec = check.of.codec(r);
     let is_asked = matches!(check.how, CheckProtocol::Ask { .. });
     let connection = if codec.is_multiplexed() && is_asked {
@@ -86,7 +86,7 @@ async fn run_check(
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
         h2_pool::open_dedicated(home, wanted, secured).await.map(UpstreamConnection::from_stream)
     } else {
-        UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
+        UpstreamConnection::open(&**home, &to, &options, settings.timeouts.connect, secured).await
     };
     let connection = connection.map_err(CheckFailure::Upstream)?;
     let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };
@@ -152,7 +152,7 @@ async fn read(
 ) -> Result<Vec<u8>, UpstreamFailure> {
     let mut body = Vec::new();
     loop {
-        let (read, mut input) = read_some(home, connection, READ_SIZE)?;
+        let (read, mut input) = read_some(&home.buffers, connection, READ_SIZE)?;
         match read {
             ReadOutcome::Some => {}
             ReadOutcome::Nothing => {

@@ -3,7 +3,6 @@
 pub mod buffers;
 pub mod request;
 pub mod response;
-pub mod tls;
 pub mod upstream;
 
 use tw_conf::ConfError;

@@ -1,22 +1,18 @@
 //! Settings of attempts: whatever travels over a connection to an upstream server, and CONNECT tunnels, have these.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tw_conf::{ConfError, Setting, Word};
-use tw_core::reach::{BindsTo, Reach};
-use tw_log::Level;
-use tw_net::ConnectOptions;
+use tw_conf::{ConfError, Setting};
+use tw_connect::resolving;
+use tw_connect::settings::{ConnectionSettings, RawConnection, RawTimeouts, Timeouts};
+use tw_connect::tls_settings::TlsSettings;
+use tw_connect::upstream_tls::RawUpstreamTls;
+use tw_core::reach::Reach;
 
-use super::tls::TlsSettings;
-use crate::config::location::resolver;
-use crate::http::proxy::bind::{Bind, RawBind, bind_address};
-use crate::http::proxy::upstream_tls;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 use crate::load::Resolve;
-use crate::vars::Template;
 
 /// Settings of connections to upstream servers and of the attempts made on them.
 #[derive(Clone)]
@@ -26,24 +22,13 @@ pub struct UpstreamSettings {
     /// Conditions and limits of further attempts.
     pub retry: RetryPolicy,
     /// Sockets, and the servers that may be connected to.
-    pub connection: ConnectionSettings,
+    pub connection: ConnectionSettings<Request>,
     /// `buffer_size`: bytes of a response head, or of each read of a tunnel.
     pub buffer_size: usize,
     /// TLS to upstream servers.
-    pub tls: TlsSettings,
+    pub tls: TlsSettings<Request>,
     /// Number that no other settings of the process have or had: keep-alive connections belong to it.
     pub(in crate::http::proxy) number: u64,
-}
-
-/// Timeouts of one attempt.
-#[derive(Clone, Copy)]
-pub struct Timeouts {
-    /// `connect_timeout`
-    pub connect: Duration,
-    /// `send_timeout`, between two writes.
-    pub send: Duration,
-    /// `read_timeout`, between two reads.
-    pub read: Duration,
 }
 
 /// Conditions and limits of retries.
@@ -55,19 +40,6 @@ pub struct RetryPolicy {
     pub tries: u64,
     /// `next_upstream_timeout`; zero is no limit.
     pub timeout: Duration,
-}
-
-/// Settings of connections.
-#[derive(Clone)]
-pub struct ConnectionSettings {
-    /// `bind`
-    bind: Bind,
-    /// `bind_dynamic`: set if the address is computed for each connection instead of once for a request.
-    bind_dynamic: bool,
-    /// `socket_keepalive`, `socket_rcvbuf`, `socket_sndbuf`.
-    socket: ConnectOptions,
-    /// `allow_upstream`: a server is tried only if all of these are neither empty nor `0`.
-    pub allow: Arc<[Template]>,
 }
 
 /// Directives of [`UpstreamSettings`] as written.
@@ -82,18 +54,7 @@ pub struct RawUpstream {
     /// `buffer_size`
     pub buffer_size: Setting<usize>,
     /// `ssl_verify` and the other `ssl_` directives.
-    pub tls: upstream_tls::RawUpstreamTls,
-}
-
-/// Directives of [`Timeouts`] as written.
-#[derive(Default)]
-pub struct RawTimeouts {
-    /// `connect_timeout`
-    pub connect: Setting<Duration>,
-    /// `send_timeout`
-    pub send: Setting<Duration>,
-    /// `read_timeout`
-    pub read: Setting<Duration>,
+    pub tls: RawUpstreamTls,
 }
 
 /// Directives of [`RetryPolicy`] as written.
@@ -105,23 +66,6 @@ pub struct RawRetryPolicy {
     pub tries: Setting<u64>,
     /// `next_upstream_timeout`
     pub timeout: Setting<Duration>,
-}
-
-/// Directives of [`ConnectionSettings`] as written.
-#[derive(Default)]
-pub struct RawConnection {
-    /// `bind`
-    pub bind: Setting<RawBind>,
-    /// `bind_dynamic`
-    pub bind_dynamic: Setting<bool>,
-    /// `socket_keepalive`
-    pub socket_keepalive: Setting<bool>,
-    /// `socket_rcvbuf`
-    pub socket_rcvbuf: Setting<usize>,
-    /// `socket_sndbuf`
-    pub socket_sndbuf: Setting<usize>,
-    /// `allow_upstream`
-    pub allow: Setting<Vec<Word>>,
 }
 
 /// Module settings as written that contain those of [`UpstreamSettings`].
@@ -154,22 +98,9 @@ impl UpstreamSettings {
     /// Adds to `reach` what the sandbox must allow.
     pub fn reach(&self, reach: &mut Reach) {
         reach.connects();
-        resolver::reach(reach);
-        if let Bind::From { is_transparent, .. } = self.connection.bind {
-            reach.binds(if is_transparent { BindsTo::Any } else { BindsTo::Own });
-        }
+        resolving::reach(reach);
+        self.connection.reach(reach);
         self.tls.reach(reach);
-    }
-}
-
-impl Timeouts {
-    fn resolve(raw: RawTimeouts, outer: Option<&Self>) -> Self {
-        let minute = Duration::from_secs(60);
-        Self {
-            connect: raw.connect.or(outer.map(|o| o.connect), minute),
-            send: raw.send.or(outer.map(|o| o.send), minute),
-            read: raw.read.or(outer.map(|o| o.read), minute),
-        }
     }
 }
 
@@ -181,64 +112,5 @@ impl RetryPolicy {
             tries: raw.tries.or(outer.map(|o| o.tries), 0),
             timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::ZERO),
         }
-    }
-}
-
-impl ConnectionSettings {
-    fn resolve(raw: RawConnection, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let bind = match raw.bind.take() {
-            Some(RawBind::Off) => Bind::Off,
-            Some(RawBind::From(address, is_transparent)) => {
-                Bind::From { address: cx.template(&address)?, is_transparent }
-            }
-            None => outer.map_or(Bind::Off, |o| o.bind.clone()),
-        };
-        let allow = match raw.allow.take() {
-            Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<Arc<[_]>, _>>()?,
-            None => outer.map_or_else(|| [].into(), |o| o.allow.clone()),
-        };
-        Ok(Self {
-            bind,
-            bind_dynamic: raw.bind_dynamic.or(outer.map(|o| o.bind_dynamic), false),
-            socket: ConnectOptions {
-                keepalive: raw.socket_keepalive.or(outer.map(|o| o.socket.keepalive), false),
-                receive_buffer: raw.socket_rcvbuf.take().or(outer.and_then(|o| o.socket.receive_buffer)),
-                send_buffer: raw.socket_sndbuf.take().or(outer.and_then(|o| o.socket.send_buffer)),
-                ..ConnectOptions::default()
-            },
-            allow,
-        })
-    }
-
-    /// Socket options of a connection for `r`.
-    pub(in crate::http::proxy) fn options(&self, r: &Request) -> ConnectOptions {
-        let mut options = self.socket.clone();
-        if let Bind::From { address, is_transparent } = &self.bind {
-            let text = address.value(r);
-            match bind_address(&text) {
-                Some(address) => (options.bind, options.transparent) = (Some(address), *is_transparent),
-                None if text.is_empty() => {}
-                None => {
-                    r.log(Level::Error, format_args!("invalid local address \"{}\"", tw_log::Text(&text)))
-                }
-            }
-        }
-        options
-    }
-
-    /// Socket options of all connections for `r`, if `bind` is computed once for a request.
-    pub(in crate::http::proxy) fn options_once(&self, r: &Request) -> Option<ConnectOptions> {
-        let is_once = !self.bind_dynamic && matches!(self.bind, Bind::From { .. });
-        is_once.then(|| self.options(r))
-    }
-
-    /// Returns true if the server chosen for `r` may be tried.
-    pub(in crate::http::proxy) fn allows(&self, r: &Request) -> bool {
-        if self.allow.is_empty() {
-            return true;
-        }
-        // DIFF(nginx): what was computed for another server, or for none, says nothing of this one, `volatile` or not.
-        r.bindings.forget_computed();
-        !self.allow.iter().any(|condition| matches!(&*condition.value(r), b"" | b"0"))
     }
 }

@@ -13,9 +13,9 @@ use foldhash::HashMap;
 use tw_rt::watch::Subject;
 use tw_upstream::{Peer, PeerId};
 
-use super::upstream_connection::UpstreamConnection;
-use super::upstream_tls::UpstreamTls;
-use crate::event_loop::Loop;
+use crate::home::Home;
+use crate::upstream_connection::UpstreamConnection;
+use crate::upstream_tls::UpstreamTls;
 
 /// Between two looks at the connections that wait.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -50,12 +50,13 @@ impl Default for KeepaliveSettings {
 
 /// Owner of connections: a group, or a location in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct PoolKey {
-    pub(super) group: Arc<str>,
+pub struct PoolKey {
+    /// Name of the group.
+    pub group: Arc<str>,
     /// Number of the location's settings; 0 for all locations.
-    pub(super) location: u64,
+    pub location: u64,
     /// TLS of the connections: only requests with equal TLS settings share them.
-    pub(super) secured: Option<UpstreamTls>,
+    pub secured: Option<UpstreamTls>,
 }
 
 /// The connections of one loop that wait.
@@ -82,7 +83,7 @@ struct IdleConnection {
 
 impl KeepalivePool {
     /// A connection to `peer`, if one waits that the server has not closed.
-    pub(super) fn take(&self, owner: &PoolKey, peer: &Peer) -> Option<Rc<UpstreamConnection>> {
+    pub fn take(&self, owner: &PoolKey, peer: &Peer) -> Option<Rc<UpstreamConnection>> {
         let mut waiting = self.waiting.borrow_mut();
         let list = waiting.get_mut(owner)?;
         loop {
@@ -99,9 +100,9 @@ impl KeepalivePool {
     }
 
     /// Keeps a connection on which nothing is under way.
-    pub(super) fn put(
+    pub fn put(
         &self,
-        home: &Rc<Loop>,
+        home: &Rc<impl Home>,
         owner: &PoolKey,
         peer: PeerId,
         connection: Rc<UpstreamConnection>,
@@ -131,7 +132,7 @@ impl KeepalivePool {
                 loop {
                     tokio::time::sleep(SWEEP).await;
                     let Some(home) = home.upgrade() else { return };
-                    if home.app.idle.sweep() == Sweeping::No {
+                    if home.upstream_connections().idle.sweep() == Sweeping::No {
                         return;
                     }
                 }
@@ -153,7 +154,7 @@ impl KeepalivePool {
     }
 
     /// Closes the one that waits longest, for want of a descriptor or a connection. Returns whether there was one.
-    pub(crate) fn close_oldest(&self) -> bool {
+    pub fn close_oldest(&self) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         let since = |list: &&mut VecDeque<IdleConnection>| list.front().map(|waiting| waiting.since);
         let lists = waiting.values_mut().filter(|list| !list.is_empty());

@@ -11,7 +11,7 @@ use tw_net::Transport;
 use tw_rt::watch;
 
 use super::H2Connection;
-use crate::event_loop::Loop;
+use crate::home::Home;
 
 /// Bytes of answers to frames of a server (settings, pings) that wait for it.
 const ANSWERS_MAX: usize = 1 << 20;
@@ -36,9 +36,9 @@ pub(super) const LIMITS: &[Limit] = &[
 ];
 
 /// Bytes of one connection.
-pub(super) struct ConnectionIo {
+pub(super) struct ConnectionIo<H> {
     transport: Transport,
-    home: Rc<Loop>,
+    home: Rc<H>,
     h2_connection: Rc<H2Connection>,
     /// Bytes that came.
     came: u64,
@@ -54,8 +54,8 @@ pub(super) enum CloseCause {
     Flooded,
 }
 
-impl ConnectionIo {
-    pub(super) fn new(transport: Transport, home: Rc<Loop>, h2_connection: Rc<H2Connection>) -> Self {
+impl<H: Home> ConnectionIo<H> {
+    pub(super) fn new(transport: Transport, home: Rc<H>, h2_connection: Rc<H2Connection>) -> Self {
         Self { transport, home, h2_connection, came: 0, answers: 0 }
     }
 
@@ -75,16 +75,16 @@ impl ConnectionIo {
         // Who does not listen need not speak.
         while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
-            if !self.home.budget.may_copy(0) {
+            if !self.home.core().budget.may_copy(0) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let mut scratch = self.home.buffers.scratch.borrow_mut();
+            let mut scratch = self.home.core().buffers.scratch.borrow_mut();
             let read = || self.transport.try_read_into(&mut scratch);
             match watch::operation("reading from an upstream server", read) {
                 Ok(0) => return Poll::Ready(CloseCause::Broken(ConnectionError::Closed)),
                 Ok(n) => {
-                    let _ = self.home.budget.may_copy(n);
+                    let _ = self.home.core().budget.may_copy(n);
                     self.came += n as u64;
                     let before = connection.out_len();
                     let received = connection.receive(scratch.get(..n).unwrap_or_default());

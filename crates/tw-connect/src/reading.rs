@@ -3,26 +3,26 @@
 use std::io;
 
 use bytes::Bytes;
-use tw_core::event_loop::INPUT_SIZE;
+use tw_core::event_loop::{Buffers, INPUT_SIZE};
 use tw_net::Transport;
 
-use super::failure::{AttemptStage, UpstreamFailure};
-use super::upstream_connection::{ReadOutcome, UpstreamConnection};
-use crate::event_loop::Loop;
-use crate::http::request::Request;
-use crate::http::upstream_response::Warning;
+use crate::failure::UpstreamFailure;
+use crate::upstream_connection::{ReadOutcome, UpstreamConnection};
 
 /// Bytes read from a connection at once.
-pub(super) const READ_SIZE: usize = INPUT_SIZE;
+pub const READ_SIZE: usize = INPUT_SIZE;
 
 /// Reads the available bytes, about `max` of them at most.
-pub(super) fn read_some(
-    home: &Loop,
+///
+/// # Errors
+/// The connection is broken.
+pub fn read_some(
+    buffers: &Buffers,
     connection: &UpstreamConnection,
     max: usize,
 ) -> Result<(ReadOutcome, Bytes), UpstreamFailure> {
     connection.read_by(|transport| {
-        read_bytes(home, transport, max).map_err(|error| match error.kind() {
+        read_bytes(buffers, transport, max).map_err(|error| match error.kind() {
             // The connection was cut, which TLS tells from its end.
             // DIFF(nginx): that is no end of a response without a length.
             io::ErrorKind::UnexpectedEof => UpstreamFailure::Closed,
@@ -32,13 +32,16 @@ pub(super) fn read_some(
 }
 
 /// Reads the available bytes of a transport.
-pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
+///
+/// # Errors
+/// The transport is broken.
+pub fn read_bytes(buffers: &Buffers, from: &Transport, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
     let is_limited = max < READ_SIZE;
-    let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.buffers.take_input() };
+    let mut buffer = if is_limited { Vec::with_capacity(max) } else { buffers.take_input() };
     let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
     let bytes = take_read(&mut buffer);
     if !is_limited {
-        home.buffers.give_back_input(buffer);
+        buffers.give_back_input(buffer);
     }
     match read {
         Ok(0) => Ok((ReadOutcome::Closed, bytes)),
@@ -55,13 +58,6 @@ fn take_read(buffer: &mut Vec<u8>) -> Bytes {
         return Bytes::copy_from_slice(buffer);
     }
     std::mem::take(buffer).into()
-}
-
-/// Writes the warnings of a codec to the error log.
-pub(super) fn log_warnings(r: &Request, warnings: Vec<Warning>, stage: AttemptStage) {
-    for Warning { level, text } in warnings {
-        r.log(level, format_args!("{text} {stage}"));
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tw_http::{Known, hop};
 use tw_http2::FieldWriter;
 
-use crate::http::proxy::failure::UpstreamFailure;
+use crate::failure::UpstreamFailure;
 
 /// A request that HTTP/2 can say.
 pub(super) struct RequestText<'a> {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_said() {
+    fn only_valid_targets_and_hosts_are_sent() {
         for (target, host, expected) in [
             ("/", "a", Some("http://a/")),
             ("*", "a", Some("http://a*")),

@@ -22,10 +22,10 @@ use super::{
     Availability, CONNECTION_WINDOW, ConnectionState, FIELD_LIST_FACTOR, GATHERED_MAX, H2Connection,
     STREAM_WINDOW,
 };
-use crate::event_loop::Loop;
-use crate::http::proxy::failure::AttemptFailure;
-use crate::http::proxy::upstream_connection::UpstreamConnection;
-use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
+use crate::failure::AttemptFailure;
+use crate::home::Home;
+use crate::upstream_connection::UpstreamConnection;
+use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
@@ -39,9 +39,9 @@ pub(super) struct ConnectParams {
 }
 
 /// Opens `h2_connection` and keeps it for as long as it is of use.
-pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening: ConnectParams) {
+pub(super) async fn run<H: Home>(home: Rc<H>, h2_connection: Rc<H2Connection>, opening: ConnectParams) {
     let guard = PoolRemoval { home: home.clone(), h2_connection: h2_connection.clone() };
-    let (transport, permit) = match open(&home, &h2_connection, opening).await {
+    let (transport, permit) = match open(&*home, &h2_connection, opening).await {
         Ok(opened) => opened,
         Err(AttemptFailure { cause, stage }) => {
             return h2_connection.set_state(ConnectionState::Failed(Rc::new(cause), stage));
@@ -66,7 +66,7 @@ pub(super) async fn run(home: Rc<Loop>, h2_connection: Rc<H2Connection>, opening
 }
 
 async fn open(
-    home: &Loop,
+    home: &impl Home,
     h2_connection: &H2Connection,
     opening: ConnectParams,
 ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
@@ -89,14 +89,14 @@ fn terms(h2_connection: &H2Connection) -> Config {
 }
 
 /// Removes the connection from the pool when its task ends, however it ends.
-struct PoolRemoval {
-    home: Rc<Loop>,
+struct PoolRemoval<H: Home> {
+    home: Rc<H>,
     h2_connection: Rc<H2Connection>,
 }
 
-impl Drop for PoolRemoval {
+impl<H: Home> Drop for PoolRemoval<H> {
     fn drop(&mut self) {
-        self.home.app.h2_pool.remove(&self.h2_connection);
+        self.home.upstream_connections().h2_pool.remove(&self.h2_connection);
         self.h2_connection.close(None);
     }
 }
@@ -113,10 +113,10 @@ enum TaskStage {
 }
 
 /// An open connection.
-struct ConnectionTask {
-    home: Rc<Loop>,
+struct ConnectionTask<H: Home> {
+    home: Rc<H>,
     h2_connection: Rc<H2Connection>,
-    io: ConnectionIo,
+    io: ConnectionIo<H>,
     _permit: ConnectionPermit,
     connection: Rc<Connection>,
     stage: TaskStage,
@@ -125,7 +125,7 @@ struct ConnectionTask {
     unsent: Option<io::Error>,
 }
 
-impl ConnectionTask {
+impl<H: Home> ConnectionTask<H> {
     /// Continues; ready when the connection cannot be used any more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whatever is said meanwhile is heard without being told of.
@@ -156,7 +156,7 @@ impl ConnectionTask {
                     self.unsent = Some(error);
                     self.stage = TaskStage::Unwritable;
                     self.deadline.set(LAST_WAIT);
-                    self.home.app.h2_pool.remove(&self.h2_connection);
+                    self.home.upstream_connections().h2_pool.remove(&self.h2_connection);
                     continue;
                 }
                 polled => polled.is_ready(),
@@ -201,12 +201,12 @@ impl ConnectionTask {
             self.deadline.set(self.h2_connection.keepalive.timeout);
         }
         let is_over = self.h2_connection.fate.get() == Availability::Retired
-            || self.home.app.h2_pool.has_too_many_idle(&self.h2_connection)
+            || self.home.upstream_connections().h2_pool.has_too_many_idle(&self.h2_connection)
             || self.deadline.poll_elapsed(cx).is_ready();
         if is_over {
             self.stage = TaskStage::Closing;
             self.deadline.set(LAST_WAIT);
-            self.home.app.h2_pool.remove(&self.h2_connection);
+            self.home.upstream_connections().h2_pool.remove(&self.h2_connection);
             self.h2_connection.set_state(ConnectionState::Closed(None));
             self.connection.send_goaway();
         }
@@ -215,7 +215,7 @@ impl ConnectionTask {
 }
 
 /// Whoever has a stream learns of it, be it that the loop has ended.
-impl Drop for ConnectionTask {
+impl<H: Home> Drop for ConnectionTask<H> {
     fn drop(&mut self) {
         self.connection.fail(ConnectionError::Closed);
     }

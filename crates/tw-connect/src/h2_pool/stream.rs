@@ -12,7 +12,7 @@ use tw_rt::Deadline;
 
 use super::head::RequestText;
 use super::{ConnectionState, STREAM_WINDOW, StreamPermit};
-use crate::http::proxy::failure::UpstreamFailure;
+use crate::failure::UpstreamFailure;
 
 /// Request on a shared connection. Dropping it before its end resets the stream and leaves the connection open.
 pub struct UpstreamStream {
@@ -41,7 +41,7 @@ enum Item {
 }
 
 /// Stream event other than content.
-pub(in crate::http::proxy) enum StreamEvent {
+pub enum StreamEvent {
     /// A head in front of the one that counts.
     Interim(FieldSection),
     /// The head.
@@ -52,8 +52,10 @@ pub(in crate::http::proxy) enum StreamEvent {
 
 /// End-of-message flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http::proxy) enum StreamEnd {
+pub enum StreamEnd {
+    /// The message ends here.
     Here,
+    /// More of it follows.
     NotYet,
 }
 
@@ -70,17 +72,17 @@ impl UpstreamStream {
     }
 
     /// Address of the server.
-    pub(in crate::http::proxy) fn to(&self) -> &tw_net::Addr {
+    pub fn to(&self) -> &tw_net::Addr {
         &self.permit.0.to
     }
 
     /// Returns true if the connection has carried earlier requests.
-    pub(in crate::http::proxy) fn is_reused(&self) -> bool {
+    pub fn is_reused(&self) -> bool {
         self.permit.0.answered.get() > 0
     }
 
     /// No other requests go where this one went.
-    pub(in crate::http::proxy) fn retire_connection(&self) {
+    pub fn retire_connection(&self) {
         self.permit.0.retire();
     }
 
@@ -88,11 +90,7 @@ impl UpstreamStream {
     ///
     /// # Errors
     /// The request cannot be expressed in HTTP/2, or the connection takes no more requests.
-    pub(in crate::http::proxy) fn send_request(
-        &self,
-        head: &[u8],
-        end: StreamEnd,
-    ) -> Result<(), UpstreamFailure> {
+    pub fn send_request(&self, head: &[u8], end: StreamEnd) -> Result<(), UpstreamFailure> {
         let h2_connection = &self.permit.0;
         let request = RequestText::read(head, h2_connection.is_secured)?;
         let ConnectionState::Open(connection) = &*h2_connection.state.borrow() else {
@@ -109,11 +107,7 @@ impl UpstreamStream {
     ///
     /// # Errors
     /// The server takes no more bytes, or none in time.
-    pub(in crate::http::proxy) async fn wait_for_capacity(
-        &self,
-        want: usize,
-        timeout: Duration,
-    ) -> Result<usize, UpstreamFailure> {
+    pub async fn wait_for_capacity(&self, want: usize, timeout: Duration) -> Result<usize, UpstreamFailure> {
         if let Poll::Ready(room) = self.poll_room(want, &mut Context::from_waker(Waker::noop())) {
             return room;
         }
@@ -136,13 +130,13 @@ impl UpstreamStream {
     ///
     /// # Errors
     /// The server takes no more.
-    pub(in crate::http::proxy) fn send(&self, content: Bytes, end: StreamEnd) -> Result<(), UpstreamFailure> {
+    pub fn send(&self, content: Bytes, end: StreamEnd) -> Result<(), UpstreamFailure> {
         let Some(carrier) = self.carrier.get() else { return Err(refused()) };
         carrier.send_data(content, end == StreamEnd::Here).map_err(|_| refused())
     }
 
     /// Ready when there is something to be taken.
-    pub(in crate::http::proxy) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut came = self.came.borrow_mut();
         if came.is_none() {
             *came = Some(ready!(self.poll_next(cx)));
@@ -154,7 +148,7 @@ impl UpstreamStream {
     ///
     /// # Errors
     /// The response is malformed, or the stream or its connection ended early.
-    pub(in crate::http::proxy) fn take(&self) -> Result<Option<Bytes>, UpstreamFailure> {
+    pub fn take(&self) -> Result<Option<Bytes>, UpstreamFailure> {
         if self.poll_input(&mut Context::from_waker(Waker::noop())).is_pending() {
             return Ok(None);
         }
@@ -169,7 +163,7 @@ impl UpstreamStream {
     }
 
     /// Event taken last, if it was no content.
-    pub(in crate::http::proxy) fn take_event(&self) -> Option<StreamEvent> {
+    pub fn take_event(&self) -> Option<StreamEvent> {
         self.news.take()
     }
 

@@ -18,10 +18,10 @@ use tw_upstream::Peer;
 use super::connection_task::{self, ConnectParams};
 use super::stream::UpstreamStream;
 use super::{Availability, ConnectionState, H2Connection, StreamPermit};
-use crate::event_loop::Loop;
-use crate::http::proxy::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use crate::http::proxy::keepalive_pool::{KeepaliveSettings, PoolKey};
-use crate::http::proxy::upstream_tls::{TlsPools, UpstreamTls};
+use crate::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use crate::home::Home;
+use crate::keepalive_pool::{KeepaliveSettings, PoolKey};
+use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Connections offered to one request in turn that turn out to be full once they are open.
 const OFFERS_MAX: u32 = 3;
@@ -35,32 +35,32 @@ pub(super) const LIMIT: Limit = Limit::count(
 
 /// HTTP/2 connections of one loop.
 #[derive(Default)]
-pub(crate) struct H2Pool {
+pub struct H2Pool {
     of: RefCell<HashMap<PoolKey, Vec<Rc<H2Connection>>>>,
 }
 
 /// A stream that is wanted.
-pub(in crate::http::proxy) struct StreamParams<'a> {
+pub struct StreamParams<'a> {
     /// Peer to connect to.
-    pub(in crate::http::proxy) peer: &'a Arc<Peer>,
+    pub peer: &'a Arc<Peer>,
     /// Address of the peer.
-    pub(in crate::http::proxy) to: &'a tw_net::Addr,
+    pub to: &'a tw_net::Addr,
     /// Socket options.
-    pub(in crate::http::proxy) options: ConnectOptions,
+    pub options: ConnectOptions,
     /// `keepalive` of the group.
-    pub(in crate::http::proxy) keepalive: KeepaliveSettings,
+    pub keepalive: KeepaliveSettings,
     /// Bytes of the head of a response.
-    pub(in crate::http::proxy) head_size: usize,
+    pub head_size: usize,
     /// Time for a connection, with its handshake.
-    pub(in crate::http::proxy) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Opens a stream on a connection of `owner`, or on a new one. Waits until that is open, at most for the connect timeout.
 ///
 /// # Errors
 /// No connection, or none in time.
-pub(in crate::http::proxy) async fn acquire_shared(
-    home: &Rc<Loop>,
+pub async fn acquire_shared(
+    home: &Rc<impl Home>,
     owner: &PoolKey,
     wanted: StreamParams<'_>,
     pools: impl Fn() -> TlsPools,
@@ -69,12 +69,12 @@ pub(in crate::http::proxy) async fn acquire_shared(
     let mut deadline = Deadline::new();
     deadline.set(timeout);
     for _ in 0..OFFERS_MAX {
-        let permit = match home.app.h2_pool.take(owner, &wanted) {
+        let permit = match home.upstream_connections().h2_pool.take(owner, &wanted) {
             Some(permit) => permit,
             None => {
                 let secured = owner.secured.clone().map(|secured| (secured, pools()));
                 let connection = new_connection(&wanted, secured.is_some());
-                home.app.h2_pool.add(owner, connection.clone());
+                home.upstream_connections().h2_pool.add(owner, connection.clone());
                 spawn_connection(home, connection, ConnectParams { timeout, secured })
             }
         };
@@ -91,8 +91,8 @@ pub(in crate::http::proxy) async fn acquire_shared(
 ///
 /// # Errors
 /// As [`acquire_shared`].
-pub(in crate::http::proxy) async fn open_dedicated(
-    home: &Rc<Loop>,
+pub async fn open_dedicated(
+    home: &Rc<impl Home>,
     wanted: StreamParams<'_>,
     secured: Option<(UpstreamTls, TlsPools)>,
 ) -> Result<Rc<UpstreamStream>, AttemptFailure> {
@@ -129,7 +129,11 @@ fn new_connection(wanted: &StreamParams<'_>, is_secured: bool) -> Rc<H2Connectio
 }
 
 /// Spawns the task of a new connection, and leases its first permit.
-fn spawn_connection(home: &Rc<Loop>, connection: Rc<H2Connection>, opening: ConnectParams) -> StreamPermit {
+fn spawn_connection(
+    home: &Rc<impl Home>,
+    connection: Rc<H2Connection>,
+    opening: ConnectParams,
+) -> StreamPermit {
     let permit = connection.lease();
     let subject = Subject { kind: "http2 connection to an upstream server", id: connection.peer.0.into() };
     tw_rt::spawn_local(subject, connection_task::run(home.clone(), connection, opening));
@@ -184,7 +188,7 @@ impl H2Pool {
     }
 
     /// Closes the oldest one that carries nothing, for want of a descriptor or a connection. Returns whether there was one.
-    pub(crate) fn close_oldest(&self) -> bool {
+    pub fn close_oldest(&self) -> bool {
         let of = self.of.borrow();
         let rests = |connection: &&Rc<H2Connection>| {
             connection.is_idle() && connection.fate.get() == Availability::Useful

@@ -1,4 +1,4 @@
-//! Failures of upstream servers: the log line, the status for the client, and the condition of `proxy_next_upstream`.
+//! Failures of upstream servers: the log line, and the status for the client.
 
 use std::fmt;
 use std::io;
@@ -9,8 +9,6 @@ use tw_core::event_loop::ConnectionsExhausted;
 use tw_log::Level;
 use tw_net::tls::HandshakeError;
 use tw_tls::UpstreamError;
-
-use crate::http::retry_conditions::RetryOn;
 
 /// Cause of a failed attempt.
 #[derive(Debug)]
@@ -106,50 +104,15 @@ impl fmt::Display for AttemptStage {
 
 impl UpstreamFailure {
     /// Adds the stage at which it occurred.
-    pub(super) fn at(self, stage: AttemptStage) -> AttemptFailure {
+    pub fn at(self, stage: AttemptStage) -> AttemptFailure {
         AttemptFailure { cause: self, stage }
     }
 
-    /// The word of `proxy_next_upstream` that it is.
-    pub fn retry_condition(&self) -> RetryOn {
-        match self {
-            // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
-            Self::Connect(_)
-            | Self::Handshake(_)
-            | Self::Alpn
-            | Self::Send(_)
-            | Self::Receive(_)
-            | Self::Refused(_)
-            | Self::Closed => RetryOn::ERROR,
-            Self::NoPeer
-            | Self::QueueFull
-            | Self::QueueTimeout
-            | Self::NoName(_)
-            | Self::Identity(_)
-            | Self::ConnectionLimit(_)
-            | Self::Unsent
-            | Self::Unsayable(_) => RetryOn::NONE,
-            Self::Shared(failure) => failure.retry_condition(),
-            Self::Denied => RetryOn::DENIED,
-            Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => RetryOn::TIMEOUT,
-            Self::Invalid(_) => RetryOn::INVALID_HEADER,
-            Self::Status(status) => RetryOn::of_status(*status),
-        }
-    }
-
     /// Returns true if it is no fault of the server.
-    pub(super) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self {
             Self::Shared(failure) => failure.is_local(),
             failure => matches!(failure, Self::Unsayable(_) | Self::Unsent | Self::ConnectionLimit(_)),
-        }
-    }
-
-    /// The word of `cache_use_stale` that it is.
-    pub fn stale_condition(&self) -> RetryOn {
-        match self {
-            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => RetryOn::ERROR,
-            _ => self.retry_condition(),
         }
     }
 

@@ -22,12 +22,15 @@ use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
 use tw_accept::ssl::{
-    self, CertificateCache, CertificateNames, DynamicCertificate, KeyLogFile, TlsParameters,
-    certificate_file, is_dynamic,
+    self, CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, KeyLogFile,
+    TlsParameters, certificate_file, is_dynamic,
 };
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
+use tw_core::load::Resolve;
+use tw_core::pools::Disks;
 use tw_core::reach::Reach;
+use tw_core::session::Session;
 use tw_disk::{Account, Disk, JobClass, JobSource, Pool};
 use tw_net::Addr;
 use tw_net::tls::{self, Handshake, HandshakeError, Step, TlsStream};
@@ -35,17 +38,16 @@ use tw_rt::{Deadline, Socket, watch};
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
 
-use super::failure::UpstreamFailure;
-use crate::http::generation::Generation;
-use crate::http::request::Request;
-use crate::load::Resolve;
+use crate::failure::UpstreamFailure;
+use crate::protocol::ConnectingProtocol;
 
 /// Servers of which sessions are kept, for each kind of settings.
 const SESSION_SERVERS_MAX: usize = 256;
 /// Sessions kept of each of them: eight for each of four names.
 const SESSIONS_MAX: usize = 32;
 
-pub(crate) const LIMITS: &[Limit] = &[
+/// Limits of this module.
+pub const LIMITS: &[Limit] = &[
     Limit::count(
         "SESSION_SERVERS_MAX",
         SESSION_SERVERS_MAX as u64,
@@ -108,7 +110,7 @@ pub struct RawUpstreamTls {
 }
 
 /// Directives with nothing left unset, shared by all blocks that inherit them.
-pub(super) struct TlsDirectives {
+pub(crate) struct TlsDirectives<S: Session> {
     server_name: bool,
     verify: bool,
     verify_depth: usize,
@@ -124,12 +126,37 @@ pub(super) struct TlsDirectives {
     key_log: Option<Word>,
     conf_command: Vec<(Word, Word)>,
     /// Handshake settings made of them where needed, for each protocol.
-    made: [OnceLock<Arc<UpstreamTlsConfig>>; 2],
+    made: [OnceLock<EnabledTls<S>>; 2],
 }
 
-impl TlsDirectives {
+/// Handshake settings of one protocol, with the names of a dynamic certificate.
+pub(crate) struct EnabledTls<S: Session> {
+    pub(crate) config: Arc<UpstreamTlsConfig>,
+    /// Certificate that is shown, if variables name it.
+    pub(crate) named: Option<Arc<DynamicCertificate<S>>>,
+}
+
+impl<S: Session> Clone for EnabledTls<S> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), named: self.named.clone() }
+    }
+}
+
+impl<S: Session> EnabledTls<S> {
+    /// Adds to `reach` the directories of files that are read for a handshake.
+    pub(crate) fn reach(&self, reach: &mut Reach) {
+        self.named.iter().for_each(|named| named.reach(reach));
+    }
+
+    /// TLS of the connections for `s` to a server called `name`.
+    pub(crate) fn connections(&self, name: &[u8], s: &S) -> UpstreamTls {
+        UpstreamTls::new(self.config.clone(), name, self.named.as_ref().map(|named| named.names(s)))
+    }
+}
+
+impl<S: Session> TlsDirectives<S> {
     /// Resolves the directives, except `ssl_name`.
-    pub(super) fn resolve(raw: RawUpstreamTls, outer: Option<&Arc<Self>>) -> Arc<Self> {
+    pub(crate) fn resolve(raw: RawUpstreamTls, outer: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(outer) = outer
             && raw.is_unset()
         {
@@ -160,28 +187,28 @@ impl TlsDirectives {
     }
 
     /// Returns the handshake settings; reads files the first time.
-    pub(super) fn tls(
+    pub(crate) fn tls<P: ConnectingProtocol<Session = S>>(
         &self,
         prefix: &'static str,
         inside: TlsProtocol,
-        cx: &mut Resolve<'_>,
-    ) -> Result<Arc<UpstreamTlsConfig>, ConfError> {
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<EnabledTls<S>, ConfError> {
         let [any, http2] = &self.made;
         let place = if inside == TlsProtocol::Http2 { http2 } else { any };
         if let Some(made) = place.get() {
             return Ok(made.clone());
         }
-        let made = Arc::new(self.make(prefix, inside, cx)?);
-        cx.block.secures_upstreams = true;
+        let made = self.make(prefix, inside, cx)?;
+        P::note_upstream_tls(&mut cx.block);
         Ok(place.get_or_init(|| made).clone())
     }
 
-    fn make(
+    fn make<P: ConnectingProtocol<Session = S>>(
         &self,
         prefix: &'static str,
         inside: TlsProtocol,
-        cx: &mut Resolve<'_>,
-    ) -> Result<UpstreamTlsConfig, ConfError> {
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<EnabledTls<S>, ConfError> {
         ssl::warm_up();
         let offered = TlsParameters {
             prefix: &format!("{prefix}ssl_"),
@@ -229,18 +256,23 @@ impl TlsDirectives {
             config.key_log = Arc::new(KeyLogFile::new(file, cx));
         }
         config.resumption = Resumption::disabled();
-        Ok(UpstreamTlsConfig {
+        let config = UpstreamTlsConfig {
             number: NEXT_NUMBER.fetch_add(1, Relaxed),
             verifies: self.verify,
             inside,
             is_slow,
             config: Arc::new(config),
-            named,
+            reader: named.as_ref().map(|named| named.reader().clone()),
             sessions: reuse.then(FatalMutex::default),
-        })
+        };
+        Ok(EnabledTls { config: Arc::new(config), named: named.map(Arc::new) })
     }
 
-    fn trust(&self, prefix: &str, cx: &Resolve<'_>) -> Result<Trust, ConfError> {
+    fn trust<P: ConnectingProtocol<Session = S>>(
+        &self,
+        prefix: &str,
+        cx: &Resolve<'_, P>,
+    ) -> Result<Trust, ConfError> {
         let Some(word) = &self.trusted_certificate else {
             let message = format!("no {prefix}ssl_trusted_certificate for {prefix}ssl_verify");
             return Err(ConfError::new(message));
@@ -256,7 +288,11 @@ impl TlsDirectives {
         })
     }
 
-    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<ClientCertificate>, ConfError> {
+    fn identity<P: ConnectingProtocol<Session = S>>(
+        &self,
+        prefix: &str,
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<Option<ClientCertificate<S>>, ConfError> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let Some(key) = &self.certificate_key else {
             let certificate_name = certificate_file::shown(certificate, cx);
@@ -280,9 +316,9 @@ impl TlsDirectives {
 }
 
 /// The certificate that upstream servers are shown.
-enum ClientCertificate {
+enum ClientCertificate<S: Session> {
     Always(Identity),
-    DynamicCertificate(DynamicCertificate<Request>),
+    DynamicCertificate(DynamicCertificate<S>),
 }
 
 impl RawUpstreamTls {
@@ -320,8 +356,8 @@ pub struct UpstreamTlsConfig {
     is_slow: bool,
     /// Without sessions.
     config: Arc<ClientConfig>,
-    /// The certificate that is shown, if variables name it.
-    named: Option<DynamicCertificate<Request>>,
+    /// Reader of the certificate that is shown, if variables name it.
+    reader: Option<Arc<CertificateReader>>,
     /// Settings with sessions, for each server and each certificate that variables name; `None` without session reuse.
     sessions: Option<FatalMutex<SessionConfigs>>,
 }
@@ -337,11 +373,6 @@ struct SessionConfig {
 }
 
 impl UpstreamTlsConfig {
-    /// Adds to `reach` the directories of files that are read for a handshake.
-    pub(super) fn reach(&self, reach: &mut Reach) {
-        self.named.iter().for_each(|named| named.reach(reach));
-    }
-
     /// Settings with the sessions of the server at `to`, and with the certificate for it.
     fn config_for(&self, to: &Addr, shown: Option<(&CertificateNames, Identity)>) -> Arc<ClientConfig> {
         let (names, shown) = match shown {
@@ -412,9 +443,9 @@ impl fmt::Debug for UpstreamTls {
 }
 
 impl UpstreamTls {
-    /// For a server called `name`, perhaps with a port behind it, which does not count, that is asked for `r`.
-    pub(super) fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], r: &Request) -> Self {
-        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_empty());
+    /// For a server called `name`, perhaps with a port behind it, which does not count; `shown` names the certificate.
+    fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], shown: Option<CertificateNames>) -> Self {
+        let shown = shown.filter(|names| !names.is_empty());
         Self { tls, name: strip_port(&String::from_utf8_lossy(name)).into(), shown }
     }
 
@@ -424,9 +455,9 @@ impl UpstreamTls {
         deadline: &mut Deadline,
         by: &TlsPools,
     ) -> Result<Option<Identity>, UpstreamFailure> {
-        let (Some(named), Some(names)) = (&self.tls.named, &self.shown) else { return Ok(None) };
+        let (Some(reader), Some(names)) = (&self.tls.reader, &self.shown) else { return Ok(None) };
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-        let mut load = pin!(named.reader().load(names, &mut account, &by.disk, Some(&by.pool)));
+        let mut load = pin!(reader.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
         wait_ready(deadline, |cx| {
             load.as_mut().poll(cx).map(|it| {
@@ -464,7 +495,7 @@ impl UpstreamTls {
     }
 
     /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, others do.
-    pub(super) async fn handshake(
+    pub(crate) async fn handshake(
         &self,
         socket: Socket,
         to: &Addr,
@@ -522,15 +553,15 @@ impl UpstreamTls {
 }
 
 /// Threads that do the slow steps of a handshake.
-pub(crate) struct TlsPools {
+pub struct TlsPools {
     pool: Pool,
     disk: Disk,
 }
 
 impl TlsPools {
     /// Returns those of a configuration.
-    pub(crate) fn of(generation: &Generation) -> Self {
-        Self { pool: ssl::default_pool(&generation.disks), disk: generation.disks.default_disk().clone() }
+    pub fn of(disks: &Disks) -> Self {
+        Self { pool: ssl::default_pool(disks), disk: disks.default_disk().clone() }
     }
 }
 

@@ -2,7 +2,7 @@
 //! no more, all others when a request needs them; requests go on with those there are meanwhile.
 
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
@@ -14,11 +14,10 @@ use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
 use tw_upstream::{BalanceMethod, Group, ResolvedAddress, ServerAddress, ServerId};
 
-use super::failure::UpstreamFailure;
-use super::group::now_ms;
-use crate::config::location::Resolving;
-use crate::event_loop::Loop;
-use crate::http::plan::LocalFuture;
+use crate::failure::UpstreamFailure;
+use crate::group::{UpstreamGroup, now_ms};
+use crate::protocol::ConnectingProtocol;
+use crate::resolving::Resolving;
 
 /// Interval in which names are checked for expiry, and the least time between two lookups of one name (nginx: the same), even
 /// if its addresses expire at once.
@@ -92,14 +91,14 @@ impl Drop for LookupGuard {
 /// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one,
 /// and then for the first answer: a name server that says nothing costs those that need it. What takes long to compute, `pool`
 /// does.
-pub(super) async fn ensure_addresses(
+pub async fn ensure_addresses(
     names: &UpstreamNames,
     group: &Arc<Group>,
     resolving: &Resolving,
     pool: &Pool,
 ) -> Result<(), UpstreamFailure> {
     let has_peers = || group.list().peers().next().is_some();
-    let mut asked: Vec<LocalFuture<'static, Result<(), UpstreamFailure>>> = Vec::new();
+    let mut asked: Vec<Pin<Box<dyn Future<Output = Result<(), UpstreamFailure>>>>> = Vec::new();
     for named in names.of(group).iter() {
         let until = named.until.load(Relaxed);
         if until != 0 && !(named.follows && now_ms() >= until) {
@@ -150,17 +149,12 @@ fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resol
     });
 }
 
-/// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
-/// itself.
-pub(crate) async fn refresh_names(home: Rc<Loop>) {
-    let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
-    let pool = generation.disks.default_disk().pool();
-    let own: Vec<_> = generation.upstreams.iter().skip(home.index % loops).step_by(loops).collect();
+/// Asks for the names of servers of these groups when they are due. Never ends by itself.
+pub async fn refresh_names<P: ConnectingProtocol>(groups: &[&UpstreamGroup<P>], pool: &Pool) {
     loop {
         let now = now_ms();
         let mut next = now + LOOK.as_millis() as u64;
-        for group in own.iter().filter(|group| group.peers.has_host_names()) {
+        for group in groups.iter().filter(|group| group.peers.has_host_names()) {
             let Some(resolving) = &group.resolving else { continue };
             for named in group.names.of(&group.peers).iter() {
                 match named.due.load(Relaxed) {

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tw_base::Errno;
 use tw_conf::{ConfError, MemoryFiles, Reader, Tree, Word, write_nodes};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_upstream::{Group, PeerList, Server};
 
-use super::server;
-use crate::load::Resolve;
+use crate::server_directive;
 
 /// Permission bits of the file: others may look.
 const MODE: u32 = 0o644;
@@ -26,23 +27,26 @@ const MODE: u32 = 0o644;
 pub struct StateFile {
     upstream: Box<str>,
     path: CString,
-    /// What it says. Held while it is written, and read.
+    /// Text of the file. Held while it is written, and read.
     text: Mutex<Vec<u8>>,
 }
 
-/// Where the servers of a group come from.
-pub(super) enum Servers {
-    /// What stands in the file.
+/// Source of the servers of a group.
+pub enum Servers {
+    /// Servers of the file.
     Read(Vec<Server>),
     /// The group of the configuration before, which has written the file.
     OfBefore,
 }
 
 /// Reads the file `word` of the group `upstream`.
-pub(super) fn read(
+///
+/// # Errors
+/// The file cannot be read, has errors, or belongs to another group.
+pub fn read<P: Protocol>(
     word: &Word,
     upstream: &str,
-    cx: &mut Resolve<'_>,
+    cx: &mut Resolve<'_, P>,
 ) -> Result<(Arc<StateFile>, Servers), ConfError> {
     let path = cx.full_path_c(&word.bytes);
     let before = cx.previous::<StateFile>(path.to_bytes()).filter(|before| *before.upstream == *upstream);
@@ -83,7 +87,7 @@ fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
     let read = Reader::new(&MemoryFiles::default(), b"").text(&mut tree, path.to_bytes(), text);
     let servers = read.and_then(|()| {
         let servers = tree.nodes.iter().map(|node| match node.name.is("server") && node.block.is_none() {
-            true => server::read(node),
+            true => server_directive::read(node),
             false => Err(node.fail(format!("unexpected \"{}\" in a state file", node.name))),
         });
         servers.collect()
@@ -91,17 +95,17 @@ fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
     servers.map_err(|error| ConfError::new(error.line(&tree.sources)))
 }
 
-/// What a file says of a list.
+/// Text of a file for a list.
 fn text(list: &PeerList) -> Vec<u8> {
     let mut text = Vec::new();
     for (_, server) in list.servers() {
-        write_nodes(&[server::written(server)], &mut text);
+        write_nodes(&[server_directive::written(server)], &mut text);
     }
     text
 }
 
 impl StateFile {
-    /// Its path.
+    /// Path of the file.
     pub fn path(&self) -> &CStr {
         &self.path
     }
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_says_reads_as_its_servers() {
+    fn written_group_reads_as_its_servers() {
         let servers = parse(c"/s", b"server 10.0.0.1:81 weight=2 down; server app.test resolve;").unwrap();
         let group = Group::new("g", tw_upstream::BalanceMethod::RoundRobin, servers.clone(), None);
         assert_eq!(parse(c"/s", &text(&group.list())), Ok(servers));

@@ -2,28 +2,29 @@
 
 use std::sync::Arc;
 
-use super::keepalive_pool::KeepaliveSettings;
-use super::queue::UpstreamQueue;
-use super::resolve::UpstreamNames;
-use super::sticky::Sticky;
-use crate::config::location::Resolving;
-use crate::config::upstream::StateFile;
-use crate::vars::Template;
+use tw_core::vars::Template;
+
+use crate::keepalive_pool::KeepaliveSettings;
+use crate::protocol::ConnectingProtocol;
+use crate::queue::UpstreamQueue;
+use crate::resolving::Resolving;
+use crate::state_file::StateFile;
+use crate::upstream_names::UpstreamNames;
 
 /// Servers that a request may be sent to, and the settings they share.
-pub struct UpstreamGroup {
+pub struct UpstreamGroup<P: ConnectingProtocol> {
     /// Peers and the balancing method.
     pub peers: Arc<tw_upstream::Group>,
     /// `keepalive` and the directives beside it.
     pub keepalive: KeepaliveSettings,
     /// Key of `hash`.
-    pub key: Option<Template>,
+    pub key: Option<Template<P::Session>>,
     /// Servers given by name, whose addresses are resolved at run time.
     pub names: UpstreamNames,
     /// `resolver` of the group; `None` means the one of the location.
     pub resolving: Option<Resolving>,
     /// `sticky`
-    pub sticky: Option<Sticky>,
+    pub sticky: Option<P::Sticky>,
     /// `queue`
     pub queue: Option<UpstreamQueue>,
     /// `state`
@@ -32,9 +33,9 @@ pub struct UpstreamGroup {
     pub is_named: bool,
 }
 
-impl UpstreamGroup {
+impl<P: ConnectingProtocol> UpstreamGroup<P> {
     /// Creates a group of these servers with default settings.
-    pub(crate) fn plain(peers: Arc<tw_upstream::Group>) -> Self {
+    pub fn plain(peers: Arc<tw_upstream::Group>) -> Self {
         let (keepalive, names) = (KeepaliveSettings::default(), UpstreamNames::default());
         Self {
             peers,
@@ -51,6 +52,6 @@ impl UpstreamGroup {
 }
 
 /// Clock of groups, in milliseconds.
-pub(super) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     tw_rt::clock::millis()
 }

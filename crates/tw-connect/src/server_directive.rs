@@ -11,9 +11,11 @@ use tw_upstream::{AdminState, PeerParams, Server, ServerAddress};
 /// The port of a server that names none.
 const PORT: u16 = 80;
 
-/// Parses the address of a server; it listens on `usual` if `text` has no port. A name is asked for later. Errors are
-/// nginx's words.
-pub(super) fn place(text: &str, usual: Option<u16>) -> Result<ServerAddress, String> {
+/// Parses the address of a server; it listens on `usual` if `text` has no port. A name is asked for later.
+///
+/// # Errors
+/// No such address, in nginx's words.
+pub fn place(text: &str, usual: Option<u16>) -> Result<ServerAddress, String> {
     if is_unix(text) {
         let addr = tw_net::parse_server(text, 0).map_err(|error| error.to_string())?;
         return Ok(ServerAddress::Fixed(vec![addr]));
@@ -58,7 +60,7 @@ fn port(digits: &str) -> Option<u16> {
 }
 
 /// The address with `usual` as its port if it has none.
-pub(super) fn with_port(text: &str, usual: u16) -> String {
+pub fn with_port(text: &str, usual: u16) -> String {
     let is_bare = match text.starts_with('[') {
         true => text.ends_with(']'),
         false => !text.contains(':'),
@@ -67,7 +69,7 @@ pub(super) fn with_port(text: &str, usual: u16) -> String {
 }
 
 /// Host and port of an address, if it has both and is no path of a socket.
-pub(super) fn host_and_port(text: &str) -> Option<(&str, &str)> {
+pub fn host_and_port(text: &str) -> Option<(&str, &str)> {
     text.rsplit_once(':').filter(|_| !is_unix(text))
 }
 
@@ -109,7 +111,10 @@ fn set_service(place: &mut ServerAddress, text: &str, asked: &str) -> Result<(),
 }
 
 /// Reads `server`.
-pub(super) fn read(node: &Node) -> Result<Server, ConfError> {
+///
+/// # Errors
+/// Error of an argument, in nginx's words.
+pub fn read(node: &Node) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
     let mut place =
@@ -150,7 +155,7 @@ pub(super) fn read(node: &Node) -> Result<Server, ConfError> {
 }
 
 /// The directive that reads as this server, with what is not as by default.
-pub(super) fn written(server: &Server) -> Node {
+pub(crate) fn written(server: &Server) -> Node {
     let (usual, params) = (PeerParams::default(), &server.params);
     let mut words = vec![server.name.as_bytes().to_vec()];
     let mut add = |is_said: bool, word: String| {
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_the_same() {
+    fn written_server_reads_as_the_same() {
         for line in [
             "server 10.0.0.1;\n",
             "server 10.0.0.1:8080 weight=5 max_conns=7 max_fails=0 fail_timeout=30s slow_start=60s backup down route=a;\n",

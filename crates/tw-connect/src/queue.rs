@@ -1,15 +1,15 @@
 //! Requests wait until a server of the group is free (`queue`).
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tw_rt::Deadline;
-use tw_upstream::{Lease, PeerSelection, QueuedRequest};
+use tw_upstream::{Group, Lease, PeerSelection, QueuedRequest, Rng};
 
-use super::failure::UpstreamFailure;
-use super::group::{UpstreamGroup, now_ms};
-use crate::event_loop::Loop;
+use crate::failure::UpstreamFailure;
+use crate::group::now_ms;
 
 /// `queue`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,28 +21,26 @@ pub struct UpstreamQueue {
 }
 
 /// A server for a request, for which it waits if the group has a queue; and how long it did.
-pub(super) async fn select(
-    group: &UpstreamGroup,
+pub async fn select(
+    group: &Group,
+    queue: Option<UpstreamQueue>,
     selection: &mut PeerSelection,
-    home: &Loop,
+    random: &RefCell<Rng>,
 ) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
-    let found = select_now(group, selection, home);
-    let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
-    let Some(place) = group.peers.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
+    let found = select_now(group, selection, random);
+    let (Err(_), Some(queue)) = (&found, queue) else { return (found, None) };
+    let Some(place) = group.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
     let began = tw_rt::clock::now();
-    let found = Box::pin(wait(group, queue, place, selection, home)).await;
+    let found = Box::pin(wait(group, queue, place, selection, random)).await;
     (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
 fn select_now(
-    group: &UpstreamGroup,
+    group: &Group,
     selection: &mut PeerSelection,
-    home: &Loop,
+    random: &RefCell<Rng>,
 ) -> Result<Lease, UpstreamFailure> {
-    group
-        .peers
-        .select(selection, now_ms(), &mut home.app.random.borrow_mut())
-        .map_err(|_| UpstreamFailure::NoPeer)
+    group.select(selection, now_ms(), &mut random.borrow_mut()).map_err(|_| UpstreamFailure::NoPeer)
 }
 
 /// Reason why a waiting request looks for a server again.
@@ -56,16 +54,16 @@ enum WakeReason {
 
 /// Waits at a place of the line until there is somebody.
 async fn wait(
-    group: &UpstreamGroup,
+    group: &Group,
     queue: UpstreamQueue,
     mut place: QueuedRequest,
     selection: &mut PeerSelection,
-    home: &Loop,
+    random: &RefCell<Rng>,
 ) -> Result<Lease, UpstreamFailure> {
     let until = tw_rt::clock::now().checked_add(queue.timeout);
     let (mut timer, mut woken) = (Deadline::new(), WakeReason::ByTime);
     loop {
-        if let Ok(lease) = select_now(group, selection, home) {
+        if let Ok(lease) = select_now(group, selection, random) {
             return Ok(lease);
         }
         if woken == WakeReason::Called && selection.has_tried() {
@@ -90,8 +88,8 @@ async fn wait(
 }
 
 /// Time at which the next failed server may be tried again.
-fn next_retry(group: &UpstreamGroup) -> Option<Instant> {
-    let at = group.peers.retry_ms()?;
+fn next_retry(group: &Group) -> Option<Instant> {
+    let at = group.retry_ms()?;
     // One that may be tried and was not chosen is busy: somebody calls.
     let after = at.checked_sub(now_ms()).filter(|after| *after > 0)?;
     tw_rt::clock::now().checked_add(Duration::from_millis(after))

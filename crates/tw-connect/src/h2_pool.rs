@@ -11,7 +11,6 @@ mod connection_task;
 mod head;
 mod io;
 mod stream;
-mod stream_permit;
 mod table;
 
 use std::cell::{Cell, RefCell};
@@ -24,14 +23,11 @@ use tw_http2::Connection;
 use tw_net::{Addr, ConnectOptions};
 use tw_upstream::PeerId;
 
-use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use super::keepalive_pool::KeepaliveSettings;
+use crate::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use crate::keepalive_pool::KeepaliveSettings;
 
-pub use stream::UpstreamStream;
-pub(super) use stream::{StreamEnd, StreamEvent};
-pub(super) use stream_permit::acquire_stream;
-pub(crate) use table::H2Pool;
-pub(super) use table::{StreamParams, open_dedicated};
+pub use stream::{StreamEnd, StreamEvent, UpstreamStream};
+pub use table::{H2Pool, StreamParams, acquire_shared, open_dedicated};
 
 /// Most concurrent streams of one connection, whatever more its server allows.
 const STREAMS_MAX: usize = 100;
@@ -46,7 +42,8 @@ const GATHERED_MAX: usize = 256 << 10;
 /// section 6.5.2).
 const FIELD_LIST_FACTOR: u32 = 2;
 
-pub(crate) const LIMITS: &[Limit] = &[
+/// Limits of this module.
+pub const LIMITS: &[Limit] = &[
     Limit::count(
         "STREAMS_MAX",
         STREAMS_MAX as u64,
@@ -221,7 +218,7 @@ impl H2Connection {
 }
 
 /// Permit for one stream of a connection; dropping it returns it.
-pub(super) struct StreamPermit(Rc<H2Connection>);
+pub(crate) struct StreamPermit(Rc<H2Connection>);
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {

@@ -12,10 +12,10 @@ use tw_core::event_loop::ConnectionPermit;
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::{Deadline, Socket};
 
-use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use super::h2_pool::UpstreamStream;
-use super::upstream_tls::{TlsPools, UpstreamTls};
-use crate::event_loop::Loop;
+use crate::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use crate::h2_pool::UpstreamStream;
+use crate::home::Home;
+use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Transport of a request.
 enum Carrier {
@@ -26,16 +26,18 @@ enum Carrier {
 }
 
 /// A connection to an upstream server, or what stands for one.
-pub(crate) struct UpstreamConnection {
+pub struct UpstreamConnection {
     way: Carrier,
     /// Address of the server.
-    pub(super) to: Addr,
+    pub to: Addr,
     /// Time at which it was opened.
-    pub(super) opened: Instant,
+    pub opened: Instant,
     /// Requests sent on it before this one.
-    pub(super) requests: Cell<u64>,
-    pub(super) sent: Cell<u64>,
-    pub(super) received: Cell<u64>,
+    pub requests: Cell<u64>,
+    /// Bytes sent for this request.
+    pub sent: Cell<u64>,
+    /// Bytes received for this request.
+    pub received: Cell<u64>,
     read: RefCell<Deadline>,
     write: RefCell<Deadline>,
 }
@@ -46,8 +48,8 @@ impl UpstreamConnection {
     ///
     /// # Errors
     /// No connection, or none in time.
-    pub(super) async fn open(
-        home: &Loop,
+    pub async fn open(
+        home: &impl Home,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
@@ -59,7 +61,7 @@ impl UpstreamConnection {
     }
 
     /// The link that a stream is.
-    pub(super) fn from_stream(stream: Rc<UpstreamStream>) -> Self {
+    pub fn from_stream(stream: Rc<UpstreamStream>) -> Self {
         let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));
         let connection = Self::new(Carrier::Stream(stream), &to);
         connection.requests.set(requests);
@@ -83,8 +85,8 @@ impl UpstreamConnection {
     ///
     /// # Errors
     /// No connection, none in time, or none that may be opened.
-    pub(super) async fn open_transport(
-        home: &Loop,
+    pub async fn open_transport(
+        home: &impl Home,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
@@ -93,6 +95,7 @@ impl UpstreamConnection {
         let mut deadline = Deadline::new();
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = home
+            .core()
             .reserve_upstream_connection()
             .map_err(UpstreamFailure::ConnectionLimit)
             .map_err(connecting)?;
@@ -128,7 +131,7 @@ impl UpstreamConnection {
     }
 
     /// Transport of a connection of its own; `None` for a stream.
-    pub(super) fn transport(&self) -> Option<&Transport> {
+    pub fn transport(&self) -> Option<&Transport> {
         match &self.way {
             Carrier::Own(transport, _) => Some(transport),
             Carrier::Stream(_) => None,
@@ -136,7 +139,7 @@ impl UpstreamConnection {
     }
 
     /// The stream, if it is one.
-    pub(super) fn stream(&self) -> Option<&Rc<UpstreamStream>> {
+    pub fn stream(&self) -> Option<&Rc<UpstreamStream>> {
         match &self.way {
             Carrier::Own(..) => None,
             Carrier::Stream(stream) => Some(stream),
@@ -144,22 +147,22 @@ impl UpstreamConnection {
     }
 
     /// Returns true if there may be unsolicited input.
-    pub(super) fn may_have_input(&self) -> bool {
+    pub fn may_have_input(&self) -> bool {
         self.transport().is_none_or(Transport::may_have_input)
     }
 
     /// Returns true if a response to an earlier request came on it: the server may have closed it meanwhile.
-    pub(super) fn is_reused(&self) -> bool {
+    pub fn is_reused(&self) -> bool {
         self.requests.get() > 0
     }
 
     /// Bytes sent and received for this request.
-    pub(super) fn traffic(&self) -> (u64, u64) {
+    pub fn traffic(&self) -> (u64, u64) {
         (self.sent.get(), self.received.get())
     }
 
     /// Ready when bytes may be there, or the time is over that [`begin_reading`](Self::begin_reading) gave.
-    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
         match self.poll_input(cx) {
             Poll::Ready(ready) => Poll::Ready(ready),
             Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
@@ -173,7 +176,7 @@ impl UpstreamConnection {
     }
 
     /// Ready when bytes may be there, whenever that is.
-    pub(super) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
+    pub fn poll_input(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
         match &self.way {
             Carrier::Own(transport, _) => transport.poll_readable(cx).map_err(UpstreamFailure::Receive),
             Carrier::Stream(stream) => stream.poll_input(cx).map(Ok),
@@ -181,7 +184,7 @@ impl UpstreamConnection {
     }
 
     /// Reads what is there with `read`, which is told the transport; content and news of a stream are there already.
-    pub(super) fn read_by(
+    pub fn read_by(
         &self,
         read: impl FnOnce(&Transport) -> Result<(ReadOutcome, Bytes), UpstreamFailure>,
     ) -> Result<(ReadOutcome, Bytes), UpstreamFailure> {
@@ -197,12 +200,12 @@ impl UpstreamConnection {
     }
 
     /// Starts the time that the server has to send something.
-    pub(super) fn begin_reading(&self, timeout: Duration) {
+    pub fn begin_reading(&self, timeout: Duration) {
         self.read.borrow_mut().set(timeout);
     }
 
     /// Waits until the server may take bytes, at most `timeout`.
-    pub(super) async fn writable(&self, timeout: Duration) -> Result<(), UpstreamFailure> {
+    pub async fn writable(&self, timeout: Duration) -> Result<(), UpstreamFailure> {
         self.write.borrow_mut().set(timeout);
         let Carrier::Own(transport, _) = &self.way else { return Ok(()) };
         poll_fn(|cx| match transport.poll_writable(cx) {
@@ -215,14 +218,14 @@ impl UpstreamConnection {
     }
 
     /// Writes what the socket takes; 0 if it takes nothing now.
-    pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
+    pub fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
         let Carrier::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
         self.count_sent(written)
     }
 
     /// Writes what the socket takes of several pieces; 0 if it takes nothing now.
-    pub(super) fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, UpstreamFailure> {
+    pub fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, UpstreamFailure> {
         let Carrier::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let write = || transport.try_write_vectored(parts);
         self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
@@ -247,7 +250,7 @@ fn not_in_bytes() -> UpstreamFailure {
 
 /// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadOutcome {
+pub enum ReadOutcome {
     /// Bytes.
     Some,
     /// Nothing is there now.

@@ -3,21 +3,30 @@
 use std::net::SocketAddr;
 
 use tw_conf::{ConfError, Node, Word};
-
-use crate::vars::Template;
+use tw_core::vars::Template;
 
 /// Local address of connections to upstream servers.
-#[derive(Clone)]
-pub enum Bind {
+pub enum Bind<S> {
     /// Chosen by the kernel.
     Off,
     /// A fixed or computed address.
     From {
         /// The address.
-        address: Template,
+        address: Template<S>,
         /// `transparent`: the address need not belong to this machine.
         is_transparent: bool,
     },
+}
+
+impl<S> Clone for Bind<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Off => Self::Off,
+            Self::From { address, is_transparent } => {
+                Self::From { address: address.clone(), is_transparent: *is_transparent }
+            }
+        }
+    }
 }
 
 /// `bind` as written.
@@ -29,6 +38,9 @@ pub enum RawBind {
 }
 
 /// Reads the directive.
+///
+/// # Errors
+/// Unknown parameter, or an invalid address.
 pub fn read_bind(node: &Node) -> Result<RawBind, ConfError> {
     let address = node.arg(0)?;
     let is_transparent = match node.args.get(1) {
@@ -46,7 +58,7 @@ pub fn read_bind(node: &Node) -> Result<RawBind, ConfError> {
 }
 
 /// An address to come from: with or without a port.
-pub(super) fn bind_address(text: &[u8]) -> Option<SocketAddr> {
+pub(crate) fn bind_address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse().ok().or_else(|| {
         let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
