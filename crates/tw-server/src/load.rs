@@ -33,7 +33,7 @@ use crate::config::server::ServerSettings;
 use crate::config::upstream::Upstream;
 use crate::http::Http;
 use crate::http::generation::Config;
-use crate::http::proxy::health::GroupChecks;
+use crate::http::proxy::health::HealthCheckGroup;
 use crate::http::request::Request;
 use crate::vars::VarTable;
 
@@ -176,7 +176,7 @@ impl ProtocolBlocks for HttpBlocks {
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
         let is_secured = self.secures_upstreams || listens.groups.iter().any(|group| group.ssl);
         let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
-        let health_checks = GroupChecks::gather(&plans, &servers);
+        let health_checks = HealthCheckGroup::gather(&plans, &servers);
         let parts = ProtocolParts {
             listens: listens.addresses,
             reach,

@@ -14,7 +14,7 @@ use tw_net::Addr;
 pub use super::ids::{PlanId, ServerId};
 use super::plan::Plan;
 use super::proxy::UpstreamGroup;
-use super::proxy::health::GroupChecks;
+use super::proxy::health::HealthCheckGroup;
 use super::request::Request;
 use super::route::{Locations, ServerNames};
 use crate::config::acme::Acme;
@@ -47,7 +47,7 @@ pub struct Config {
     /// The servers of each listening address.
     pub groups: Vec<ListenGroup>,
     /// Groups whose servers are checked, and how.
-    pub health_checks: Vec<GroupChecks>,
+    pub health_checks: Vec<HealthCheckGroup>,
     /// Slots of the request's variables.
     pub slots: Slots,
     /// Directories to make.

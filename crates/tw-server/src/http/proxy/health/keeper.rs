@@ -1,76 +1,114 @@
-//! Schedules the checks: each group belongs to one loop, which has its `Checker`.
+//! Health checks: servers of a group are checked in turn, and get no sessions while they are unhealthy. The protocol of the
+//! servers checks one peer ([`GroupChecks::probe`]); scheduling, thresholds and log lines are the same for all.
+//!
+//! ```text
+//! run: one task for each group, on one loop ─► HealthChecker (tw-upstream): next peer that is due, effect of a result
+//!                                         └──► probe: one check, a task of its own
+//! ```
 
+use std::cell::RefCell;
+use std::fmt;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tw_connect::group::now_ms;
-use tw_connect::upstream_names;
-use tw_log::Level;
+use tw_disk::Pool;
+use tw_log::{ErrorLog, Level};
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, TaskSet};
-use tw_upstream::{CheckAction, Health, HealthCheckParams, HealthChecker, Peer};
+use tw_upstream::{CheckAction, Group, Health, HealthCheckParams, HealthChecker, Peer, Rng};
 
-use super::probe::{CheckFailure, probe};
-use super::{CheckProtocol, GroupChecks, PlacedCheck};
-use crate::event_loop::Loop;
-use crate::http::generation::LoopGeneration;
+use tw_connect::failure::AttemptFailure;
+use tw_connect::group::now_ms;
+use tw_connect::resolving::Resolving;
+use tw_connect::upstream_names::{self, UpstreamNames};
 
 /// Interval in which the peer list of a group is compared, and names are checked for expiry.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
-pub(crate) async fn run(home: Rc<Loop>) {
-    let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
+/// Health checks of one group by one generation of the configuration.
+pub trait GroupChecks: Clone + 'static {
+    /// Peers of the group.
+    fn peers(&self) -> &Arc<Group>;
+
+    /// Servers of the group that are given by name.
+    fn names(&self) -> &UpstreamNames;
+
+    /// Resolver of the names.
+    fn resolving(&self) -> &Resolving;
+
+    /// Pool for work that takes longer than a turn may.
+    fn pool(&self) -> &Pool;
+
+    /// Random numbers of the loop.
+    fn random(&self) -> &RefCell<Rng>;
+
+    /// Number of the generation.
+    fn generation(&self) -> u64;
+
+    /// Intervals and thresholds of the checks; each server must pass all of them.
+    fn params(&self) -> Vec<HealthCheckParams>;
+
+    /// Runs the check at index `nth` on `peer`.
+    fn probe(&self, nth: usize, peer: &Arc<Peer>) -> impl Future<Output = Result<(), CheckFailure>>;
+
+    /// Name of the conditions of the check at index `nth`, for log lines; empty if there are none.
+    fn criteria_name(&self, nth: usize) -> &str;
+
+    /// Error log of the check at index `nth`.
+    fn error_log(&self, nth: usize) -> &ErrorLog;
+}
+
+/// Reason why a check has failed.
+#[derive(Debug)]
+pub enum CheckFailure {
+    /// There is no response.
+    Upstream(AttemptFailure),
+    /// The request cannot be written; the text says why.
+    Request(String),
+    /// The response is not as required; the text says why.
+    Answer(String),
+}
+
+impl fmt::Display for CheckFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Upstream(failure) => failure.fmt(f),
+            Self::Request(what) | Self::Answer(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Runs the checks of these groups, which have numbers for the names of their tasks. Ends if a task of one of them panics.
+pub async fn run<C: GroupChecks>(checks: impl IntoIterator<Item = (u64, C)>) {
     let mut groups = TaskSet::default();
-    for (nth, (_, group)) in generation.shared_objects.of_type::<tw_upstream::Group>().into_iter().enumerate()
-    {
-        if nth % loops != home.index {
-            continue;
-        }
-        let is_of_group = |checks: &GroupChecks| std::ptr::eq(&*checks.group.peers, group);
-        match generation.health_checks.iter().position(is_of_group) {
-            None => group.disable_checks(generation.id, now_ms()),
-            Some(at) => {
-                let subject = Subject { kind: "health checks", id: nth as u64 };
-                groups.spawn((), subject, check_group(home.clone(), generation.clone(), at));
-            }
-        }
+    for (id, checks) in checks {
+        groups.spawn((), Subject { kind: "health checks", id }, check_group(checks));
     }
     // One that has panicked is made again with the loop.
     while let ((), Ok(())) = poll_fn(|cx| groups.poll_ended(cx)).await {}
 }
 
 /// Checks the peers of one group, until another generation does.
-async fn check_group(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
-    let GroupChecks { group, tests } = &generation.health_checks[at];
-    let resolving = group.resolving.as_ref().unwrap_or_else(|| {
-        let plan = tests.first().map(|test| generation.plan(test.plan));
-        &plan.expect("a group with checks has one").core.resolving
-    });
-    let params: Vec<HealthCheckParams> = tests.iter().map(|test| test.check.params).collect();
-    let (random, pool) = (&home.app.upstreams.random, generation.disks.default_disk().pool());
+async fn check_group(checks: impl GroupChecks) {
+    let (peers, random) = (checks.peers(), checks.random());
     let mut checker =
-        HealthChecker::new(&params, &group.peers, generation.id, now_ms(), &mut random.borrow_mut());
+        HealthChecker::new(&checks.params(), peers, checks.generation(), now_ms(), &mut random.borrow_mut());
     let mut running: TaskSet<(Arc<Peer>, usize), Result<(), CheckFailure>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
         // Without addresses there is nobody to check; requests tell why there are none.
-        let _ = upstream_names::ensure_addresses(&group.names, &group.peers, resolving, pool).await;
+        let _ =
+            upstream_names::ensure_addresses(checks.names(), peers, checks.resolving(), checks.pool()).await;
         let now = now_ms();
-        checker.follow(&group.peers.list(), now, &mut random.borrow_mut());
+        checker.follow(&peers.list(), now, &mut random.borrow_mut());
         let due = loop {
             match checker.next(now, &mut random.borrow_mut()) {
                 CheckAction::Check(peer, nth) => {
                     let subject = Subject { kind: "health check", id: peer.id().0.into() };
-                    let (home, generation) = (home.clone(), generation.clone());
-                    let key = (peer.clone(), nth);
-                    running.spawn(key, subject, async move {
-                        probe(&home, &generation.health_checks[at].tests[nth], &peer).await
-                    });
+                    let (checks, key) = (checks.clone(), (peer.clone(), nth));
+                    running.spawn(key, subject, async move { checks.probe(nth, &peer).await });
                 }
                 CheckAction::WaitUntil(due) => break Duration::from_millis(due.saturating_sub(now)),
                 CheckAction::Wait => break LOOK,
@@ -94,7 +132,7 @@ async fn check_group(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) 
                     }
                     outcome => checker.done(peer.id(), nth, outcome.is_ok(), now_ms()),
                 };
-                log_outcome(&generation, &tests[nth], &peer, &outcome, became);
+                log_outcome(&checks, nth, &peer, &outcome, became);
             }
         }
     }
@@ -102,13 +140,13 @@ async fn check_group(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) 
 
 /// Writes what a peer has become, and why.
 fn log_outcome(
-    generation: &LoopGeneration,
-    test: &PlacedCheck,
+    checks: &impl GroupChecks,
+    nth: usize,
     peer: &Peer,
     outcome: &Result<(), CheckFailure>,
     became: Option<Health>,
 ) {
-    let log = &generation.plan(test.plan).core.error_log;
+    let log = checks.error_log(nth);
     let level = match (became, outcome) {
         (Some(Health::Unhealthy), _) => Level::Error,
         (Some(Health::Healthy), _) => Level::Notice,
@@ -118,10 +156,6 @@ fn log_outcome(
     if !log.enabled(level) {
         return;
     }
-    let name = match &test.check.how {
-        CheckProtocol::Ask { criteria: Some(criteria), .. } => criteria.name(),
-        CheckProtocol::Ask { criteria: None, .. } | CheckProtocol::Connect => "",
-    };
     let what = match became {
         Some(Health::Unhealthy) => "peer is unhealthy",
         Some(Health::Healthy) => "peer is healthy",
@@ -129,8 +163,9 @@ fn log_outcome(
         _ => "health check failed",
     };
     let of = format_args!(
-        "health check \"{name}\" of peer {peer} in upstream \"{}\"",
-        test.check.of.group().peers.name()
+        "health check \"{}\" of peer {peer} in upstream \"{}\"",
+        checks.criteria_name(nth),
+        checks.peers().name()
     );
     match outcome {
         Ok(()) => log.write(level, None, format_args!("{what}, {of}")),

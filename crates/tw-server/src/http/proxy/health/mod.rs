@@ -2,18 +2,20 @@
 //! (nginx: ngx_http_upstream_hc_module).
 //!
 //! ```text
-//! keeper: one task for each group, on one loop ─► Checker (tw-upstream): who is due, what an answer means
+//! located_checks ─► tw_connect::health: one task for each group, on one loop
 //!    └─► probe: one check, a task of its own ─► connect, send, read the head and what is wanted of the body ─► Criteria
 //! ```
 //! The checks of a generation end with it: the tasks belong to its company (`Application::run_background_tasks`).
 
 mod keeper;
+mod located_checks;
 mod probe;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
+use tw_connect::upstream_tls::UpstreamTls;
 use tw_http::RequestHead;
 pub use tw_upstream::HealthCheckParams;
 
@@ -24,9 +26,8 @@ use crate::http::generation::{PlanId, Server, ServerId};
 use crate::http::plan::Plan;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
-use tw_connect::upstream_tls::UpstreamTls;
 
-pub(crate) use keeper::run;
+pub(crate) use located_checks::run;
 
 /// Bytes of the body of an answer that are looked at (nginx: the same).
 pub const BODY_EXAMINED_MAX: usize = 256 << 10;
@@ -119,7 +120,7 @@ pub trait HealthCriteria: Send + Sync {
 }
 
 /// The health checks of one group.
-pub struct GroupChecks {
+pub struct HealthCheckGroup {
     /// The group to be checked.
     pub(super) group: Arc<UpstreamGroup>,
     /// Checks; each server must pass all of them.
@@ -133,7 +134,7 @@ pub(super) struct PlacedCheck {
     pub(super) plan: PlanId,
 }
 
-impl GroupChecks {
+impl HealthCheckGroup {
     /// The health checks of a configuration.
     pub(crate) fn gather(plans: &[Plan], servers: &[Server]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();

@@ -1,12 +1,12 @@
 //! One health check: a connection of its own, one request, and a look at the answer. Every wait has an end.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::keeper::CheckFailure;
 use bytes::Bytes;
-use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::h2_pool::{self, StreamEnd, StreamParams};
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
@@ -21,26 +21,6 @@ use crate::http::proxy::codec::{Codec, Event};
 use crate::http::request::Request;
 use crate::http::synthetic_request;
 use crate::http::upstream_state::AttemptPeer;
-
-/// Reason why a check has failed.
-#[derive(Debug)]
-pub(super) enum CheckFailure {
-    /// There is no answer.
-    Upstream(AttemptFailure),
-    /// The request cannot be written; the text says why.
-    Request(String),
-    /// The answer is not what it must be.
-    Answer(String),
-}
-
-impl fmt::Display for CheckFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Upstream(failure) => failure.fmt(f),
-            Self::Request(what) | Self::Answer(what) => f.write_str(what),
-        }
-    }
-}
 
 /// Checks a peer.
 pub(super) async fn probe(home: &Rc<Loop>, at: &PlacedCheck, peer: &Arc<Peer>) -> Result<(), CheckFailure> {

@@ -1,0 +1,103 @@
+//! Health checks of the groups of HTTP: where they stand in the configuration, and the loop that makes them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::keeper::{self, CheckFailure, GroupChecks};
+use tw_connect::Resolving;
+use tw_connect::group::now_ms;
+use tw_connect::upstream_names::UpstreamNames;
+use tw_disk::Pool;
+use tw_log::ErrorLog;
+use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
+
+use super::probe::probe;
+use super::{CheckProtocol, HealthCheckGroup};
+use crate::event_loop::Loop;
+use crate::http::generation::LoopGeneration;
+
+/// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
+pub(crate) async fn run(home: Rc<Loop>) {
+    let generation = home.generation();
+    let loops = generation.main.worker_count().max(1);
+    let mut own = Vec::new();
+    for (nth, (_, group)) in generation.shared_objects.of_type::<Group>().into_iter().enumerate() {
+        if nth % loops != home.index {
+            continue;
+        }
+        let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
+        match generation.health_checks.iter().position(is_of_group) {
+            None => group.disable_checks(generation.id, now_ms()),
+            Some(at) => {
+                let (home, generation) = (home.clone(), generation.clone());
+                own.push((nth as u64, LocatedChecks { home, generation, at }));
+            }
+        }
+    }
+    keeper::run(own).await;
+}
+
+/// Checks of one group.
+#[derive(Clone)]
+struct LocatedChecks {
+    home: Rc<Loop>,
+    generation: Rc<LoopGeneration>,
+    /// Index among the checked groups of the generation.
+    at: usize,
+}
+
+impl LocatedChecks {
+    fn checks(&self) -> &HealthCheckGroup {
+        &self.generation.health_checks[self.at]
+    }
+}
+
+impl GroupChecks for LocatedChecks {
+    fn peers(&self) -> &Arc<Group> {
+        &self.checks().group.peers
+    }
+
+    fn names(&self) -> &UpstreamNames {
+        &self.checks().group.names
+    }
+
+    fn resolving(&self) -> &Resolving {
+        let HealthCheckGroup { group, tests } = self.checks();
+        group.resolving.as_ref().unwrap_or_else(|| {
+            let plan = tests.first().map(|test| self.generation.plan(test.plan));
+            &plan.expect("a group with checks has one").core.resolving
+        })
+    }
+
+    fn pool(&self) -> &Pool {
+        self.generation.disks.default_disk().pool()
+    }
+
+    fn random(&self) -> &RefCell<Rng> {
+        &self.home.app.upstreams.random
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.id
+    }
+
+    fn params(&self) -> Vec<HealthCheckParams> {
+        self.checks().tests.iter().map(|test| test.check.params).collect()
+    }
+
+    async fn probe(&self, nth: usize, peer: &Arc<Peer>) -> Result<(), CheckFailure> {
+        probe(&self.home, &self.checks().tests[nth], peer).await
+    }
+
+    fn criteria_name(&self, nth: usize) -> &str {
+        match &self.checks().tests[nth].check.how {
+            CheckProtocol::Ask { criteria: Some(criteria), .. } => criteria.name(),
+            CheckProtocol::Ask { criteria: None, .. } | CheckProtocol::Connect => "",
+        }
+    }
+
+    fn error_log(&self, nth: usize) -> &ErrorLog {
+        &self.generation.plan(self.checks().tests[nth].plan).core.error_log
+    }
+}
