@@ -3,7 +3,10 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use super::proxy::relay::RelayEnd;
 use bytes::Bytes;
+use tw_connect::ReadOutcome;
+use tw_core::event_loop::Buffers;
 use tw_net::Transport;
 
 use super::h2::StreamTunnel;
@@ -17,39 +20,40 @@ pub enum TunnelEnd<'a> {
     Stream(&'a StreamTunnel),
 }
 
-impl TunnelEnd<'_> {
-    /// Sends a part of `bytes`, if anything can be sent now: `WouldBlock` otherwise.
-    ///
-    /// # Errors
-    /// Errors of the transport or the stream.
-    pub fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
+impl RelayEnd for TunnelEnd<'_> {
+    fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
+        match self {
+            Self::Transport(transport) => transport.read(buffers, max),
+            Self::Stream(stream) => Ok(match stream.read_now()? {
+                Some(bytes) if bytes.is_empty() => (ReadOutcome::Closed, bytes),
+                Some(bytes) => (ReadOutcome::Some, bytes),
+                None => (ReadOutcome::Nothing, Bytes::new()),
+            }),
+        }
+    }
+
+    fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
         match self {
             Self::Transport(transport) => transport.try_write(bytes),
             Self::Stream(stream) => stream.try_write(bytes),
         }
     }
 
-    /// Ready when [`try_write`](Self::try_write) is worth being tried.
-    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Transport(transport) => transport.poll_writable(cx),
             Self::Stream(stream) => stream.poll_writable(cx),
         }
     }
 
-    /// Ready when there is something to be read.
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Transport(transport) => transport.poll_readable(cx),
             Self::Stream(stream) => stream.poll_readable(cx),
         }
     }
 
-    /// Says that nothing more will be sent.
-    ///
-    /// # Errors
-    /// The side is gone.
-    pub fn shutdown_write(&self) -> io::Result<()> {
+    fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Transport(transport) => transport.shutdown_write(),
             Self::Stream(stream) => stream.shutdown_write(),
