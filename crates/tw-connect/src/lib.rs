@@ -4,6 +4,8 @@
 //! upstream_names: addresses of names ─► group, queue: a peer ─► keepalive_pool: an idle connection, or
 //!                                                              upstream_connection: connect ─► upstream_tls: handshake
 //!                                                              h2_pool: a stream of a shared HTTP/2 connection
+//! relay: bytes in both directions, once a client and a server are connected
+//! health: checks of peers, apart from clients
 //! ```
 //! A protocol uses it through two traits: its configuration is a [`ConnectingProtocol`], its loop a [`Home`].
 
@@ -11,11 +13,13 @@ pub mod bind;
 pub mod failure;
 pub mod group;
 pub mod h2_pool;
+pub mod health;
 pub mod home;
 pub mod keepalive_pool;
 pub mod protocol;
 pub mod queue;
 pub mod reading;
+pub mod relay;
 pub mod resolving;
 pub mod server_directive;
 pub mod settings;

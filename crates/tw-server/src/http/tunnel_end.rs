@@ -3,9 +3,9 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use super::proxy::relay::RelayEnd;
 use bytes::Bytes;
 use tw_connect::ReadOutcome;
+use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::Buffers;
 use tw_net::Transport;
 

@@ -21,7 +21,6 @@ pub(crate) mod ocsp_client;
 mod pass;
 mod read_body;
 mod read_rate;
-pub mod relay;
 mod response;
 mod response_body;
 mod response_buffer;

@@ -6,9 +6,9 @@
 use std::io;
 use std::rc::Rc;
 
-use super::relay::{RelayLimits, relay};
 use bytes::Bytes;
 use tw_connect::group::now_ms;
+use tw_connect::relay::{RelayLimits, relay};
 use tw_connect::settings::Timeouts;
 use tw_connect::upstream_connection::UpstreamConnection;
 use tw_log::Level;

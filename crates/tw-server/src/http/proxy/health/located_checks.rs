@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::keeper::{self, CheckFailure, GroupChecks};
 use tw_connect::Resolving;
 use tw_connect::group::now_ms;
+use tw_connect::health::{self, CheckFailure, GroupChecks};
 use tw_connect::upstream_names::UpstreamNames;
 use tw_disk::Pool;
 use tw_log::ErrorLog;
@@ -35,7 +35,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
             }
         }
     }
-    keeper::run(own).await;
+    health::run(own).await;
 }
 
 /// Checks of one group.

@@ -7,7 +7,6 @@
 //! ```
 //! The checks of a generation end with it: the tasks belong to its company (`Application::run_background_tasks`).
 
-mod keeper;
 mod located_checks;
 mod probe;
 

@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::keeper::CheckFailure;
 use bytes::Bytes;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::h2_pool::{self, StreamEnd, StreamParams};
+use tw_connect::health::CheckFailure;
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
 use tw_connect::upstream_tls::TlsPools;

@@ -16,8 +16,8 @@ use tw_core::event_loop::{Buffers, LoopCore};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use tw_connect::reading::read_bytes;
-use tw_connect::upstream_connection::ReadOutcome;
+use crate::reading::read_bytes;
+use crate::upstream_connection::ReadOutcome;
 
 /// One side of a relay.
 pub trait RelayEnd {

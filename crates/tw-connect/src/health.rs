@@ -19,10 +19,10 @@ use tw_rt::watch::Subject;
 use tw_rt::{Deadline, TaskSet};
 use tw_upstream::{CheckAction, Group, Health, HealthCheckParams, HealthChecker, Peer, Rng};
 
-use tw_connect::failure::AttemptFailure;
-use tw_connect::group::now_ms;
-use tw_connect::resolving::Resolving;
-use tw_connect::upstream_names::{self, UpstreamNames};
+use crate::failure::AttemptFailure;
+use crate::group::now_ms;
+use crate::resolving::Resolving;
+use crate::upstream_names::{self, UpstreamNames};
 
 /// Interval in which the peer list of a group is compared, and names are checked for expiry.
 const LOOK: Duration = Duration::from_secs(1);
