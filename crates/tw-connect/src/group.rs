@@ -8,7 +8,7 @@ use crate::keepalive_pool::KeepaliveSettings;
 use crate::protocol::ConnectingProtocol;
 use crate::queue::UpstreamQueue;
 use crate::resolving::Resolving;
-use crate::state_file::StateFile;
+use crate::upstream_block::StateFile;
 use crate::upstream_names::UpstreamNames;
 
 /// Servers that a request may be sent to, and the settings they share.

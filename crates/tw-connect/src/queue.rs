@@ -5,12 +5,15 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use tw_conf::{ConfError, Node, units};
 use tw_rt::Deadline;
 use tw_upstream::{Group, Lease, PeerSelection, QueuedRequest, Rng};
 
 use crate::failure::UpstreamFailure;
 use crate::group::now_ms;
 
+/// Longest wait in the queue if the directive has no timeout.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 /// `queue`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamQueue {
@@ -18,6 +21,22 @@ pub struct UpstreamQueue {
     pub most: usize,
     /// Longest wait of a request.
     pub timeout: Duration,
+}
+
+/// Reads `queue`.
+///
+/// # Errors
+/// Error of an argument.
+pub fn read(node: &Node) -> Result<UpstreamQueue, ConfError> {
+    let word = node.arg(0)?;
+    let most = word.number().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
+    let most = most.ok_or_else(|| node.fail(format!("invalid value \"{word}\"")).at(word.span))?;
+    let timeout = match node.args.get(1) {
+        None => Some(QUEUE_TIMEOUT),
+        Some(word) => word.param("timeout").and_then(units::msec),
+    };
+    let invalid = || node.fail(format!("invalid parameter \"{}\"", node.args[1]));
+    Ok(UpstreamQueue { most, timeout: timeout.ok_or_else(invalid)? })
 }
 
 /// A server for a request, for which it waits if the group has a queue; and how long it did.

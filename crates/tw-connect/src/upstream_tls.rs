@@ -199,7 +199,7 @@ impl<S: Session> TlsDirectives<S> {
             return Ok(made.clone());
         }
         let made = self.make(prefix, inside, cx)?;
-        P::note_upstream_tls(&mut cx.block);
+        P::upstream_block_mut(&mut cx.block).uses_tls = true;
         Ok(place.get_or_init(|| made).clone())
     }
 

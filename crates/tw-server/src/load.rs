@@ -148,8 +148,8 @@ impl ProtocolBlocks for HttpBlocks {
                 Err(error) => cx.mistakes.add(error),
             }
             later = cx.mistakes;
-            self.secures_upstreams = cx.block.secures_upstreams;
-            self.acme = std::mem::take(&mut cx.block.acme).job(cx.block.resolving.as_ref());
+            self.secures_upstreams = cx.block.upstream.uses_tls;
+            self.acme = std::mem::take(&mut cx.block.acme).job(cx.block.upstream.resolving.as_ref());
             self.temp_paths = cx.block.temp_paths;
             self.directories = cx.block.directories;
         }

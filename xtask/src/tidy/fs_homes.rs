@@ -15,7 +15,10 @@ const HOMES: &[(&str, &str)] = &[
         "crates/tw-dns/src/system.rs",
         "the system's name servers and hosts, read when a configuration is loaded, and by a pool or a thread that may wait",
     ),
-    ("crates/tw-connect/src/state_file.rs", "the state of groups, read when a configuration is loaded"),
+    (
+        "crates/tw-connect/src/upstream_block/state_file.rs",
+        "the state of groups, read when a configuration is loaded",
+    ),
     ("crates/tw-acme/", "the thread that orders certificates may wait"),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tw-testkit/", "development only"),

@@ -9,8 +9,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tw_base::Limit;
 use tw_conf::units;
-use tw_connect::server_directive;
+use tw_connect::ConnectingProtocol;
+use tw_connect::upstream_block::server;
 use tw_http::Framing;
+use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
 use tw_upstream::{AdminState, PeerParams, Server};
@@ -129,7 +131,7 @@ impl ServerBody {
         let name = text("server", "UpstreamConfFormatError", self.server.as_ref())?;
         let name = name.ok_or_else(|| ApiError::format("missing \"server\" argument"))?;
         let service = text("service", "UpstreamBadService", self.service.as_ref())?;
-        let mut server = server_directive::named(name, service)
+        let mut server = server::named(name, service, Http::SERVER_PORT)
             .map_err(|error| ApiError::new(400, "UpstreamBadAddress", format!("{error} in \"{name}\"")))?;
         let change = self.parameters()?;
         server.params.backup = change.backup.unwrap_or_default();
@@ -191,7 +193,7 @@ impl ParameterChange {
 fn read_route(text: &str) -> Result<Option<Arc<[u8]>>, ApiError> {
     let invalid =
         || ApiError::new(400, "UpstreamBadRoute", "\"route\" has letters that a cookie cannot have");
-    let route = server_directive::route(text).ok_or_else(invalid)?;
+    let route = server::route(text).ok_or_else(invalid)?;
     Ok(Some(route).filter(|route| !route.is_empty()))
 }
 

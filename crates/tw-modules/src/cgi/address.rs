@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
+use tw_connect::upstream_block::{self, warn_without_resolver};
 use tw_log::Level;
-use tw_server::config::location::warn_without_resolver;
-use tw_server::config::upstream::{self, Groups};
+use tw_server::config::upstream::Groups;
 use tw_server::http::plan::UPSTREAM;
 use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
@@ -89,7 +89,7 @@ impl RawPassAddress {
         }
         let (scheme, host) = split(schemes, &word.bytes);
         let text = String::from_utf8_lossy(host).into_owned();
-        let group = upstream::named(&word, &text, None, cx)?;
+        let group = upstream_block::named(&word, &text, None, cx)?;
         Ok(PassAddress::Fixed(Arc::new(FixedAddress { scheme, host: host.into(), group })))
     }
 }
@@ -152,7 +152,7 @@ impl PassAddress {
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => Ok(group.clone()),
-                    None => upstream::alone(&text, None),
+                    None => upstream_block::alone(&text, None),
                 };
                 let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
                 Ok(AddressDestination { scheme, host: Cow::Owned(host.into()), group })

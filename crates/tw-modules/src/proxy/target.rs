@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
+use tw_connect::upstream_block::{self, warn_without_resolver};
 use tw_http::escape::Escape;
 use tw_log::Level;
-use tw_server::config::location::warn_without_resolver;
-use tw_server::config::upstream::{self, Groups};
+use tw_server::config::upstream::Groups;
 use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::{Request, Rewritten};
 use tw_server::http::route::Pattern;
@@ -145,7 +145,7 @@ impl RawPassUrl {
             _ => 0,
         };
         let text = String::from_utf8_lossy(host).into_owned();
-        let group = upstream::named(&self.url, &text, Some(scheme.port()), cx)?;
+        let group = upstream_block::named(&self.url, &text, Some(scheme.port()), cx)?;
         let (host, port) = shown(host, scheme);
         Ok(PassUrl::Fixed(Arc::new(FixedUrl {
             scheme,
@@ -190,7 +190,7 @@ impl PassUrl {
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => group.clone(),
-                    None => upstream::alone(&text, Some(scheme.port()))
+                    None => upstream_block::alone(&text, Some(scheme.port()))
                         .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
                 let (host, port) = shown(host, scheme);

@@ -46,7 +46,6 @@ pub use files::{FileSettings, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
 pub use msie::Msie;
-pub use resolver::warn_without as warn_without_resolver;
 pub use root::{Root, RootKind};
 pub use send::Send;
 

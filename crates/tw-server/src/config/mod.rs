@@ -11,4 +11,5 @@ pub mod media_types;
 pub mod memory;
 pub mod permissions;
 pub mod server;
+pub(crate) mod sticky;
 pub mod upstream;

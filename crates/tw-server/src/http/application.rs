@@ -10,7 +10,7 @@ use tw_accept::ssl::{self, SecureProtocol};
 use tw_acme::CurrentCertificate;
 use tw_base::{FatalCell, Limit};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
-use tw_connect::{ConnectingProtocol, UpstreamConnections};
+use tw_connect::UpstreamConnections;
 use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction, IdleResources, LoopCore};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
@@ -28,7 +28,6 @@ use super::generation::{Generation, GenerationRef};
 use super::history;
 use super::ocsp_stapling;
 use super::plan::Plan;
-use super::proxy::sticky::Sticky;
 use super::proxy::{health, names};
 use super::request::Request;
 use crate::config::location::Location;
@@ -174,14 +173,6 @@ impl Protocol for Http {
     type Plan = Plan;
     type Core = Location;
     type Block = Block;
-}
-
-impl ConnectingProtocol for Http {
-    type Sticky = Sticky;
-
-    fn note_upstream_tls(block: &mut Block) {
-        block.secures_upstreams = true;
-    }
 }
 
 impl SecureProtocol for Http {

@@ -1,18 +1,17 @@
 //! Position of a block that is being resolved, and the requests of its modules.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 
 use tw_conf::Span;
-use tw_connect::Resolving;
+use tw_connect::upstream_block::UpstreamBlock;
 
 use super::directories::{Directory, DirectoryPurpose};
 use crate::config::acme::CollectedCertificates;
 use crate::config::location::TempPath;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
-use crate::http::proxy::UpstreamGroup;
+use crate::http::Http;
 use crate::http::proxy::health::PassTarget;
 use crate::http::route::{Pattern, ServerName};
 
@@ -24,20 +23,8 @@ pub struct Block {
     pub(super) server: Option<Arc<ServerSettings>>,
     pub(super) temp_paths: Vec<Arc<TempPath>>,
     pub(super) directories: Vec<Directory>,
-    /// The name of the `upstream` that is being resolved.
-    pub(crate) upstream: Option<Arc<str>>,
-    /// The groups of servers that are written, by name.
-    pub(crate) upstreams: Arc<Groups>,
-    /// Default of name resolution, as in `http`.
-    pub(crate) resolving: Option<Resolving>,
-    /// True if a `resolver` holds in the block that is being resolved.
-    pub(crate) has_resolver: bool,
-    /// True once it was said that there is none where one is needed.
-    pub(crate) is_resolver_missed: bool,
-    /// Groups made by URLs.
-    pub(crate) implicit: HashMap<Box<str>, Arc<UpstreamGroup>>,
-    /// True if connections to upstream servers may use TLS.
-    pub(crate) secures_upstreams: bool,
+    /// Upstream servers and the resolution of their names.
+    pub(crate) upstream: UpstreamBlock<Http>,
     /// Certificates that come by themselves.
     pub(crate) acme: CollectedCertificates,
     /// True if a location of the server answers CONNECT.
@@ -59,7 +46,7 @@ impl Block {
 
     /// The groups of servers by the names of their `upstream` blocks.
     pub fn upstreams(&self) -> &Arc<Groups> {
-        &self.upstreams
+        &self.upstream.groups
     }
 
     /// Returns true for an `if` or a `limit_except`, which is a part of its location.

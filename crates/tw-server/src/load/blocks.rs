@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tw_accept::ssl::Ssl;
 use tw_conf::{ConfError, Diagnostics, Sources};
+use tw_connect::upstream_block::lacks_servers;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_core::host_names::DuplicateHostName;
@@ -21,7 +22,7 @@ use crate::config::http2::Http2;
 use crate::config::listen::Listen;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
-use crate::config::upstream::{Groups, Upstream, lacks_servers};
+use crate::config::upstream::{Groups, Upstream};
 use crate::http::Http;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
@@ -51,13 +52,13 @@ pub(super) fn build(
     let (upstreams, servers): (Vec<_>, Vec<_>) =
         http.children.into_iter().partition(|child| matches!(child.kind, BlockKind::Upstream(_)));
     // Groups come first: a location may name one that stands further down.
-    cx.block.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
+    cx.block.upstream.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
     let mut groups = Groups::default();
     for scope in upstreams {
         let BlockKind::Upstream(name) = scope.kind else { continue };
-        cx.block.upstream = Some(name.clone());
+        cx.block.upstream.name = Some(name.clone());
         let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
-        cx.block.upstream = None;
+        cx.block.upstream.name = None;
         let upstream = core::<Upstream>(&settings, CORE_UPSTREAM);
         if let Some(message) = lacks_servers(&name, upstream.group.as_deref()) {
             let error = ConfError::new(message);
@@ -74,7 +75,7 @@ pub(super) fn build(
             groups.insert(group.clone());
         }
     }
-    cx.block.upstreams = Arc::new(groups);
+    cx.block.upstream.groups = Arc::new(groups);
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
@@ -160,7 +161,7 @@ fn resolve(
     cx.block.passing = PassTarget::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_LOCATION {
-            block.has_resolver = core::<Location>(settings, CORE_LOCATION).resolving.is_said();
+            block.upstream.has_resolver = core::<Location>(settings, CORE_LOCATION).resolving.is_said();
         }
         if at == CORE_SERVER && block.location.is_none() {
             block.server = Some(core(settings, CORE_SERVER));

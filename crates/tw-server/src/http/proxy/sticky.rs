@@ -9,7 +9,7 @@ use tw_http::date;
 use tw_http::fields::{Name, Value};
 use tw_upstream::{Lease, PeerSelection, StickySessions};
 
-use crate::config::upstream::is_same_site;
+use crate::config::sticky::is_same_site;
 use crate::http::request::Request;
 use crate::http::variables::find_cookie;
 use crate::vars::Template;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_connect::Resolving;
 use tw_connect::group::now_ms;
 use tw_connect::health::{self, CheckFailure, GroupChecks};
+use tw_connect::upstream_block::shared_groups;
 use tw_connect::upstream_names::UpstreamNames;
 use tw_disk::Pool;
 use tw_log::ErrorLog;
@@ -15,6 +16,7 @@ use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
 use super::probe::probe;
 use super::{CheckProtocol, HealthCheckGroup};
 use crate::event_loop::Loop;
+use crate::http::Http;
 use crate::http::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
@@ -22,7 +24,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let mut own = Vec::new();
-    for (nth, (_, group)) in generation.shared_objects.of_type::<Group>().into_iter().enumerate() {
+    for (nth, group) in shared_groups::<Http>(&generation.shared_objects).enumerate() {
         if nth % loops != home.index {
             continue;
         }

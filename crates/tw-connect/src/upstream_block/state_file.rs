@@ -14,11 +14,11 @@ use tokio::sync::Mutex;
 use tw_base::Errno;
 use tw_conf::{ConfError, MemoryFiles, Reader, Tree, Word, write_nodes};
 use tw_core::load::Resolve;
-use tw_core::module::Protocol;
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_upstream::{Group, PeerList, Server};
 
-use crate::server_directive;
+use super::server;
+use crate::protocol::ConnectingProtocol;
 
 /// Permission bits of the file: others may look.
 const MODE: u32 = 0o644;
@@ -32,7 +32,7 @@ pub struct StateFile {
 }
 
 /// Source of the servers of a group.
-pub enum Servers {
+pub(super) enum Servers {
     /// Servers of the file.
     Read(Vec<Server>),
     /// The group of the configuration before, which has written the file.
@@ -43,7 +43,7 @@ pub enum Servers {
 ///
 /// # Errors
 /// The file cannot be read, has errors, or belongs to another group.
-pub fn read<P: Protocol>(
+pub(super) fn read<P: ConnectingProtocol>(
     word: &Word,
     upstream: &str,
     cx: &mut Resolve<'_, P>,
@@ -60,7 +60,8 @@ pub fn read<P: Protocol>(
         }
         None => (read_text(&path).map_err(|error| error.at(word.span))?, false),
     };
-    let servers = if is_ours { Servers::OfBefore } else { Servers::Read(parse(&path, &text)?) };
+    let servers =
+        if is_ours { Servers::OfBefore } else { Servers::Read(parse(&path, &text, P::SERVER_PORT)?) };
     let make = || StateFile { upstream: upstream.into(), path: path.clone(), text: Mutex::new(text) };
     let file = cx.keep(path.to_bytes(), |_| is_ours, make);
     if *file.upstream != *upstream {
@@ -82,12 +83,12 @@ fn read_text(path: &CStr) -> Result<Vec<u8>, ConfError> {
 }
 
 /// The servers of a file. Places in messages are those of the file.
-fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
+fn parse(path: &CStr, text: &[u8], usual: Option<u16>) -> Result<Vec<Server>, ConfError> {
     let mut tree = Tree::default();
     let read = Reader::new(&MemoryFiles::default(), b"").text(&mut tree, path.to_bytes(), text);
     let servers = read.and_then(|()| {
         let servers = tree.nodes.iter().map(|node| match node.name.is("server") && node.block.is_none() {
-            true => server_directive::read(node),
+            true => server::read(node, usual),
             false => Err(node.fail(format!("unexpected \"{}\" in a state file", node.name))),
         });
         servers.collect()
@@ -99,7 +100,7 @@ fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
 fn text(list: &PeerList) -> Vec<u8> {
     let mut text = Vec::new();
     for (_, server) in list.servers() {
-        write_nodes(&[server_directive::written(server)], &mut text);
+        write_nodes(&[server::written(server)], &mut text);
     }
     text
 }
@@ -137,15 +138,16 @@ mod tests {
             ("server a { }", "unexpected \"server\" in a state file in /s:1"),
             ("server 10.0.0.1", "unexpected end of file, expecting \";\" or \"}\" in /s:1"),
         ] {
-            assert_eq!(parse(c"/s", text.as_bytes()).unwrap_err().message, expected, "{text}");
+            assert_eq!(parse(c"/s", text.as_bytes(), Some(80)).unwrap_err().message, expected, "{text}");
         }
-        assert_eq!(parse(c"/s", b"# nobody\n"), Ok(Vec::new()));
+        assert_eq!(parse(c"/s", b"# nobody\n", Some(80)), Ok(Vec::new()));
     }
 
     #[test]
     fn written_group_reads_as_its_servers() {
-        let servers = parse(c"/s", b"server 10.0.0.1:81 weight=2 down; server app.test resolve;").unwrap();
+        let servers =
+            parse(c"/s", b"server 10.0.0.1:81 weight=2 down; server app.test resolve;", Some(80)).unwrap();
         let group = Group::new("g", tw_upstream::BalanceMethod::RoundRobin, servers.clone(), None);
-        assert_eq!(parse(c"/s", &text(&group.list())), Ok(servers));
+        assert_eq!(parse(c"/s", &text(&group.list()), Some(80)), Ok(servers));
     }
 }

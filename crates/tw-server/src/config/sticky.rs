@@ -1,10 +1,9 @@
-//! `sticky` and `queue` as they are written (nginx: ngx_http_upstream_sticky_module, and `queue` of its commercial edition).
+//! `sticky` as it is written (nginx: ngx_http_upstream_sticky_module).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Span, Word, units};
-use tw_connect::queue::UpstreamQueue;
 use tw_upstream::StickySessions;
 
 use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn};
@@ -15,13 +14,11 @@ use crate::vars::Template;
 const ZONE_MIN: u64 = 8 * 4096;
 /// How long a session is remembered that nobody uses.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a request waits in the queue.
-const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Words of `samesite=`.
 const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
 
 /// `sticky` as written.
-pub(super) enum Written {
+pub enum Written {
     Cookie(WrittenCookie),
     Route(Vec<Word>),
     Learn {
@@ -34,7 +31,7 @@ pub(super) enum Written {
 }
 
 #[derive(Default)]
-pub(super) struct WrittenCookie {
+pub struct WrittenCookie {
     name: Box<[u8]>,
     expires: Option<CookieExpires>,
     domain: Option<(Box<[u8]>, Span)>,
@@ -52,7 +49,7 @@ struct Zone {
 }
 
 /// Reads `sticky`.
-pub(super) fn read(node: &Node) -> Result<Written, ConfError> {
+pub(crate) fn read(node: &Node) -> Result<Written, ConfError> {
     let kind = node.arg(0)?;
     match &*kind.bytes {
         b"cookie" => cookie(node).map(Written::Cookie),
@@ -175,7 +172,7 @@ fn learn(node: &Node) -> Result<Written, ConfError> {
 }
 
 /// Makes what requests of the group `upstream` use.
-pub(super) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) -> Result<Sticky, ConfError> {
+pub(crate) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) -> Result<Sticky, ConfError> {
     match written {
         Written::Cookie(cookie) => {
             let mut template = |text: Option<(Box<[u8]>, Span)>| {
@@ -232,17 +229,4 @@ fn sessions(
         return Err(ConfError::new(message).at(at));
     }
     Ok(zone.sessions.clone())
-}
-
-/// Reads `queue`.
-pub(super) fn queue(node: &Node) -> Result<UpstreamQueue, ConfError> {
-    let word = node.arg(0)?;
-    let most = word.number().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
-    let most = most.ok_or_else(|| node.fail(format!("invalid value \"{word}\"")).at(word.span))?;
-    let timeout = match node.args.get(1) {
-        None => Some(QUEUE_TIMEOUT),
-        Some(word) => word.param("timeout").and_then(units::msec),
-    };
-    let invalid = || node.fail(format!("invalid parameter \"{}\"", node.args[1]));
-    Ok(UpstreamQueue { most, timeout: timeout.ok_or_else(invalid)? })
 }

@@ -3,20 +3,26 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::UpstreamGroup;
+use crate::group::UpstreamGroup;
+use crate::protocol::ConnectingProtocol;
 
 /// Groups by name. Case makes no difference, as in names of hosts.
-#[derive(Default)]
-pub struct Groups(HashMap<Box<str>, Arc<UpstreamGroup>>);
+pub struct Groups<P: ConnectingProtocol>(HashMap<Box<str>, Arc<UpstreamGroup<P>>>);
 
-impl Groups {
+impl<P: ConnectingProtocol> Default for Groups<P> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<P: ConnectingProtocol> Groups<P> {
     /// Adds a group under its name.
-    pub(crate) fn insert(&mut self, group: Arc<UpstreamGroup>) {
+    pub fn insert(&mut self, group: Arc<UpstreamGroup<P>>) {
         self.0.insert(group.peers.name().to_ascii_lowercase().into(), group);
     }
 
     /// The group of this name. Allocates only if there are capital letters in it.
-    pub fn find(&self, name: &str) -> Option<&Arc<UpstreamGroup>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<UpstreamGroup<P>>> {
         match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
             true => self.0.get(&*name.to_ascii_lowercase()),
             false => self.0.get(name),
@@ -24,7 +30,7 @@ impl Groups {
     }
 
     /// Name of the group that may be meant by a misspelt one.
-    pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
+    pub fn nearest(&self, name: &str) -> Option<&str> {
         let mut names: Vec<&str> = self.0.keys().map(|name| &**name).collect();
         names.sort_unstable();
         let nearest = tw_conf::nearest(&name.to_ascii_lowercase(), names)?;
@@ -32,7 +38,7 @@ impl Groups {
     }
 
     /// All of them, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<UpstreamGroup>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<UpstreamGroup<P>>> {
         self.0.values()
     }
 }

@@ -8,9 +8,6 @@ use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_net::Addr;
 use tw_upstream::{AdminState, PeerParams, Server, ServerAddress};
 
-/// The port of a server that names none.
-const PORT: u16 = 80;
-
 /// Parses the address of a server; it listens on `usual` if `text` has no port. A name is asked for later.
 ///
 /// # Errors
@@ -73,14 +70,15 @@ pub fn host_and_port(text: &str) -> Option<(&str, &str)> {
     text.rsplit_once(':').filter(|_| !is_unix(text))
 }
 
-/// A server that somebody names while requests are served: an address, or a name that is followed.
+/// A server that is named while sessions are served: an address, or a name that is followed. It listens on `usual` if `text`
+/// has no port.
 ///
 /// # Errors
 /// Message in nginx's words.
-pub fn named(text: &str, asked: Option<&str>) -> Result<Server, String> {
+pub fn named(text: &str, asked: Option<&str>, usual: Option<u16>) -> Result<Server, String> {
     // Who asks is not who wrote the configuration: a name is one of a host, and a path has no control characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let mut place = place(text, Some(PORT))?;
+    let mut place = place(text, usual)?;
     match &mut place {
         ServerAddress::Named { host, .. } if !host.bytes().all(is_plain) => {
             return Err("invalid host".to_owned());
@@ -110,15 +108,15 @@ fn set_service(place: &mut ServerAddress, text: &str, asked: &str) -> Result<(),
     }
 }
 
-/// Reads `server`.
+/// Reads `server`; it listens on `usual` if it is written without a port.
 ///
 /// # Errors
 /// Error of an argument, in nginx's words.
-pub fn read(node: &Node) -> Result<Server, ConfError> {
+pub fn read(node: &Node, usual: Option<u16>) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
     let mut place =
-        place(&text, Some(PORT)).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
+        place(&text, usual).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
     let mut params = PeerParams::default();
     for word in node.args.iter().skip(1) {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
@@ -208,7 +206,7 @@ mod tests {
     fn read_line(text: &str) -> Server {
         let mut tree = Tree::default();
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
-        read(&tree.nodes[0]).unwrap()
+        read(&tree.nodes[0], Some(80)).unwrap()
     }
 
     #[test]
@@ -262,7 +260,7 @@ mod tests {
             (":80", "no host"),
             ("", "no host"),
         ] {
-            assert_eq!(read(text, Some(PORT)), expected, "{text}");
+            assert_eq!(read(text, Some(80)), expected, "{text}");
         }
         for (text, expected) in [
             ("a", "no port"),
@@ -286,16 +284,19 @@ mod tests {
 
     #[test]
     fn names_are_followed_and_nonsense_is_refused() {
-        let follows = |text| match named(text, None).map(|server| server.address) {
+        let follows = |text| match named(text, None, Some(80)).map(|server| server.address) {
             Ok(ServerAddress::Named { follows, .. }) => follows,
             other => panic!("{other:?}"),
         };
         assert!(follows("app.test") && follows("app.test:81"));
-        assert!(matches!(named("[::1]:80", None).map(|server| server.address), Ok(ServerAddress::Fixed(_))));
+        assert!(matches!(
+            named("[::1]:80", None, Some(80)).map(|server| server.address),
+            Ok(ServerAddress::Fixed(_))
+        ));
         for (text, service) in
             [("", None), (":80", None), ("a:0", None), ("[::1]:0", None), ("a b", None), ("a:80", Some("s"))]
         {
-            assert!(named(text, service).is_err(), "{text} {service:?}");
+            assert!(named(text, service, Some(80)).is_err(), "{text} {service:?}");
         }
         for (text, expected) in [("r1", true), ("", true), ("a b", false), ("a;b", false), ("a\r\nb", false)]
         {

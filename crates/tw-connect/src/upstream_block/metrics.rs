@@ -186,7 +186,7 @@ const fn word(status: PeerStatus) -> &'static str {
 /// Every group of the configuration, with its name.
 fn groups<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Group)> {
     let all = scrape.config().shared_objects.of_type::<Group>();
-    all.into_iter().map(|(name, group)| (String::from_utf8_lossy(name).into_owned(), group))
+    all.into_iter().map(|(_, group)| (group.name().to_string(), group))
 }
 
 /// Writes what every peer has.
