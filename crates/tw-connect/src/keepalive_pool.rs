@@ -13,8 +13,8 @@ use foldhash::HashMap;
 use tw_rt::watch::Subject;
 use tw_upstream::{Peer, PeerId};
 
-use crate::home::Home;
 use crate::upstream_connection::UpstreamConnection;
+use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::UpstreamTls;
 
 /// Between two looks at the connections that wait.
@@ -100,9 +100,9 @@ impl KeepalivePool {
     }
 
     /// Keeps a connection on which nothing is under way.
-    pub fn put(
+    pub(crate) fn put(
         &self,
-        home: &Rc<impl Home>,
+        connections: &Rc<UpstreamConnections>,
         owner: &PoolKey,
         peer: PeerId,
         connection: Rc<UpstreamConnection>,
@@ -127,12 +127,12 @@ impl KeepalivePool {
         }
         list.push_back(IdleConnection { peer, connection, since: now, until: now + keep.timeout });
         if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
-            let home = Rc::downgrade(home);
+            let connections = Rc::downgrade(connections);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
                 loop {
                     tokio::time::sleep(SWEEP).await;
-                    let Some(home) = home.upgrade() else { return };
-                    if home.upstream_connections().idle.sweep() == Sweeping::No {
+                    let Some(connections) = connections.upgrade() else { return };
+                    if connections.idle.sweep() == Sweeping::No {
                         return;
                     }
                 }

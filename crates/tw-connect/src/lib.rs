@@ -7,14 +7,13 @@
 //! relay: bytes in both directions, once a client and a server are connected
 //! health: checks of peers, apart from clients
 //! ```
-//! A protocol uses it through two traits: its configuration is a [`ConnectingProtocol`], its loop a [`Home`].
+//! The configuration of a protocol is a [`ConnectingProtocol`]; its state on a loop has [`UpstreamConnections`].
 
 pub mod bind;
 pub mod failure;
 pub mod group;
 pub mod h2_pool;
 pub mod health;
-pub mod home;
 pub mod keepalive_pool;
 pub mod protocol;
 pub mod queue;
@@ -25,13 +24,14 @@ pub mod settings;
 pub mod tls_settings;
 pub mod upstream_block;
 pub mod upstream_connection;
+pub mod upstream_connections;
 pub mod upstream_names;
 pub mod upstream_tls;
 
 pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 pub use group::UpstreamGroup;
-pub use home::{Home, UpstreamConnections};
 pub use protocol::ConnectingProtocol;
 pub use resolving::Resolving;
 pub use upstream_block::UpstreamBlock;
 pub use upstream_connection::{ReadOutcome, UpstreamConnection};
+pub use upstream_connections::UpstreamConnections;

@@ -345,7 +345,7 @@ fn group<P: ConnectingProtocol>(
     cx.keep(&key, |_| false, || Group::new(name, method, servers, old.as_deref()))
 }
 
-/// The same with a `state` file. One that has written it goes on itself, so that a change that comes at the same moment as a
+/// Group of servers with a `state` file. One that has written it goes on itself, so that a change that comes at the same moment as a
 /// reload is not lost; unless the reload gives it another method, which makes a new one of what it has by then.
 fn group_of<P: ConnectingProtocol>(
     servers: Servers,

@@ -8,13 +8,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_core::event_loop::ConnectionPermit;
+use tw_core::event_loop::{ConnectionPermit, LoopCore};
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::{Deadline, Socket};
 
 use crate::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use crate::h2_pool::UpstreamStream;
-use crate::home::Home;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Transport of a request.
@@ -49,14 +48,14 @@ impl UpstreamConnection {
     /// # Errors
     /// No connection, or none in time.
     pub async fn open(
-        home: &impl Home,
+        core: &LoopCore,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&UpstreamTls, TlsPools)>,
     ) -> Result<Self, AttemptFailure> {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
-        let (transport, permit) = Self::open_transport(home, to, options, timeout, secured).await?;
+        let (transport, permit) = Self::open_transport(core, to, options, timeout, secured).await?;
         Ok(Self::new(Carrier::Own(transport, permit), to))
     }
 
@@ -86,7 +85,7 @@ impl UpstreamConnection {
     /// # Errors
     /// No connection, none in time, or none that may be opened.
     pub async fn open_transport(
-        home: &impl Home,
+        core: &LoopCore,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
@@ -94,8 +93,7 @@ impl UpstreamConnection {
     ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
         let mut deadline = Deadline::new();
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
-        let permit = home
-            .core()
+        let permit = core
             .reserve_upstream_connection()
             .map_err(UpstreamFailure::ConnectionLimit)
             .map_err(connecting)?;

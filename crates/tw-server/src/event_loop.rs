@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use tw_connect::{Home, UpstreamConnections};
 use tw_core::event_loop::LoopCore;
 
 use crate::http::Http;
@@ -38,15 +37,5 @@ impl Deref for Loop {
 
     fn deref(&self) -> &LoopCore {
         &self.core
-    }
-}
-
-impl Home for Loop {
-    fn core(&self) -> &LoopCore {
-        &self.core
-    }
-
-    fn upstream_connections(&self) -> &UpstreamConnections {
-        &self.app.upstreams
     }
 }

@@ -34,7 +34,7 @@ struct Counts {
 }
 
 /// Findings that each crate still has. A crate without a row has none.
-const ALLOWED: &[(&str, Counts)] = &[("tw-server", counts(59, 9, 1))];
+const ALLOWED: &[(&str, Counts)] = &[("tw-server", counts(55, 9, 1))];
 
 /// Row of [`ALLOWED`].
 const fn counts(comments: usize, tests: usize, types: usize) -> Counts {

@@ -23,8 +23,8 @@ use super::{
     STREAM_WINDOW,
 };
 use crate::failure::AttemptFailure;
-use crate::home::Home;
 use crate::upstream_connection::UpstreamConnection;
+use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
@@ -39,9 +39,13 @@ pub(super) struct ConnectParams {
 }
 
 /// Opens `h2_connection` and keeps it for as long as it is of use.
-pub(super) async fn run<H: Home>(home: Rc<H>, h2_connection: Rc<H2Connection>, opening: ConnectParams) {
-    let guard = PoolRemoval { home: home.clone(), h2_connection: h2_connection.clone() };
-    let (transport, permit) = match open(&*home, &h2_connection, opening).await {
+pub(super) async fn run(
+    connections: Rc<UpstreamConnections>,
+    h2_connection: Rc<H2Connection>,
+    opening: ConnectParams,
+) {
+    let guard = PoolRemoval { connections: connections.clone(), h2_connection: h2_connection.clone() };
+    let (transport, permit) = match open(&connections, &h2_connection, opening).await {
         Ok(opened) => opened,
         Err(AttemptFailure { cause, stage }) => {
             return h2_connection.set_state(ConnectionState::Failed(Rc::new(cause), stage));
@@ -49,9 +53,9 @@ pub(super) async fn run<H: Home>(home: Rc<H>, h2_connection: Rc<H2Connection>, o
     };
     let connection = Rc::new(Connection::client(terms(&h2_connection)));
     h2_connection.set_state(ConnectionState::Open(connection.clone()));
-    let io = ConnectionIo::new(transport, home.clone(), h2_connection.clone());
+    let io = ConnectionIo::new(transport, connections.clone(), h2_connection.clone());
     let mut life = ConnectionTask {
-        home,
+        connections,
         h2_connection,
         io,
         _permit: permit,
@@ -66,14 +70,20 @@ pub(super) async fn run<H: Home>(home: Rc<H>, h2_connection: Rc<H2Connection>, o
 }
 
 async fn open(
-    home: &impl Home,
+    connections: &UpstreamConnections,
     h2_connection: &H2Connection,
     opening: ConnectParams,
 ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
     let ConnectParams { timeout, secured } = opening;
     let secured = secured.as_ref().map(|(secured, by)| (secured, by));
-    UpstreamConnection::open_transport(home, &h2_connection.to, &h2_connection.options, timeout, secured)
-        .await
+    UpstreamConnection::open_transport(
+        &connections.core,
+        &h2_connection.to,
+        &h2_connection.options,
+        timeout,
+        secured,
+    )
+    .await
 }
 
 /// HTTP/2 settings that the server is told.
@@ -89,14 +99,14 @@ fn terms(h2_connection: &H2Connection) -> Config {
 }
 
 /// Removes the connection from the pool when its task ends, however it ends.
-struct PoolRemoval<H: Home> {
-    home: Rc<H>,
+struct PoolRemoval {
+    connections: Rc<UpstreamConnections>,
     h2_connection: Rc<H2Connection>,
 }
 
-impl<H: Home> Drop for PoolRemoval<H> {
+impl Drop for PoolRemoval {
     fn drop(&mut self) {
-        self.home.upstream_connections().h2_pool.remove(&self.h2_connection);
+        self.connections.h2_pool.remove(&self.h2_connection);
         self.h2_connection.close(None);
     }
 }
@@ -113,10 +123,10 @@ enum TaskStage {
 }
 
 /// An open connection.
-struct ConnectionTask<H: Home> {
-    home: Rc<H>,
+struct ConnectionTask {
+    connections: Rc<UpstreamConnections>,
     h2_connection: Rc<H2Connection>,
-    io: ConnectionIo<H>,
+    io: ConnectionIo,
     _permit: ConnectionPermit,
     connection: Rc<Connection>,
     stage: TaskStage,
@@ -125,7 +135,7 @@ struct ConnectionTask<H: Home> {
     unsent: Option<io::Error>,
 }
 
-impl<H: Home> ConnectionTask<H> {
+impl ConnectionTask {
     /// Continues; ready when the connection cannot be used any more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whatever is said meanwhile is heard without being told of.
@@ -156,7 +166,7 @@ impl<H: Home> ConnectionTask<H> {
                     self.unsent = Some(error);
                     self.stage = TaskStage::Unwritable;
                     self.deadline.set(LAST_WAIT);
-                    self.home.upstream_connections().h2_pool.remove(&self.h2_connection);
+                    self.connections.h2_pool.remove(&self.h2_connection);
                     continue;
                 }
                 polled => polled.is_ready(),
@@ -201,12 +211,12 @@ impl<H: Home> ConnectionTask<H> {
             self.deadline.set(self.h2_connection.keepalive.timeout);
         }
         let is_over = self.h2_connection.fate.get() == Availability::Retired
-            || self.home.upstream_connections().h2_pool.has_too_many_idle(&self.h2_connection)
+            || self.connections.h2_pool.has_too_many_idle(&self.h2_connection)
             || self.deadline.poll_elapsed(cx).is_ready();
         if is_over {
             self.stage = TaskStage::Closing;
             self.deadline.set(LAST_WAIT);
-            self.home.upstream_connections().h2_pool.remove(&self.h2_connection);
+            self.connections.h2_pool.remove(&self.h2_connection);
             self.h2_connection.set_state(ConnectionState::Closed(None));
             self.connection.send_goaway();
         }
@@ -215,7 +225,7 @@ impl<H: Home> ConnectionTask<H> {
 }
 
 /// Whoever has a stream learns of it, be it that the loop has ended.
-impl<H: Home> Drop for ConnectionTask<H> {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.connection.fail(ConnectionError::Closed);
     }

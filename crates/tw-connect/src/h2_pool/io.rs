@@ -11,7 +11,7 @@ use tw_net::Transport;
 use tw_rt::watch;
 
 use super::H2Connection;
-use crate::home::Home;
+use crate::upstream_connections::UpstreamConnections;
 
 /// Bytes of answers to frames of a server (settings, pings) that wait for it.
 const ANSWERS_MAX: usize = 1 << 20;
@@ -36,9 +36,9 @@ pub(super) const LIMITS: &[Limit] = &[
 ];
 
 /// Bytes of one connection.
-pub(super) struct ConnectionIo<H> {
+pub(super) struct ConnectionIo {
     transport: Transport,
-    home: Rc<H>,
+    connections: Rc<UpstreamConnections>,
     h2_connection: Rc<H2Connection>,
     /// Bytes that came.
     came: u64,
@@ -54,9 +54,13 @@ pub(super) enum CloseCause {
     Flooded,
 }
 
-impl<H: Home> ConnectionIo<H> {
-    pub(super) fn new(transport: Transport, home: Rc<H>, h2_connection: Rc<H2Connection>) -> Self {
-        Self { transport, home, h2_connection, came: 0, answers: 0 }
+impl ConnectionIo {
+    pub(super) fn new(
+        transport: Transport,
+        connections: Rc<UpstreamConnections>,
+        h2_connection: Rc<H2Connection>,
+    ) -> Self {
+        Self { transport, connections, h2_connection, came: 0, answers: 0 }
     }
 
     /// Returns true if the server has sent more than `worth` bytes of heads and bodies and the rest of abandoned responses
@@ -75,16 +79,16 @@ impl<H: Home> ConnectionIo<H> {
         // Who does not listen need not speak.
         while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
-            if !self.home.core().budget.may_copy(0) {
+            if !self.connections.core.budget.may_copy(0) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let mut scratch = self.home.core().buffers.scratch.borrow_mut();
+            let mut scratch = self.connections.core.buffers.scratch.borrow_mut();
             let read = || self.transport.try_read_into(&mut scratch);
             match watch::operation("reading from an upstream server", read) {
                 Ok(0) => return Poll::Ready(CloseCause::Broken(ConnectionError::Closed)),
                 Ok(n) => {
-                    let _ = self.home.core().budget.may_copy(n);
+                    let _ = self.connections.core.budget.may_copy(n);
                     self.came += n as u64;
                     let before = connection.out_len();
                     let received = connection.receive(scratch.get(..n).unwrap_or_default());

@@ -19,8 +19,8 @@ use super::connection_task::{self, ConnectParams};
 use super::stream::UpstreamStream;
 use super::{Availability, ConnectionState, H2Connection, StreamPermit};
 use crate::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use crate::home::Home;
 use crate::keepalive_pool::{KeepaliveSettings, PoolKey};
+use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Connections offered to one request in turn that turn out to be full once they are open.
@@ -60,7 +60,7 @@ pub struct StreamParams<'a> {
 /// # Errors
 /// No connection, or none in time.
 pub async fn acquire_shared(
-    home: &Rc<impl Home>,
+    connections: &Rc<UpstreamConnections>,
     owner: &PoolKey,
     wanted: StreamParams<'_>,
     pools: impl Fn() -> TlsPools,
@@ -69,13 +69,13 @@ pub async fn acquire_shared(
     let mut deadline = Deadline::new();
     deadline.set(timeout);
     for _ in 0..OFFERS_MAX {
-        let permit = match home.upstream_connections().h2_pool.take(owner, &wanted) {
+        let permit = match connections.h2_pool.take(owner, &wanted) {
             Some(permit) => permit,
             None => {
                 let secured = owner.secured.clone().map(|secured| (secured, pools()));
                 let connection = new_connection(&wanted, secured.is_some());
-                home.upstream_connections().h2_pool.add(owner, connection.clone());
-                spawn_connection(home, connection, ConnectParams { timeout, secured })
+                connections.h2_pool.add(owner, connection.clone());
+                spawn_connection(connections, connection, ConnectParams { timeout, secured })
             }
         };
         wait_until_open(&permit, &mut deadline).await?;
@@ -92,7 +92,7 @@ pub async fn acquire_shared(
 /// # Errors
 /// As [`acquire_shared`].
 pub async fn open_dedicated(
-    home: &Rc<impl Home>,
+    connections: &Rc<UpstreamConnections>,
     wanted: StreamParams<'_>,
     secured: Option<(UpstreamTls, TlsPools)>,
 ) -> Result<Rc<UpstreamStream>, AttemptFailure> {
@@ -102,7 +102,7 @@ pub async fn open_dedicated(
     let connection = new_connection(&wanted, secured.is_some());
     // No other request can find it, and it ends with this stream.
     connection.retire();
-    let permit = spawn_connection(home, connection, ConnectParams { timeout, secured });
+    let permit = spawn_connection(connections, connection, ConnectParams { timeout, secured });
     wait_until_open(&permit, &mut deadline).await?;
     Ok(Rc::new(UpstreamStream::new(permit)))
 }
@@ -130,13 +130,13 @@ fn new_connection(wanted: &StreamParams<'_>, is_secured: bool) -> Rc<H2Connectio
 
 /// Spawns the task of a new connection, and leases its first permit.
 fn spawn_connection(
-    home: &Rc<impl Home>,
+    connections: &Rc<UpstreamConnections>,
     connection: Rc<H2Connection>,
     opening: ConnectParams,
 ) -> StreamPermit {
     let permit = connection.lease();
     let subject = Subject { kind: "http2 connection to an upstream server", id: connection.peer.0.into() };
-    tw_rt::spawn_local(subject, connection_task::run(home.clone(), connection, opening));
+    tw_rt::spawn_local(subject, connection_task::run(connections.clone(), connection, opening));
     permit
 }
 

@@ -1,4 +1,4 @@
-//! What upstream groups and their peers count, for `metrics` and the status page.
+//! Metrics of upstream groups and their peers.
 //!
 //! The label `id` tells peers apart that have one address: a group may name it twice.
 
@@ -189,7 +189,7 @@ fn groups<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Group)> 
     all.into_iter().map(|(_, group)| (group.name().to_string(), group))
 }
 
-/// Writes what every peer has.
+/// Writes samples of every peer.
 fn each(
     scrape: &Scrape<'_>,
     out: &mut Samples<'_>,

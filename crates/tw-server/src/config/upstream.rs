@@ -1,13 +1,10 @@
 //! Groups of upstream servers as HTTP has them.
 
-use tw_conf::{ConfError, Node};
-use tw_connect::ConnectingProtocol;
-use tw_connect::upstream_block::{self, UpstreamBlock};
+use tw_connect::upstream_block;
+use tw_core::shared_objects::SharedObjects;
+use tw_upstream::Group;
 
-use super::sticky;
 use crate::http::Http;
-use crate::http::proxy::sticky::Sticky;
-use crate::load::{Block, Resolve};
 
 /// A group of servers that requests can be passed to.
 pub type UpstreamGroup = tw_connect::UpstreamGroup<Http>;
@@ -16,29 +13,7 @@ pub type Groups = upstream_block::Groups<Http>;
 /// An `upstream` block.
 pub type Upstream = upstream_block::Upstream<Http>;
 
-impl ConnectingProtocol for Http {
-    const SERVER_PORT: Option<u16> = Some(80);
-
-    type Sticky = Sticky;
-    type RawSticky = sticky::Written;
-
-    fn read_sticky(node: &Node) -> Result<sticky::Written, ConfError> {
-        sticky::read(node)
-    }
-
-    fn resolve_sticky(
-        raw: sticky::Written,
-        upstream: &str,
-        cx: &mut Resolve<'_>,
-    ) -> Result<Sticky, ConfError> {
-        sticky::resolve(raw, upstream, cx)
-    }
-
-    fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
-        &block.upstream
-    }
-
-    fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
-        &mut block.upstream
-    }
+/// All groups of a configuration, by name.
+pub(crate) fn shared_groups(objects: &SharedObjects) -> impl Iterator<Item = &Group> {
+    upstream_block::shared_groups::<Http>(objects)
 }

@@ -9,9 +9,12 @@ use std::time::Duration;
 use tw_accept::ssl::{self, SecureProtocol};
 use tw_acme::CurrentCertificate;
 use tw_base::{FatalCell, Limit};
-use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
-use tw_connect::UpstreamConnections;
+use tw_conf::{
+    ConfError, Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, Node, SERVER, UPSTREAM,
+};
+use tw_connect::{ConnectingProtocol, UpstreamBlock, UpstreamConnections};
 use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction, IdleResources, LoopCore};
+use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::DateCache;
@@ -28,9 +31,12 @@ use super::generation::{Generation, GenerationRef};
 use super::history;
 use super::ocsp_stapling;
 use super::plan::Plan;
+use super::proxy::sticky::Sticky;
 use super::proxy::{health, names};
 use super::request::Request;
+use crate::config;
 use crate::config::location::Location;
+use crate::config::sticky::Written as RawSticky;
 use crate::event_loop::Loop;
 use crate::load::Block;
 
@@ -55,7 +61,7 @@ pub struct Http {
     /// Requests that run beside others.
     pub(crate) background: BackgroundSubrequests,
     /// Connections to upstream servers.
-    pub(crate) upstreams: UpstreamConnections,
+    pub(crate) upstreams: Rc<UpstreamConnections>,
     /// Entries of caches that are open.
     pub(crate) cached: FatalCell<OpenEntries>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
@@ -66,7 +72,7 @@ pub struct Http {
 
 impl Http {
     /// Creates the state of a loop that starts with `generation`.
-    fn new(generation: &Generation) -> Self {
+    fn new(core: Rc<LoopCore>, generation: &Generation) -> Self {
         let memory = &generation.memory;
         if generation.is_secured {
             ssl::warm_up();
@@ -79,7 +85,7 @@ impl Http {
             files: FatalCell::new(files),
             requests: RefCell::new(Vec::new()),
             background: BackgroundSubrequests::default(),
-            upstreams: UpstreamConnections::new(),
+            upstreams: UpstreamConnections::new(core),
             cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
             made: Cell::default(),
             dates: DateCache::default(),
@@ -103,7 +109,7 @@ impl Application for Loop {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        let http = Http::new(&generation);
+        let http = Http::new(core.clone(), &generation);
         let home = Rc::new(Self::with(core, http, generation));
         let resources: Weak<Self> = Rc::downgrade(&home);
         home.add_idle_resources(resources);
@@ -173,6 +179,33 @@ impl Protocol for Http {
     type Plan = Plan;
     type Core = Location;
     type Block = Block;
+}
+
+impl ConnectingProtocol for Http {
+    const SERVER_PORT: Option<u16> = Some(80);
+
+    type Sticky = Sticky;
+    type RawSticky = RawSticky;
+
+    fn read_sticky(node: &Node) -> Result<RawSticky, ConfError> {
+        config::sticky::read(node)
+    }
+
+    fn resolve_sticky(
+        raw: RawSticky,
+        upstream: &str,
+        cx: &mut Resolve<'_, Self>,
+    ) -> Result<Sticky, ConfError> {
+        config::sticky::resolve(raw, upstream, cx)
+    }
+
+    fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
+        &block.upstream
+    }
+
+    fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
+        &mut block.upstream
+    }
 }
 
 impl SecureProtocol for Http {

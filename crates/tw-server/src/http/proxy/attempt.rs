@@ -253,7 +253,7 @@ async fn connect<C: Codec>(
     let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let timeout = settings.timeouts.connect;
     // Boxed: most requests find a connection, and stay smaller without this state.
-    let opened = UpstreamConnection::open(&**home, lease.peer().addr(), &options, timeout, secured);
+    let opened = UpstreamConnection::open(home, lease.peer().addr(), &options, timeout, secured);
     Box::pin(opened).await.map(Rc::new)
 }
 
@@ -280,7 +280,7 @@ async fn acquire_stream<C>(
         timeout: request.settings.timeouts.connect,
     };
     let pools = || TlsPools::of(&r.generation().disks);
-    let stream = h2_pool::acquire_shared(home, pool_key, wanted, pools).await?;
+    let stream = h2_pool::acquire_shared(&home.app.upstreams, pool_key, wanted, pools).await?;
     Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }
 

@@ -109,7 +109,7 @@ async fn exchange(
     answer_max: usize,
 ) -> Result<Vec<u8>, AttemptFailure> {
     let connection =
-        UpstreamConnection::open(&**home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
+        UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
     let at = |stage| move |failure: UpstreamFailure| failure.at(stage);
     while !request.is_empty() {
         match connection.write_now(&request).map_err(at(AttemptStage::Sending))? {

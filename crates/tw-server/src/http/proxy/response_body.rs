@@ -437,7 +437,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Upstrea
     }
     if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
-        home.app.upstreams.idle.put(home, &pool_key, peer, connection, &keepalive);
+        home.app.upstreams.keep(&pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
     ExchangeEnd { how, sent, received, took, excess, body }

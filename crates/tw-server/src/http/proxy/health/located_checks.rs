@@ -7,7 +7,6 @@ use std::sync::Arc;
 use tw_connect::Resolving;
 use tw_connect::group::now_ms;
 use tw_connect::health::{self, CheckFailure, GroupChecks};
-use tw_connect::upstream_block::shared_groups;
 use tw_connect::upstream_names::UpstreamNames;
 use tw_disk::Pool;
 use tw_log::ErrorLog;
@@ -15,8 +14,8 @@ use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
 
 use super::probe::probe;
 use super::{CheckProtocol, HealthCheckGroup};
+use crate::config::upstream::shared_groups;
 use crate::event_loop::Loop;
-use crate::http::Http;
 use crate::http::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
@@ -24,7 +23,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let mut own = Vec::new();
-    for (nth, group) in shared_groups::<Http>(&generation.shared_objects).enumerate() {
+    for (nth, group) in shared_groups(&generation.shared_objects).enumerate() {
         if nth % loops != home.index {
             continue;
         }

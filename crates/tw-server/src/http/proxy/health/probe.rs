@@ -64,9 +64,11 @@ async fn run_check(
             timeout: settings.timeouts.connect,
         };
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
-        h2_pool::open_dedicated(home, wanted, secured).await.map(UpstreamConnection::from_stream)
+        h2_pool::open_dedicated(&home.app.upstreams, wanted, secured)
+            .await
+            .map(UpstreamConnection::from_stream)
     } else {
-        UpstreamConnection::open(&**home, &to, &options, settings.timeouts.connect, secured).await
+        UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
     };
     let connection = connection.map_err(CheckFailure::Upstream)?;
     let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };

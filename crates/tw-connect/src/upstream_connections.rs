@@ -1,24 +1,19 @@
-//! Loop of connections to upstream servers, and the state that it keeps for them.
+//! Connections to upstream servers on one loop.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use tw_core::event_loop::{Eviction, LoopCore};
-use tw_upstream::Rng;
+use tw_upstream::{PeerId, Rng};
 
 use crate::h2_pool::H2Pool;
-use crate::keepalive_pool::KeepalivePool;
-
-/// Loop on which connections to upstream servers are opened.
-pub trait Home: 'static {
-    /// State of the loop that belongs to no protocol.
-    fn core(&self) -> &LoopCore;
-
-    /// Connections of the loop.
-    fn upstream_connections(&self) -> &UpstreamConnections;
-}
+use crate::keepalive_pool::{KeepalivePool, KeepaliveSettings, PoolKey};
+use crate::upstream_connection::UpstreamConnection;
 
 /// Connections to upstream servers on one loop, and the choice among servers.
 pub struct UpstreamConnections {
+    /// The loop.
+    pub core: Rc<LoopCore>,
     /// Idle connections.
     pub idle: KeepalivePool,
     /// HTTP/2 connections, which many requests share.
@@ -29,13 +24,24 @@ pub struct UpstreamConnections {
 
 impl UpstreamConnections {
     /// Creates the state of a loop. Gets the seed from the system.
-    #[expect(clippy::new_without_default, reason = "two are not equal")]
-    pub fn new() -> Self {
-        Self {
+    pub fn new(core: Rc<LoopCore>) -> Rc<Self> {
+        Rc::new(Self {
+            core,
             idle: KeepalivePool::default(),
             h2_pool: H2Pool::default(),
             random: RefCell::new(Rng::seeded(seed())),
-        }
+        })
+    }
+
+    /// Keeps a connection on which nothing is under way, for another request to the peer.
+    pub fn keep(
+        self: &Rc<Self>,
+        owner: &PoolKey,
+        peer: PeerId,
+        connection: Rc<UpstreamConnection>,
+        settings: &KeepaliveSettings,
+    ) {
+        self.idle.put(self, owner, peer, connection, settings);
     }
 
     /// Closes the oldest idle connection, if there is one.
