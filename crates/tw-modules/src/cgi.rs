@@ -28,7 +28,7 @@ use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -280,8 +280,8 @@ impl<L: Language> CgiGateway<L> {
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
         let (body, announced) = match self.settings.request.pass_body {
-            true => (RequestBody::Client, r.body.framing(r.head.framing())),
-            false => (RequestBody::Nothing, Framing::None),
+            true => (UpstreamRequestBody::Client, r.body.framing(r.head.framing())),
+            false => (UpstreamRequestBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = RequestParams {
@@ -295,8 +295,11 @@ impl<L: Language> CgiGateway<L> {
                 r.log(Level::Alert, format_args!("{message}"));
                 500_u16
             })?;
-            let body =
-                if self.settings.request.pass_body { RequestBody::Client } else { RequestBody::Nothing };
+            let body = if self.settings.request.pass_body {
+                UpstreamRequestBody::Client
+            } else {
+                UpstreamRequestBody::Nothing
+            };
             Ok(BuiltRequest { head, body, framing })
         };
         let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {

@@ -24,7 +24,7 @@ use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
@@ -206,7 +206,7 @@ impl Grpc {
             secured,
             url: (to.scheme.text, path),
             head,
-            body: RequestBody::Client,
+            body: UpstreamRequestBody::Client,
             framing: BodyFraming::Plain,
             rebuild,
             codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
@@ -221,7 +221,7 @@ impl Grpc {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: BodyFraming::Plain })
+        Ok(BuiltRequest { head: head.into(), body: UpstreamRequestBody::Client, framing: BodyFraming::Plain })
     }
 
     fn write(

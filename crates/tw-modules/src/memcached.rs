@@ -20,7 +20,7 @@ use tw_server::http::proxy::health::{Checkable, PassTarget};
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::UpstreamTls;
 use tw_server::http::proxy::{
-    self, ProxySettings, RequestBody, UpstreamGroup, UpstreamRequest, UpstreamSettings,
+    self, ProxySettings, UpstreamGroup, UpstreamRequest, UpstreamRequestBody, UpstreamSettings,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
@@ -184,7 +184,7 @@ impl MemcachedPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head,
-            body: RequestBody::Nothing,
+            body: UpstreamRequestBody::Nothing,
             framing: BodyFraming::Plain,
             rebuild: None,
             codec,

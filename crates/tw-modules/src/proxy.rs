@@ -36,7 +36,7 @@ use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
@@ -381,8 +381,8 @@ impl Proxy {
                 Err(answer) => return answer,
             };
         let (announced, body) = match sends_client_body {
-            true => (r.body.framing(r.head.framing()), RequestBody::Client),
-            false => (Framing::None, RequestBody::Nothing),
+            true => (r.body.framing(r.head.framing()), UpstreamRequestBody::Client),
+            false => (Framing::None, UpstreamRequestBody::Nothing),
         };
         // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
         if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {
@@ -459,10 +459,10 @@ impl Proxy {
         let (announced, body) = match &self.body {
             Some(own) => {
                 let own = Bytes::from(own.value(r));
-                (Framing::Length(own.len() as u64), RequestBody::Bytes(own))
+                (Framing::Length(own.len() as u64), UpstreamRequestBody::Bytes(own))
             }
-            None if self.settings.request.pass_body => (announced, RequestBody::Client),
-            None => (announced, RequestBody::Nothing),
+            None if self.settings.request.pass_body => (announced, UpstreamRequestBody::Client),
+            None => (announced, UpstreamRequestBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);

@@ -37,7 +37,7 @@ pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives};
 /// Least bytes of the zone, as in nginx: eight pages.
 const ZONE_MIN: u64 = 8 * 4096;
 
-/// What a block has of it.
+/// Automatic certificates (ACME) of one block.
 pub struct Acme {
     issuers: Arc<Issuers>,
     /// The certificate of the server.
@@ -63,13 +63,13 @@ enum Place {
     Server,
 }
 
-/// What is gathered while blocks are resolved.
+/// Certificates to order, collected while blocks are resolved.
 #[derive(Default)]
 pub(crate) struct CollectedCertificates {
     issuers: Option<Arc<Issuers>>,
     /// By index of the issuer.
     wanted: Vec<(usize, CertificateConfig)>,
-    /// That of the server that is being resolved.
+    /// Certificate of the server that is being resolved.
     pub(crate) slot: Option<Arc<CurrentCertificate>>,
 }
 
@@ -201,13 +201,13 @@ fn slot_of(r: &Request) -> Option<Arc<CurrentCertificate>> {
     r.generation().server(r.route.server).acme.slot().cloned()
 }
 
-/// What loops say to authorities.
+/// Responses of all loops to the challenges of certificate authorities.
 pub(crate) fn answers(generation: &Generation) -> &ChallengeResponses {
     &generation.acme.answers
 }
 
 impl CollectedCertificates {
-    /// What is to be done in the end.
+    /// Returns the certificates to order and the settings for ordering them.
     pub(crate) fn job(self, resolving: Option<&Resolving>) -> AcmeConfig {
         let (Some(issuers), Some(resolving)) = (self.issuers, resolving) else {
             return AcmeConfig::default();

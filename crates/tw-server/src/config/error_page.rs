@@ -5,7 +5,7 @@ use tw_conf::{ConfError, Node};
 use crate::load::Resolve;
 use crate::vars::Template;
 
-/// Which status the client sees with the error page.
+/// Status that the client sees with the error page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The code of the error.
@@ -16,7 +16,7 @@ pub enum Answer {
     Code(u16),
 }
 
-/// Where the error page is.
+/// Location of the error page.
 #[derive(Clone)]
 pub enum Target {
     /// A path on this server, possibly with arguments.

@@ -41,7 +41,7 @@ pub struct Upstream {
     pub(crate) group: Option<Arc<UpstreamGroup>>,
 }
 
-/// The same as written.
+/// An `upstream` block as written.
 #[derive(Default)]
 pub struct Raw {
     servers: Vec<Server>,
@@ -275,8 +275,9 @@ fn group(
     cx.keep(name.as_bytes(), |_| false, || tw_upstream::Group::new(name, method, servers, old.as_deref()))
 }
 
-/// The same with a `state` file. One that has written it goes on itself, so that a change that comes at the same moment as a
-/// reload is not lost; unless the reload gives it another method, which makes a new one of what it has by then.
+/// Returns the group of an upstream with a `state` file. A group that has written the file is kept, so a change at
+/// the moment of a reload is not lost. If the reload changes its balancing method, a new group gets the current
+/// servers of the old one.
 fn group_of(
     servers: Servers,
     name: &str,

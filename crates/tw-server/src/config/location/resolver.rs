@@ -20,7 +20,7 @@ const DNS_PORT: u16 = 53;
 /// Longest wait of a name for the files of the system to be looked at: a disk that does not answer must not keep names.
 const REFRESH_WAIT: Duration = Duration::from_millis(200);
 
-/// How names are asked for at a location.
+/// Name resolution at a location.
 #[derive(Debug, Clone)]
 pub struct Resolving {
     /// For names that are known only while requests are served, and those that are followed: `resolver`; without one the
@@ -32,7 +32,7 @@ pub struct Resolving {
     pub timeout: Duration,
 }
 
-/// The same as written.
+/// Settings of name resolution as written.
 #[derive(Default)]
 pub struct Raw {
     resolver: Setting<Settings>,

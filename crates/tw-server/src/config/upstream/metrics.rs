@@ -1,4 +1,4 @@
-//! What upstream groups and their peers count, for `metrics` and the status page.
+//! Counters of upstream groups and their peers, for `metrics` and the status page.
 //!
 //! The label `id` tells peers apart that have one address: a group may name it twice.
 

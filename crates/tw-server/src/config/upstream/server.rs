@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_the_same() {
+    fn written_servers_parse_to_the_same_servers() {
         for line in [
             "server 10.0.0.1;\n",
             "server 10.0.0.1:8080 weight=5 max_conns=7 max_fails=0 fail_timeout=30s slow_start=60s backup down route=a;\n",

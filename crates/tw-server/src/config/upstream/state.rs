@@ -26,13 +26,13 @@ const MODE: u32 = 0o644;
 pub struct StateFile {
     upstream: Box<str>,
     path: CString,
-    /// What it says. Held while it is written, and read.
+    /// Text of the file. Locked while the file is written or read.
     text: Mutex<Vec<u8>>,
 }
 
-/// Where the servers of a group come from.
+/// Origin of the servers of a group.
 pub(super) enum Servers {
-    /// What stands in the file.
+    /// Servers in the file.
     Read(Vec<Server>),
     /// The group of the configuration before, which has written the file.
     OfBefore,
@@ -91,7 +91,7 @@ fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
     servers.map_err(|error| ConfError::new(error.line(&tree.sources)))
 }
 
-/// What a file says of a list.
+/// Writes the servers of a list as the text of a file.
 fn text(list: &PeerList) -> Vec<u8> {
     let mut text = Vec::new();
     for (_, server) in list.servers() {
@@ -101,7 +101,7 @@ fn text(list: &PeerList) -> Vec<u8> {
 }
 
 impl StateFile {
-    /// Its path.
+    /// Returns the path of the file.
     pub fn path(&self) -> &CStr {
         &self.path
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_says_reads_as_its_servers() {
+    fn state_text_of_a_group_parses_to_its_servers() {
         let servers = parse(c"/s", b"server 10.0.0.1:81 weight=2 down; server app.test resolve;").unwrap();
         let group = Group::new("g", tw_upstream::BalanceMethod::RoundRobin, servers.clone(), None);
         assert_eq!(parse(c"/s", &text(&group.list())), Ok(servers));

@@ -13,9 +13,9 @@ use crate::vars::Template;
 
 /// The smallest zone of `sticky learn`, in bytes: eight pages. Source: nginx.
 const ZONE_MIN: u64 = 8 * 4096;
-/// How long a session is remembered that nobody uses.
+/// Default time after which an unused session is forgotten.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a request waits in the queue.
+/// Default time that a request waits in the queue.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Words of `samesite=`.
 const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
@@ -120,7 +120,7 @@ fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
     Ok(written)
 }
 
-/// Whether this is a value of `SameSite`.
+/// Returns true if this is a value of `SameSite`.
 pub(crate) fn is_same_site(value: &[u8]) -> bool {
     SAME_SITE.iter().any(|known| known.eq_ignore_ascii_case(value))
 }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_left_to_the_kernel() {
+    fn short_files_are_not_written_back_early() {
         let (sim, disk, mut by) = disk();
         block_on(async {
             let mut temp_file = temp_file(&disk, &mut by).await;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_has_not_taken_is_not_settled() {
+    fn bytes_that_failed_write_back_are_not_settled() {
         let (sim, disk, mut by) = disk();
         block_on(async {
             let mut temp_file = temp_file(&disk, &mut by).await;

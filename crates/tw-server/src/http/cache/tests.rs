@@ -489,7 +489,7 @@ fn if_nobody_knows_what_was_purged_all_of_it_is() {
 }
 
 #[test]
-fn what_is_lacking_is_waited_for_to_learn_what_was_purged() {
+fn start_retries_when_descriptors_run_out_while_reading_purges() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
     block_on(async {
         let (sim, truth) = (new_sim(1), Truth::default());

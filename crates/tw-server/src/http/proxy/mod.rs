@@ -46,4 +46,4 @@ pub use group::UpstreamGroup;
 pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
 pub use settings::{ProxySettings, UpstreamSettings};
-pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, UpstreamRequest};
+pub use upstream_request::{BuiltRequest, RequestBuilder, UpstreamRequest, UpstreamRequestBody};

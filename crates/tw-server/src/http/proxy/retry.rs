@@ -15,7 +15,7 @@ use super::exchange::Exchange;
 use super::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use super::group::now_ms;
 use super::resolve;
-use super::upstream_request::{RequestBody, UpstreamRequest};
+use super::upstream_request::{UpstreamRequest, UpstreamRequestBody};
 use crate::http::request::Request;
 use crate::http::request_body;
 use crate::http::retry_conditions::RetryOn;
@@ -193,7 +193,7 @@ fn may_retry<C>(
     };
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
     let is_touched = was_sent || r.body.received() > 0;
-    let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
+    let is_spent = matches!(request.body, UpstreamRequestBody::Client) && !r.body.is_kept() && is_touched;
     let is_late = !settings.retry.timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
     failure.retry_condition() != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late

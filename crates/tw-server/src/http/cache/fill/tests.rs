@@ -66,7 +66,7 @@ fn whoever_waits_is_woken_once_for_what_comes() {
 }
 
 #[test]
-fn what_the_disk_has_lost_nobody_reads() {
+fn bytes_lost_by_the_disk_are_not_read() {
     let (fill, file) = (fill(), file());
     let id = fill.add_follower(0).unwrap();
     push(&fill, 16);
@@ -87,7 +87,7 @@ fn what_the_disk_has_lost_nobody_reads() {
 }
 
 #[test]
-fn what_the_file_has_is_read_when_it_takes_no_more() {
+fn written_bytes_stay_readable_after_the_file_is_stopped() {
     let (fill, file) = (fill(), file());
     let id = fill.add_follower(0).unwrap();
     push(&fill, 16);
@@ -102,7 +102,7 @@ fn what_the_file_has_is_read_when_it_takes_no_more() {
 }
 
 #[test]
-fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
+fn pieces_behind_a_single_follower_are_needless() {
     let fill = fill();
     push(&fill, 4);
     assert_eq!(fill.needless(), 4 * PIECE, "nobody wants it");

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_said() {
+    fn requests_convert_to_h2_pseudo_headers() {
         for (target, host, expected) in [
             ("/", "a", Some("http://a/")),
             ("*", "a", Some("http://a*")),
