@@ -349,7 +349,7 @@ mod tests {
         assert!(!is_left_behind(&path));
         drop(listener);
         // A process that another test starts at this moment has a copy of it until its own program begins.
-        assert!(wait::until(wait::PATIENCE, || is_left_behind(&path)));
+        assert!(wait::until(wait::TIMEOUT, || is_left_behind(&path)));
         assert!(!is_left_behind(&dir.write("file", "").unwrap()));
         std::os::unix::fs::symlink(&path, dir.join("link")).unwrap();
         assert!(!is_left_behind(&dir.join("link")));

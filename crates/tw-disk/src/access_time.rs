@@ -272,11 +272,11 @@ mod tests {
         let (one, other) = (1 << 40, (1 << 40) + MOUNTS.len() as u64);
         assert_eq!(known(one), Updates::Unknown);
         // Tests beside this one settle, which forgets all of them.
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             remember(one, Updates::Always);
             (known(one), known(other)) == (Updates::Always, Updates::Unknown)
         }));
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             remember(one, Updates::Always);
             remember(other, Updates::Never);
             (known(one), known(other)) == (Updates::Unknown, Updates::Never)
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(access.read_by_job(&fd, read), 7);
         assert!(accessed(&fd) > 2 && access.updates() == Updates::Relative);
         // The job has moved it, but the change of the times was of the same tick.
-        let moves = wait::until(wait::PATIENCE, || {
+        let moves = wait::until(wait::TIMEOUT, || {
             access.read_by_job(&fd, read);
             !access.may_be_due(&fd)
         });
@@ -320,7 +320,7 @@ mod tests {
             access.ask(&fd);
             AccessTime::of_mount(&fd).updates() == Updates::Relative
         };
-        assert!(wait::until(wait::PATIENCE, is_known));
+        assert!(wait::until(wait::TIMEOUT, is_known));
         set_times(&fd, 1, 2);
         assert!(access.may_be_due(&fd));
 

@@ -341,7 +341,7 @@ mod tests {
     use std::net::UdpSocket;
 
     use tw_rt::{LoopOptions, LoopThread, yield_now};
-    use tw_testkit::wait::PATIENCE;
+    use tw_testkit::wait::TIMEOUT;
 
     use super::*;
     use crate::answer::Kind;
@@ -371,7 +371,7 @@ mod tests {
                 assert_eq!(count(), 1);
             }
             drop(third);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while count() > 0 && Instant::now() < deadline {
                 yield_now().await;
             }

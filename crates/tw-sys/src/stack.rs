@@ -346,7 +346,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     /// Long, for a machine that is busy.
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
     fn late_response_does_not_block_the_next_request() {
@@ -362,7 +362,7 @@ mod tests {
         assert!(matches!(of_thread(other_id, Duration::ZERO), Err(NoStack::Silent)));
         SLOT.state.store(DONE, Release);
         for _ in 0..2 {
-            assert!(!of_thread(other_id, PATIENCE).unwrap().addresses().is_empty());
+            assert!(!of_thread(other_id, TIMEOUT).unwrap().addresses().is_empty());
         }
         end.send(()).unwrap();
         other.join().unwrap();

@@ -303,7 +303,7 @@ impl Contestant {
         let group = spawn(&mut command, &prefix)?;
         let running = Running { name: self.name.clone(), prefix, group, port, scheme: self.scheme() };
         let listens =
-            wait::until(wait::PATIENCE, || running.group.ended() || ports::listening(running.port()));
+            wait::until(wait::TIMEOUT, || running.group.ended() || ports::listening(running.port()));
         match listens && !running.group.ended() {
             true => Ok(running),
             false => Err(running.complaint()),
@@ -336,7 +336,7 @@ impl Binary {
                     client.read_bytes(1)?;
                     return Ok(start.elapsed());
                 }
-                Err(_) if running.group.ended() || start.elapsed() > wait::PATIENCE => {
+                Err(_) if running.group.ended() || start.elapsed() > wait::TIMEOUT => {
                     return Err(running.complaint());
                 }
                 Err(_) => wait::pause(RETRY),

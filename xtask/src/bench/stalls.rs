@@ -90,7 +90,7 @@ fn measure(contestant: &Contestant, plan: &Plan, disk: &SlowDisk) -> Outcome<Sco
         cpu: plan.load_cpu,
     };
     let slow_running = slow.start()?;
-    if !wait::until(wait::PATIENCE, || faults.iter().any(|fault| fault.waiting() > 0)) {
+    if !wait::until(wait::TIMEOUT, || faults.iter().any(|fault| fault.waiting() > 0)) {
         return Err(format!("{}: no request reached the slow disk", server.name).into());
     }
     let with = healthy.run()?;

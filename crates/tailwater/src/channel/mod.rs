@@ -352,7 +352,7 @@ mod tests {
         fill(&master);
         let (tell, told) = mpsc::channel();
         thread::spawn(move || tell.send(master.send(&5_u32, &[]).map_err(|error| error.kind())));
-        assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(Err(io::ErrorKind::WouldBlock)));
+        assert_eq!(told.recv_timeout(wait::TIMEOUT), Ok(Err(io::ErrorKind::WouldBlock)));
     }
 
     #[test]
@@ -360,9 +360,9 @@ mod tests {
         let (master, worker) = ends();
         fill(&master);
         thread::scope(|scope| {
-            let sent = scope.spawn(|| master.send_until(Instant::now() + wait::PATIENCE, &5_u32, &[]));
+            let sent = scope.spawn(|| master.send_until(Instant::now() + wait::TIMEOUT, &5_u32, &[]));
             let is_five = || matches!(worker.receive::<u32>(), Ok(Some((5, _))));
-            assert!(wait::until(wait::PATIENCE, is_five));
+            assert!(wait::until(wait::TIMEOUT, is_five));
             sent.join().unwrap().unwrap();
         });
     }

@@ -469,7 +469,7 @@ pub(super) mod tests {
             let order =
                 Purge { cache: b"c".to_vec(), named: PurgeScope::Key(b"k".to_vec()), how: PurgeMode::Hard };
             child.purge(Client::of(ours), order);
-            theirs.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            theirs.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
             theirs
         };
         let told = |mut stream: UnixStream| {
@@ -538,7 +538,7 @@ pub(super) mod tests {
         for (what, act, expected) in table {
             let (mut child, worker, process) = actor();
             act(&worker);
-            let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::PATIENCE };
+            let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::TIMEOUT };
             let outcome =
                 child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
             match (outcome, expected) {
@@ -562,7 +562,7 @@ pub(super) mod tests {
             child.serves = serves;
             // Each look is in time.
             while !child.silence.is_too_long(child.silence.next_look()) {}
-            let deadline = if serves { Instant::now() + wait::PATIENCE } else { Instant::now() };
+            let deadline = if serves { Instant::now() + wait::TIMEOUT } else { Instant::now() };
             let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap_err();
             assert_eq!(matches!(failure, Failure::Unresponsive(_)), serves);
             assert!(Fault::from(failure).message.ends_with(expected) && child.owes_answer, "{expected}");
@@ -575,7 +575,7 @@ pub(super) mod tests {
         let inbox = inbox();
         for _ in 0..2 * TALK_MAX {
             worker.send(&WorkerReply::Serving, &[]).unwrap();
-            let deadline = Instant::now() + wait::PATIENCE;
+            let deadline = Instant::now() + wait::TIMEOUT;
             child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap();
             assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some(_))));
         }
@@ -586,7 +586,7 @@ pub(super) mod tests {
         let (mut child, worker, process) = actor();
         child.kill();
         drop(worker);
-        let deadline = Instant::now() + wait::PATIENCE;
+        let deadline = Instant::now() + wait::TIMEOUT;
         let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
         let message = Fault::from(failure).message;
         assert!(message.ends_with("exited on signal 9 before it served the configuration"), "{message}");

@@ -280,6 +280,6 @@ mod tests {
         assert_eq!(control.next().unwrap().wish, ClientRequest::Told(why));
         drop(control);
         // A child that another test starts has the socket, too, for a moment.
-        assert!(wait::until(wait::PATIENCE, || order_reload(us).is_none()));
+        assert!(wait::until(wait::TIMEOUT, || order_reload(us).is_none()));
     }
 }

@@ -29,7 +29,7 @@ use crate::console::Console;
 pub(super) const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// Longest wait of a message for room. The manager reads them as they come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Signs of life within the time after which the manager loses patience: one that is late must not be the end.
 const SIGNS: u32 = 3;
 /// Longest time of a start or a reload, beside the manager's own limit: two worker processes, one after the other, may
@@ -192,7 +192,7 @@ fn open(name: &OsStr) -> io::Result<OwnedFd> {
         _ => return Err(rustix::io::Errno::AFNOSUPPORT.into()),
     };
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TIMEOUT))?;
     connect(&socket, &address)?;
     Ok(socket)
 }

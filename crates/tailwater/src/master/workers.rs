@@ -540,7 +540,7 @@ mod tests {
             assert_eq!(workers.can_follow(&handover()), !owes_answer);
             act(&worker);
             assert_eq!(workers.listen(&console), what == "turns");
-            let killed = |process: &Group| wait::until(wait::PATIENCE, || process.ended());
+            let killed = |process: &Group| wait::until(wait::TIMEOUT, || process.ended());
             let fate = match workers.current {
                 Some(_) => Fate::Serves,
                 None if expected == Fate::Killed && killed(&process) => Fate::Killed,
@@ -608,7 +608,7 @@ mod tests {
         let mut workers = workers(current, silent);
         workers.leaving.push(leaves);
         workers.end_silent(&Console::quiet());
-        assert!(wait::until(wait::PATIENCE, || process.ended()));
+        assert!(wait::until(wait::TIMEOUT, || process.ended()));
         assert!(!other.ended() && workers.current.is_some());
     }
 
@@ -639,7 +639,7 @@ mod tests {
     #[test]
     fn all_that_are_deaf_are_waited_for_together() {
         // One after the other would take a second each.
-        const COUNT: u64 = 2 * wait::PATIENCE.as_secs();
+        const COUNT: u64 = 2 * wait::TIMEOUT.as_secs();
         let (tell, told) = std::sync::mpsc::channel();
         let master = std::thread::spawn(move || {
             let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
@@ -656,7 +656,7 @@ mod tests {
         });
         // To start so many processes has its time, too, but is not what is measured.
         assert_eq!(told.recv(), Ok(true));
-        assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(true));
+        assert_eq!(told.recv_timeout(wait::TIMEOUT), Ok(true));
         // A thread that outlives its test would leave its processes behind.
         master.join().unwrap();
     }
@@ -667,7 +667,7 @@ mod tests {
         drop(worker);
         let mut workers = workers(current, leaving);
         // The other process has its end, too, for a moment: its starter goes on before that is closed by exec().
-        let is_lost = wait::until(wait::PATIENCE, || {
+        let is_lost = wait::until(wait::TIMEOUT, || {
             workers.reopen(Vec::new(), &Console::quiet());
             workers.current.is_none()
         });

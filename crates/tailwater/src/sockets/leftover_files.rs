@@ -114,7 +114,7 @@ mod tests {
 
         drop(listener);
         // A process that another test starts at this moment has a copy of it until its own program begins.
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             left.remove(&console);
             left.0.is_empty()
         }));

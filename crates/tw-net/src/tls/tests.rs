@@ -35,7 +35,7 @@ fn server_config(authority: &Authority) -> Arc<ServerConfig> {
 fn pair() -> (Socket, UnixStream) {
     let (ours, peer) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    peer.set_read_timeout(Some(tw_testkit::wait::PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(tw_testkit::wait::TIMEOUT)).unwrap();
     (Socket::unix(ours.into(), FirstBytes::Later), peer)
 }
 

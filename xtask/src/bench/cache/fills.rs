@@ -53,11 +53,11 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
         progress(&format!("fills: round {round} of {}", plan.rounds));
         for (server, result) in running.iter().zip(&mut results) {
             let cpu = usage::cpu_time(server.pid())?;
-            let before = caches.asked()?;
+            let before = caches.origin_requests()?;
             fetch(server.addr(), FILES[1], (first, count), Duration::ZERO, plan.load_cpu)?;
             wait::pause(REST);
             let cpu = usage::cpu_time(server.pid())? - cpu;
-            if caches.asked()? - before < count as u64 {
+            if caches.origin_requests()? - before < count as u64 {
                 return Err(format!("{}: not fills", server.name).into());
             }
             result.cpu_us.push(cpu.as_secs_f64() * 1e6 / count as f64);

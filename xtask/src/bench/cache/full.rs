@@ -16,7 +16,7 @@ use crate::bench::report::progress;
 use crate::bench::{Outcome, loops};
 
 /// Until everything is stored, or known after a start.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Responses below a path and the size of each, and how many of them: numbered from 0.
 pub(super) type Part<'a> = ((&'a str, usize), usize);
@@ -85,7 +85,7 @@ impl Full {
             return Ok(());
         }
         let mut last = 0;
-        let is_there = wait::until(PATIENCE, || {
+        let is_there = wait::until(TIMEOUT, || {
             last = loops::page(server).map_or(0, |page| page.sum(what));
             last >= self.count as u64
         });

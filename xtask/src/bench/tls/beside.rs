@@ -76,8 +76,8 @@ fn measure(
         tls: Some(Session::New.config(&setup.authority)),
     };
     let send_requests = || -> Outcome<Spans> {
-        let asked = paced_client.send_requests(&[(&server.name, server.addr())], plan.load_cpu)?;
-        asked.into_iter().next().ok_or_else(|| "nobody was asked".into())
+        let sent = paced_client.send_requests(&[(&server.name, server.addr())], plan.load_cpu)?;
+        sent.into_iter().next().ok_or_else(|| "nobody was asked".into())
     };
     let turns = || -> Outcome<Option<Histogram>> {
         let url = format!("http://{}/.metrics", SocketAddr::from((Ipv4Addr::LOCALHOST, metrics)));
@@ -124,13 +124,13 @@ fn beside(
         };
         let clients: Vec<_> = (0..CLIENTS as u32).map(|nth| scope.spawn(client(nth))).collect();
         let start = Instant::now();
-        let asked = send_requests();
+        let sent = send_requests();
         let rate = made.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
         over.store(true, Relaxed);
         for client in clients {
             client.join().map_err(|_| "a client panicked")??;
         }
-        Ok((asked?, rate))
+        Ok((sent?, rate))
     })
 }
 

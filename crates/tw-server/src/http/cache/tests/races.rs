@@ -38,7 +38,7 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     if !cuts_off {
         // Temporary files are removed beside everything.
         let mut what = Ok(());
-        let is_same = wait::until(wait::PATIENCE, || {
+        let is_same = wait::until(wait::TIMEOUT, || {
             what = process.compare(&sim);
             what.is_ok()
         });

@@ -34,7 +34,7 @@ use crate::http::wire::Wire;
 use crate::vars;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The request to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Re
             start::set_uri(&mut r);
             explain_server(&r, at, &mut told);
             let mut deadline = Deadline::new();
-            deadline.set(PATIENCE);
+            deadline.set(TIMEOUT);
             let state = deadline.guard(state(&mut r, &mut told)).await;
             state.map_err(|_| "the disk does not answer".to_owned()).map(|()| told)
         }
