@@ -135,7 +135,7 @@ impl Source {
                 return None;
             }
         };
-        Some((self.tell(outcome, console)?, files))
+        Some((self.report_outcome(outcome, console)?, files))
     }
 
     /// Loads it from such a copy, or from wherever its files are.
@@ -145,7 +145,7 @@ impl Source {
         previous: &SharedObjects,
         console: &Console,
     ) -> Option<Loaded> {
-        self.tell(self.read_and_load(files, previous), console)
+        self.report_outcome(self.read_and_load(files, previous), console)
     }
 
     fn read_and_load(&self, files: &dyn ConfFiles, previous: &SharedObjects) -> Outcome {
@@ -160,7 +160,7 @@ impl Source {
     }
 
     /// Says what is wrong with what was loaded.
-    fn tell(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
+    fn report_outcome(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
         let Outcome { mut tree, diagnostics, config } = outcome;
         let notes = std::mem::take(&mut tree.notes);
         let is_mistake = |said: &ConfError| matches!(said.level, Level::Emerg | Level::Crit);
@@ -257,13 +257,13 @@ fn report_more_errors(first: &ConfError, more: &[&ConfError], sources: &Sources,
         match said.insert(&mistake.message) {
             true => console.conf(mistake, sources),
             // A hint helps once.
-            false => console.say(tw_log::Level::Emerg, format_args!("{}", mistake.line(sources))),
+            false => console.report(tw_log::Level::Emerg, format_args!("{}", mistake.line(sources))),
         }
     }
     match others.count().saturating_sub(MAX_SAID) {
         0 => {}
-        1 => console.say(tw_log::Level::Emerg, format_args!("and 1 more mistake")),
-        more => console.say(tw_log::Level::Emerg, format_args!("and {more} more mistakes")),
+        1 => console.report(tw_log::Level::Emerg, format_args!("and 1 more mistake")),
+        more => console.report(tw_log::Level::Emerg, format_args!("and {more} more mistakes")),
     }
     let list = MissingList::new(std::iter::once(first).chain(more.iter().copied()), sources);
     if list.count() > 1 {

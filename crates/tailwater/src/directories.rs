@@ -155,7 +155,7 @@ impl DirectoryLocks {
                 Err(Refusal::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(Refusal::Failed(error)) => {
                     let (path, errno) = (path.display(), Errno::from(&error));
-                    console.say(
+                    console.report(
                         Level::Warn,
                         format_args!(
                             "flock() \"{path}\" failed ({errno}), another process may use the same cache directory"

@@ -97,9 +97,9 @@ fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
 }
 
 fn directory(options: &ServeOptions) -> Result<PathBuf, Fault> {
-    let asked = options.directory.as_deref().map_or(Path::new("."), path);
-    let refused = |error: &io::Error| Fault::call("open()", &asked.to_string_lossy(), error);
-    let full = asked.canonicalize().map_err(|error| refused(&error))?;
+    let requested = options.directory.as_deref().map_or(Path::new("."), path);
+    let refused = |error: &io::Error| Fault::call("open()", &requested.to_string_lossy(), error);
+    let full = requested.canonicalize().map_err(|error| refused(&error))?;
     // Listing it now finds out whether we may.
     fs::read_dir(&full).map_err(|error| refused(&error).hint("serve takes the name of a directory"))?;
     Ok(full)

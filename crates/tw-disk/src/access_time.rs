@@ -138,7 +138,7 @@ impl AccessTime {
     }
 
     /// Asks the mount of a file that is not ours, also for files that are opened there later. May wait: jobs only.
-    pub(crate) fn ask(&self, fd: &OwnedFd) {
+    pub(crate) fn read_mount_flags(&self, fd: &OwnedFd) {
         if self.updates() == Updates::Never {
             return;
         }
@@ -153,7 +153,7 @@ impl AccessTime {
     /// Has a job read, and learns what came of it.
     pub(crate) fn read_by_job<T>(&self, fd: &OwnedFd, read: impl FnOnce() -> T) -> T {
         if self.updates() == Updates::Unknown {
-            self.ask(fd);
+            self.read_mount_flags(fd);
         }
         if self.updates() == Updates::Never {
             return read();
@@ -317,7 +317,7 @@ mod tests {
         assert!(moves && access.updates() == Updates::Relative);
         // Other files of the mount are known from here on, until somebody settles, as tests beside this one do.
         let is_known = || {
-            access.ask(&fd);
+            access.read_mount_flags(&fd);
             AccessTime::of_mount(&fd).updates() == Updates::Relative
         };
         assert!(wait::until(wait::TIMEOUT, is_known));

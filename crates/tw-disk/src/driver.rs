@@ -134,7 +134,7 @@ impl Driver {
         if let Handle::Os(fd) = &inner.handle {
             inner.device.touch(fd.as_fd());
             if inner.can_tell() {
-                inner.access_time.ask(fd);
+                inner.access_time.read_mount_flags(fd);
             }
         }
         file

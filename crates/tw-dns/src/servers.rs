@@ -102,7 +102,7 @@ impl Servers {
         let is_silent = |server: &Server| server.silent_until_ms.load(Relaxed) > now_ms;
         order.sort_by_key(|index| self.at(*index).is_some_and(is_silent));
         let tries_max = (count * rounds.max(1) as usize).min(TRIES_MAX);
-        let turns = order.into_iter().map(|server| Turn { server, asked: 0, has_failed: false }).collect();
+        let turns = order.into_iter().map(|server| Turn { server, queries: 0, has_failed: false }).collect();
         Tries { turns, next: 0, left: tries_max, last: None, may_ask: true, failure: None, unreachable: None }
     }
 
@@ -146,7 +146,7 @@ pub(crate) struct Tries {
 struct Turn {
     server: usize,
     /// Number of queries sent to it.
-    asked: u32,
+    queries: u32,
     /// True after a failure; the server is not tried again.
     has_failed: bool,
 }
@@ -175,8 +175,8 @@ impl Tries {
         let Some(turn) = self.turns.get_mut(at).filter(|_| self.left > 0) else {
             return Step::GiveUp(self.failure.or(self.unreachable).unwrap_or(ResolveError::TimedOut));
         };
-        let again = turn.asked > 0;
-        turn.asked += 1;
+        let again = turn.queries > 0;
+        turn.queries += 1;
         self.left -= 1;
         self.last = Some(at);
         self.next = at + 1;
@@ -216,7 +216,7 @@ impl Tries {
     fn hurry(&mut self, server: usize) {
         let turn = |at: Option<usize>| at.and_then(|at| self.turns.get(at));
         if let (Some(last), Some(next)) = (turn(self.last), turn(self.candidate())) {
-            self.may_ask |= last.server == server && next.asked < last.asked;
+            self.may_ask |= last.server == server && next.queries < last.queries;
         }
     }
 }
@@ -343,12 +343,12 @@ mod tests {
     fn tries_are_bounded_and_an_empty_list_is_an_error() {
         let (many, now) = servers(5);
         let mut tries = many.tries(100, now);
-        let mut asked = 0;
+        let mut queries = 0;
         while let Step::Query { .. } = tries.next() {
-            asked += 1;
+            queries += 1;
             tries.time_is_over();
         }
-        assert_eq!(asked, TRIES_MAX);
+        assert_eq!(queries, TRIES_MAX);
         let (none, now) = servers(0);
         assert_eq!(none.tries(3, now).next(), Step::GiveUp(ResolveError::ServerFailure));
     }

@@ -342,9 +342,9 @@ impl Handler for Proxy {
         to.uri.push(r, &mut uri);
         let mut url = Vec::new();
         usual_key(&to, &uri, &mut url);
-        let mut told = vec![(UPSTREAM, Text(&url).to_string())];
-        told.extend(self.settings.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
-        told
+        let mut lines = vec![(UPSTREAM, Text(&url).to_string())];
+        lines.extend(self.settings.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
+        lines
     }
 }
 

@@ -366,8 +366,8 @@ mod tests {
                 self.0.send("a task").unwrap();
             }
         }
-        let (tells, told) = start::channel();
-        let (kept, (end, is_over)) = (Kept(tells), start::channel::<()>());
+        let (sender, receiver) = start::channel();
+        let (kept, (end, is_over)) = (Kept(sender), start::channel::<()>());
         let thread = LoopThread::<()>::start_until(LoopOptions::new(0), end, |_| async move {
             spawn_local(Subject { kind: "endless", id: 1 }, async move {
                 let _kept = kept;
@@ -377,7 +377,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!(is_over.recv(), Err(start::RecvError));
-        assert_eq!(told.try_recv(), Ok("a task"), "the end comes last");
+        assert_eq!(receiver.try_recv(), Ok("a task"), "the end comes last");
         thread.join().unwrap();
     }
 

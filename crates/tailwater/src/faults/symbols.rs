@@ -170,9 +170,9 @@ fn shown(frames: &[Frame]) -> String {
     let is_one_of = |frame: &Frame, names: &[&str]| names.iter().any(|name| frame.name.contains(name));
     let start = frames.iter().rposition(|frame| is_one_of(frame, &PANIC)).map_or(0, |at| at + 1);
     let end = frames.iter().position(|frame| is_one_of(frame, &BEGIN)).unwrap_or(frames.len());
-    let told = frames.get(start..end).unwrap_or_default();
-    let ours = told.iter().position(|frame| !is_passing(frame)).unwrap_or(0);
-    let (inner, outer) = told.split_at(ours);
+    let frames_left = frames.get(start..end).unwrap_or_default();
+    let ours = frames_left.iter().position(|frame| !is_passing(frame)).unwrap_or(0);
+    let (inner, outer) = frames_left.split_at(ours);
     let mut line = String::new();
     for frame in inner.iter().chain(outer.iter().filter(|frame| !is_passing(frame))).take(SHOWN_MAX) {
         let gap = if line.is_empty() { "" } else { CALLED_BY };

@@ -35,8 +35,8 @@ struct ThreadGroup {
 }
 
 /// Looks at threads, one after the other.
-pub(super) fn look(ids: &[i32]) -> Vec<Thread> {
-    ids.iter().copied().map(Thread::look).collect()
+pub(super) fn inspect(ids: &[i32]) -> Vec<Thread> {
+    ids.iter().copied().map(Thread::inspect).collect()
 }
 
 /// A line for each thread; those that do the same share one.
@@ -46,8 +46,8 @@ pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
     for thread in threads {
         let stack = match &thread.stack {
             Ok(frames) => {
-                let told = || names.line(frames.addresses());
-                known.entry(frames.addresses().to_vec()).or_insert_with(told).clone()
+                let described = || names.line(frames.addresses());
+                known.entry(frames.addresses().to_vec()).or_insert_with(described).clone()
             }
             Err(NoStack::Silent) => "does not answer".to_owned(),
             Err(NoStack::Gone(_)) => continue,
@@ -77,7 +77,7 @@ pub(super) fn others(these: &[i32]) -> Vec<i32> {
 }
 
 impl Thread {
-    fn look(id: i32) -> Self {
+    fn inspect(id: i32) -> Self {
         let file = |name: &str| fs::read_to_string(format!("{TASKS}/{id}/{name}")).ok();
         let name = file("comm").unwrap_or_default();
         // What the kernel says comes before the signal, which wakes the thread.
@@ -149,8 +149,8 @@ mod tests {
             (None, None, None, "does something"),
         ] {
             let text = |text: Option<&str>| text.map(str::to_owned);
-            let (told, is_deaf) = kernel_state(text(stat), text(call), text(wchan));
-            assert_eq!((&*told, is_deaf), (expected, expected.contains("uninterruptibly")));
+            let (described, is_deaf) = kernel_state(text(stat), text(call), text(wchan));
+            assert_eq!((&*described, is_deaf), (expected, expected.contains("uninterruptibly")));
         }
     }
 

@@ -22,16 +22,16 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, geteuid};
 use tw_log::Level;
 
-use super::workers::LOAD_PATIENCE;
+use super::workers::LOAD_TIMEOUT;
 use crate::channel::Purge;
 use crate::console::Fault;
 
 /// Longest wait of an answer for its reader. It fits into the buffer of a socket.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait of a client for the answer: as long as two worker processes in a row may take, and some more.
-const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
+const COMMAND_TIMEOUT: Duration = LOAD_TIMEOUT.saturating_mul(3);
 /// Longest wait for the request of a client, which is sent with the connection.
-const WISH_PATIENCE: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of it that are read: some hundred messages.
 const WISH_MAX: u64 = 64 << 10;
 /// First line of a request.
@@ -102,7 +102,7 @@ impl ClientRequest {
     fn read(stream: &UnixStream) -> Self {
         let mut text = Vec::new();
         let read = stream
-            .set_read_timeout(Some(WISH_PATIENCE))
+            .set_read_timeout(Some(REQUEST_TIMEOUT))
             .and_then(|()| stream.take(WISH_MAX).read_to_end(&mut text));
         if let Some(order) = text.strip_prefix(PURGE.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n")) {
             return postcard::from_bytes(order).map_or(Self::Nonsense, Self::Purge);
@@ -129,12 +129,12 @@ impl Client {
     }
 
     /// Says how it went, and what was said.
-    pub(super) fn answer(mut self, is_done: bool, said: &[Fault]) {
+    pub(super) fn respond(mut self, is_done: bool, said: &[Fault]) {
         let text = message(if is_done { DONE } else { REFUSED }, said);
         // Who does not wait for the answer does not get it.
         let _ = self
             .stream
-            .set_write_timeout(Some(ANSWER_PATIENCE))
+            .set_write_timeout(Some(RESPONSE_TIMEOUT))
             .and_then(|()| self.stream.write_all(text.as_bytes()));
     }
 }
@@ -143,7 +143,7 @@ impl Client {
 /// orders this way.
 pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>> {
     let stream = connect(master, message(RELOAD, &[]).as_bytes()).ok()?;
-    stream.set_read_timeout(Some(ORDER_PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(COMMAND_TIMEOUT)).ok()?;
     Some(read_answer(stream, "the server ended before it had reloaded its configuration"))
 }
 
@@ -158,7 +158,7 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
         return refused(format!("what is to be purged has too long a name: {} bytes", wish.len()));
     }
     let connected = connect(master, &wish).and_then(|stream| {
-        stream.set_read_timeout(Some(ORDER_PATIENCE))?;
+        stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
         let runs_as = socket_peercred(&stream)?.uid;
         Ok((stream, runs_as))
     });
@@ -199,7 +199,7 @@ fn connect(master: Pid, wish: &[u8]) -> io::Result<UnixStream> {
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }
-    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
     stream.write_all(wish)?;
     stream.shutdown(Shutdown::Write)?;
     Ok(stream)
@@ -238,35 +238,35 @@ mod tests {
         for is_done in [true, false] {
             let said = vec![Fault { level: Level::Warn, ..Fault::emerg("a") }, Fault::emerg("b\nc")];
             let answer = std::thread::scope(|scope| {
-                let asked = scope.spawn(|| order_reload(us));
+                let order_thread = scope.spawn(|| order_reload(us));
                 let client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
                 assert_eq!((client.pid, &client.wish), (us, &ClientRequest::Reload));
-                client.answer(is_done, &said);
-                asked.join().unwrap().unwrap()
+                client.respond(is_done, &said);
+                order_thread.join().unwrap().unwrap()
             });
             assert_eq!(answer.is_ok(), is_done);
-            let told = answer.unwrap_or_else(|said| said);
-            let told: Vec<_> = told.iter().map(|fault| (fault.level, &*fault.message)).collect();
-            assert_eq!(told, [(Level::Warn, "a"), (Level::Emerg, "b c")]);
+            let messages = answer.unwrap_or_else(|said| said);
+            let messages: Vec<_> = messages.iter().map(|fault| (fault.level, &*fault.message)).collect();
+            assert_eq!(messages, [(Level::Warn, "a"), (Level::Emerg, "b c")]);
         }
         let ended = std::thread::scope(|scope| {
-            let asked = scope.spawn(|| order_reload(us));
+            let order_thread = scope.spawn(|| order_reload(us));
             drop(std::iter::repeat_with(|| control.next()).find_map(|client| client));
-            asked.join().unwrap().unwrap()
+            order_thread.join().unwrap().unwrap()
         });
         assert!(ended.is_err());
         let order = Purge {
             cache: b"c".to_vec(),
             named: PurgeScope::Key(b"a\nb\xff*".to_vec()),
-            how: PurgeMode::Soft,
+            mode: PurgeMode::Soft,
         };
         for is_done in [true, false] {
             let said = std::thread::scope(|scope| {
-                let asked = scope.spawn(|| order_purge(us, &order));
+                let order_thread = scope.spawn(|| order_purge(us, &order));
                 let mut client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
                 assert_eq!(client.take_wish(), ClientRequest::Purge(order.clone()));
-                client.answer(is_done, &[Fault::emerg("said")]);
-                asked.join().unwrap()
+                client.respond(is_done, &[Fault::emerg("said")]);
+                order_thread.join().unwrap()
             });
             assert_eq!(said.is_ok(), is_done);
             assert_eq!(said.unwrap_or_else(|said| said)[0].message, "said");

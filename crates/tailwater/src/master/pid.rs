@@ -50,7 +50,7 @@ impl PidFile {
         {
             let name = path.display();
             let message = format_args!("\"{name}\" is the pid file of process {pid}, which loses it");
-            console.say(Level::Warn, message);
+            console.report(Level::Warn, message);
         }
         let refused = |error: io::Error| {
             let fault = CreatedFile::Pid.fault(path, &error);

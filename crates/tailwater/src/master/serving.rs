@@ -31,7 +31,7 @@ impl Serving {
                 let level = if is_done { Level::Notice } else { Level::Error };
                 let said: Vec<_> =
                     said.into_iter().map(|said| Fault { level, ..Fault::emerg(said) }).collect();
-                client.answer(is_done, &said);
+                client.respond(is_done, &said);
             }),
             Self::There(workers) => workers.purge(client, order),
         }

@@ -57,7 +57,7 @@ fn remove(file: &LeftoverFile, console: &Console) -> Option<()> {
         && error.kind() != io::ErrorKind::NotFound
     {
         let fault = Fault::call("unlink()", &file.path.to_string_lossy(), &error);
-        console.say(Level::Notice, format_args!("{fault}"));
+        console.report(Level::Notice, format_args!("{fault}"));
     }
     None
 }

@@ -37,7 +37,7 @@ impl Acme {
                     let errno = Errno::from(&error);
                     let message =
                         format_args!("acme: starting a thread failed ({errno}), no certificates are ordered");
-                    console.say(Level::Alert, message);
+                    console.report(Level::Alert, message);
                     return;
                 }
             }

@@ -62,7 +62,7 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
     let word = memory_lock.word();
     match all.and(program) {
         Ok(0) => {}
-        Ok(copied) => console.say(
+        Ok(copied) => console.report(
             level,
             format_args!(
                 "\"worker_memory_lock {word}\": {} KB of the program are kept as a copy, which only swap could take away, \
@@ -71,7 +71,7 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
                 limit()
             ),
         ),
-        Err(why) => console.say(level, format_args!("\"worker_memory_lock {word}\": {why}; {DANGER}")),
+        Err(why) => console.report(level, format_args!("\"worker_memory_lock {word}\": {why}; {DANGER}")),
     }
 }
 
@@ -96,8 +96,10 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
     if !may(0) {
         let (word, size) = (config.main.memory_lock.word(), stacks >> 10);
         let what = format!("{size} KB for the stacks of {loops_to_start} loops cannot be locked");
-        console
-            .say(Level::Notice, format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()));
+        console.report(
+            Level::Notice,
+            format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()),
+        );
     }
     let allowed = match may(wanted + keys) {
         true => wanted,
@@ -114,7 +116,7 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
             MemoryLock::Off => "",
             MemoryLock::Auto | MemoryLock::On => ", and \"worker_memory_lock\" comes first",
         };
-        console.say(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}{shared}", limit()));
+        console.report(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}{shared}", limit()));
     }
 }
 

@@ -19,7 +19,7 @@ use tw_rt::{FirstBytes, Socket};
 
 use crate::Addr;
 
-use super::{ListenSocket, Share};
+use super::{AcceptingLoops, ListenSocket};
 
 /// Pause of accepting after an error (nginx's `accept_mutex_delay`).
 const PAUSE: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ impl std::error::Error for AcceptError {}
 pub struct Acceptor {
     listener: Listener,
     addr: Addr,
-    share: Share,
+    share: AcceptingLoops,
     /// Connections accepted since the socket was last moved to the end of the epoll queue.
     taken: u32,
     next: Next,
@@ -117,8 +117,8 @@ impl Acceptor {
     pub fn new(socket: ListenSocket) -> io::Result<Self> {
         let (addr, share) = (socket.addr().clone(), socket.shared_with());
         let wakes = match share {
-            Share::Alone => WakeMode::All,
-            Share::All => WakeMode::One,
+            AcceptingLoops::Alone => WakeMode::All,
+            AcceptingLoops::All => WakeMode::One,
         };
         let listener = match GatedListener::new(OwnedFd::from(socket), wakes) {
             Ok(gated) => Listener::Gated(gated),
@@ -191,7 +191,7 @@ impl Acceptor {
     async fn wait_and_take(&mut self) -> io::Result<Accepted> {
         match &mut self.listener {
             Listener::Gated(gated) => {
-                if self.taken >= TAKEN_IN_A_ROW && self.share == Share::All {
+                if self.taken >= TAKEN_IN_A_ROW && self.share == AcceptingLoops::All {
                     self.taken = 0;
                     gated.to_the_end()?;
                 }
@@ -225,7 +225,7 @@ impl Acceptor {
     }
 
     /// Returns the loops that accept from its socket.
-    pub fn shared_with(&self) -> Share {
+    pub fn shared_with(&self) -> AcceptingLoops {
         self.share
     }
 

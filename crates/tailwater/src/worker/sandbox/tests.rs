@@ -92,7 +92,7 @@ fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
     let judged = |main: &str, status| {
         let text = format!("{main} http {{ access_log off; server {{ }} }}");
         let rules = SandboxRules::of(&config(&dir, &text), ProcessRole::Worker);
-        rules.judge(Ok(status)).map_err(|fault| fault.message)
+        rules.check_status(Ok(status)).map_err(|fault| fault.message)
     };
     let (none, disabled) = (LandlockStatus::NotImplemented, LandlockStatus::NotEnabled);
     let old = LandlockStatus::Available { effective_abi: ABI::V1, kernel_abi: None };
@@ -195,11 +195,11 @@ fn an_attacker_has_what_the_configuration_needs() {
         test.arg("worker::sandbox::tests::an_attacker_has_what_the_configuration_needs");
         let output = test.env(ORDERS, format!("{level} {} {port}", dir.path().display())).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let told = |name: &str| {
+        let outcome = |name: &str| {
             let line = said.lines().find_map(|line| line.split_once(&format!("<{name}>")));
             line.and_then(|(_, number)| number.trim().parse::<i32>().ok())
         };
-        let abi = told("landlock").unwrap();
+        let abi = outcome("landlock").unwrap();
         if level != "off" && abi < 4 {
             let why = format!("this kernel has landlock {abi}: attacks in a sandbox ({level})");
             leave_out(Lacks::Machine, why);
@@ -207,7 +207,7 @@ fn an_attacker_has_what_the_configuration_needs() {
         }
         let failed = EXPECTED.iter().filter_map(|Expected(name, off, auto, on)| {
             let expected = [*off, Some(*auto), Some(*on)][at - 1]?;
-            (told(name) != Some(expected)).then(|| format!("{name}: {:?}, not {expected}", told(name)))
+            (outcome(name) != Some(expected)).then(|| format!("{name}: {:?}, not {expected}", outcome(name)))
         });
         let failed: Vec<_> = failed.collect();
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -89,12 +89,12 @@ impl FillFile {
         end: u64,
         needless_to: u64,
     ) -> Result<(), DiskError> {
-        let how = WriteBack {
+        let write_back = WriteBack {
             begin: self.begun.max(until)..end,
             finish: self.settled..until,
             needless_to: needless_to.min(until),
         };
-        disk.write_back(by, self.temp.file(), how).await?;
+        disk.write_back(by, self.temp.file(), write_back).await?;
         (self.settled, self.begun) = (until, end);
         Ok(())
     }

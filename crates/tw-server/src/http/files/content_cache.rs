@@ -91,7 +91,7 @@ impl ContentCache {
     /// The size of a file whose contents may be kept.
     fn worth(&self, file: &OpenFile) -> Option<usize> {
         let meta = file.meta();
-        if meta.kind != FileKind::File || meta.size > HOT_FILE_MAX || file.how.direct_from <= meta.size {
+        if meta.kind != FileKind::File || meta.size > HOT_FILE_MAX || file.options.direct_from <= meta.size {
             return None;
         }
         let age = tw_rt::clock::unix().secs.saturating_sub(meta.ctime_sec.max(meta.mtime_sec));

@@ -40,8 +40,13 @@ impl Bench {
 
     fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> FileLookup {
         let read = self.files.tick();
-        let by =
-            FileUser { disk: &self.disk, how: &OpenOptions::READ, cache, read, turn: CheckSharing::Waited };
+        let by = FileUser {
+            disk: &self.disk,
+            options: &OpenOptions::READ,
+            cache,
+            read,
+            turn: CheckSharing::Waited,
+        };
         self.files.open_now(path, &by)
     }
 
@@ -280,7 +285,7 @@ fn a_look_is_believed_by_those_who_were_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
         let by = FileUser {
             disk: &bench.disk,
-            how: &OpenOptions::READ,
+            options: &OpenOptions::READ,
             cache: None,
             read,
             turn: CheckSharing::First,

@@ -353,8 +353,8 @@ mod tests {
         with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
             r.out.fields.append("WWW-Authenticate", "x");
             let generation = r.generation().clone();
-            let mut asked = pin!(access(r, &generation));
-            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let mut running = pin!(access(r, &generation));
+            let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match polled {
                 Poll::Ready(Outcome::Pass) => "granted",
                 Poll::Ready(Outcome::Status(401)) => "401",

@@ -381,13 +381,13 @@ mod tests {
         for (uri, plan, expected) in
             [("/joe/x.php", 2, &["joe", "php"][..]), ("/joe/x", 3, &["joe"]), ("/JOE/x.php", 4, &[])]
         {
-            let (mut captures, mut told) = (Captures::default(), Vec::new());
-            let mut tell = |_: &Regex, captures: &Captures| {
-                told.push(String::from_utf8(captures.group(1).unwrap().to_vec()).unwrap());
+            let (mut captures, mut noted) = (Captures::default(), Vec::new());
+            let mut note = |_: &Regex, captures: &Captures| {
+                noted.push(String::from_utf8(captures.group(1).unwrap().to_vec()).unwrap());
             };
-            let found = l.find(uri.as_bytes(), &mut captures, &mut tell).unwrap();
+            let found = l.find(uri.as_bytes(), &mut captures, &mut note).unwrap();
             assert_eq!(found, Some(PlanId(plan)), "{uri}");
-            assert_eq!(told, expected, "{uri}");
+            assert_eq!(noted, expected, "{uri}");
             assert_eq!(captures.group(1), expected.last().map(|s| s.as_bytes()), "{uri}");
         }
     }

@@ -58,7 +58,7 @@ fn request(home: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
         CheckProtocol::Connect => b"/",
     };
     // It was looked at when the configuration was loaded.
-    synthetic_request::request(&Client::nobody(home.clone()), (at.server, at.plan), uri)
+    synthetic_request::request(&Client::internal(home.clone()), (at.server, at.plan), uri)
 }
 
 async fn run_check(
