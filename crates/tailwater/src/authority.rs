@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn store_replaces_links_and_knows_what_it_has() {
+    fn store_replaces_links_and_lists_its_certificates() {
         let dir = TempDir::new("store").unwrap();
         let target = dir.write("target", "precious").unwrap();
         fs::create_dir(dir.join("anchors")).unwrap();

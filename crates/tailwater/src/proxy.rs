@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_one() {
+    fn generated_configuration_is_valid() {
         let origins =
             ["127.0.0.1:1", "unix:/a \"b\"", "[::1]:2"].map(|url| Origin::parse(url.as_bytes()).unwrap());
         let options = ProxyOptions::default();

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_one() {
+    fn generated_configuration_is_valid() {
         let users = users(b"me:secret").unwrap();
         let php = Some(b"unix:/run/php.sock".to_vec());
         for (coding, users, php) in [

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_do_not_come_back() {
+    fn listen_address_that_is_the_upstream_is_refused() {
         for (address, origin, expected) in [
             ("127.0.0.1:1", "127.0.0.1:1", true),
             ("0.0.0.0:1", "127.0.0.1:1", true),

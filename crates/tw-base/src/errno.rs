@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_read_as_nginx_writes_them() {
+    fn errors_have_the_text_of_nginx() {
         assert_eq!(Errno(2).to_string(), "2: No such file or directory");
         assert_eq!(Errno(28).to_string(), "28: No space left on device");
         assert_eq!(Errno(4000).to_string(), "4000: Unknown error 4000");

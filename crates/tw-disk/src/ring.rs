@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_ring_fails_what_was_in_it_and_threads_read_the_rest() {
+    fn lost_ring_fails_its_reads_and_threads_do_the_rest() {
         let pool = Pool::new("lost", 1, 10).unwrap();
         let (sender, receiver) = channel();
         pool.on_notice(move |notice| sender.send(notice).unwrap());

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_and_the_sandbox_are_told_apart() {
+    fn permission_errors_differ_from_sandbox_denials() {
         let dir = tw_testkit::TempDir::new("denial").unwrap();
         let open = dir.write("open", "x").unwrap();
         let closed = dir.write("closed", "x").unwrap();

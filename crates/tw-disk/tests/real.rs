@@ -223,7 +223,7 @@ async fn hot_and_cold(b: &mut Bench) {
 }
 
 #[test]
-fn opens_from_memory_only_what_is_there() {
+fn cached_open_finds_only_cached_paths() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
         let made = b.put("f", b"x").await;

@@ -92,7 +92,7 @@ fn both_families_are_found_and_kept() {
 }
 
 #[test]
-fn one_family_is_enough() {
+fn one_address_family_is_enough() {
     let both = |query: &DnsQuery, out: &mut Outbox| out.send(query.address(60, ADDR));
     let server = DnsServer::start(both);
     for (families, expected, query) in [

@@ -124,7 +124,7 @@ fn changed_files_are_read_again_and_never_on_a_loop() {
 }
 
 #[test]
-fn a_search_ends_with_the_time_it_has() {
+fn search_ends_at_its_deadline() {
     let server = DnsServer::start(|_, _| {});
     let dir = TempDir::new("system").unwrap();
     let resolver = SystemResolver::new(files(&dir, &server, "search a.test b.test c.test\n", ""));

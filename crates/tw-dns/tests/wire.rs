@@ -52,7 +52,7 @@ fn address(answer: DnsResponse) -> DnsResponse {
 }
 
 #[test]
-fn questions_are_written_as_rfc_1035_says() {
+fn queries_are_encoded_as_in_rfc_1035() {
     let mixed = query(Case::Mixed);
     assert!(mixed.is_mixed());
     let expected =
@@ -69,7 +69,7 @@ fn questions_are_written_as_rfc_1035_says() {
 }
 
 #[test]
-fn the_longest_name_can_be_asked_for() {
+fn longest_name_fits_into_a_query() {
     let name = [63, 63, 63, 61].map(|count| "a".repeat(count)).join(".");
     let query = Query::new(&question(&name, Kind::A), Case::Mixed, &[0xff; RANDOM_SIZE]);
     assert_eq!(query.bytes().len(), HEADER_SIZE + 255 + 4);

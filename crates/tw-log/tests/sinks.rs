@@ -154,7 +154,7 @@ fn every_line_of_a_quiet_log_wakes_the_writer() {
 }
 
 #[test]
-fn errors_of_open_read_as_nginx_writes_them() {
+fn open_errors_have_the_text_of_nginx() {
     let (sinks, dir) = setup();
     let path = dir.join("no/such/error.log");
     let error = sinks.open(&path, SMALL).unwrap_err();

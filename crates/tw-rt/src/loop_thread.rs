@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_an_ended_loop_comes_back() {
+    fn message_to_an_ended_loop_is_returned() {
         let thread = LoopThread::<&str>::start(LoopOptions::new(0), |_| async {}).unwrap();
         while !thread.is_finished() {
             thread::yield_now();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_the_main_future_is_what_join_returns() {
+    fn join_returns_the_panic_of_the_main_future() {
         let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async { panic!("expected") }).unwrap();
         assert!(thread.join().is_err());
     }

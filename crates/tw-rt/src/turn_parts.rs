@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn computing_is_told_from_sleeping() {
+    fn computing_differs_from_sleeping() {
         let parts = parts_of(|| compute(20 * MS));
         assert!(parts.of(Cause::Running) >= 19 * MS, "{parts:?}");
         let sleep = || {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_processor_is_told_from_sleeping() {
+    fn waiting_for_a_processor_differs_from_sleeping() {
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         let one = thread::spawn(|| {
             let all = CpuMask::of_current_thread().unwrap();

@@ -48,7 +48,7 @@ fn sleeps(thread: i32) -> bool {
 }
 
 #[test]
-fn threads_tell_where_they_are() {
+fn stack_of_another_thread_is_read() {
     stack::install_handler().unwrap();
     assert!(are_in(&looks(), looks as *const () as usize));
 

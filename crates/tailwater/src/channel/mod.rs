@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_does_not_read_holds_nobody_for_ever() {
+    fn send_to_a_worker_that_does_not_read_times_out() {
         let (master, _worker) = ends();
         fill(&master);
         let (sender, receiver) = mpsc::channel();

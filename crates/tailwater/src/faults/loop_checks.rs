@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_hangs_is_found_once_and_one_that_rests_never() {
+    fn hanging_loop_is_reported_once_and_idle_loop_never() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
         let mut looks = LoopChecks::new(now);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_could_turn_does_not_count() {
+    fn time_without_a_running_process_does_not_count() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
         let mut looks = LoopChecks::new(now);

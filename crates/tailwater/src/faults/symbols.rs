@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_from_their_crate_on() {
+    fn file_paths_are_shown_from_their_crate_on() {
         for (file, expected) in [
             ("/build/tailwater/crates/tw-rt/src/watch.rs", "tw-rt/src/watch.rs"),
             (
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_knows_its_names() {
+    fn symbols_of_this_program_are_found() {
         let frames = here();
         let line = Symbols::open().with(|names| names.line(frames.addresses()));
         assert!(line.contains("faults::symbols::tests::here (tailwater/src/faults/symbols.rs:"), "{line}");

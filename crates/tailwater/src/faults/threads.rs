@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_told_as_the_kernel_tells_them() {
+    fn thread_states_follow_those_of_the_kernel() {
         for (stat, call, wchan, expected) in [
             (
                 Some("7 (a) b) S 1 2"),

@@ -582,7 +582,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_killed_says_nothing_and_how_it_ended_is_known() {
+    fn exit_reason_of_a_killed_worker_is_known() {
         let (mut child, worker, process) = actor();
         child.kill();
         drop(worker);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_too_long_after_the_patience() {
+    fn liveness_expires_after_the_timeout() {
         let start = Instant::now();
         let (mut silence, mut looks) = (LivenessTimer::begin(start), Vec::new());
         let mut is_too_long = false;
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_looks_late_has_not_listened() {
+    fn late_check_does_not_expire_liveness() {
         let start = Instant::now();
         let mut silence = LivenessTimer::begin(start);
         assert!(!silence.is_too_long(start + Duration::from_secs(3_600)));

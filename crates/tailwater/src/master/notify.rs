@@ -220,7 +220,7 @@ mod tests {
     use tw_testkit::TempDir;
 
     #[test]
-    fn the_manager_gets_what_is_said() {
+    fn manager_receives_notifications() {
         let dir = TempDir::new("notify").unwrap();
         let manager = UnixDatagram::bind(dir.join("s")).unwrap();
         let socket = Some(open(dir.join("s").as_os_str()).unwrap());

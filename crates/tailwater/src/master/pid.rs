@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_in_place_of_the_pid_file() {
+    fn other_files_in_place_of_the_pid_file_are_handled() {
         let dir = TempDir::new("pid").unwrap();
         let create = |path: &Path| PidFile::create(path, "", &Console::quiet());
         let ours = line();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_directory_is_somebody_elses_is_overwritten() {
+    fn pid_file_in_a_directory_of_another_user_is_overwritten() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.write("server.pid", "1234567890 left behind").unwrap();
         let file = overwrite(&path).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_only_has_the_number_is_left_alone() {
+    fn process_with_a_recycled_pid_is_left_alone() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.join("server.pid");
         let file = PidFile::create(&path, "", &Console::quiet()).unwrap();

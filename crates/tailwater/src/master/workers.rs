@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_says_what_it_must_not_is_ended_and_no_other() {
+    fn worker_with_an_invalid_message_is_ended_and_no_other() {
         let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
         let reply = |answer: WorkerReply| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
         type Act = Box<dyn Fn(&Channel)>;

@@ -522,7 +522,7 @@ mod tests {
     use crate::regex::{Caseless, Match, Regex};
 
     #[test]
-    fn patterns_mean_what_they_mean_to_pcre() {
+    fn patterns_match_like_pcre() {
         let table: [(&[u8], &[u8], &[u8]); 57] = [
             (br"^a\Qx.y\E$", b"ax.y", b"axzy"),
             (br"^\Q[a]", b"[a]", b"a"),

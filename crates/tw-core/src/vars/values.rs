@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_stored_kept_and_forgotten() {
+    fn values_are_stored_and_dropped() {
         let mut values = Values::default();
         assert_eq!(read(&values, 3), None);
         values.store(3, b"one");

@@ -141,7 +141,7 @@ fn the_lowest_class_does_not_starve() {
 }
 
 #[test]
-fn refuses_when_full_but_never_what_can_start() {
+fn full_queue_refuses_jobs_that_cannot_start_at_once() {
     let mut q = Jobs::new(4, 0, None);
     for job in ["a1", "a2", "a3"] {
         push(&mut q, Hit, 1, job);
@@ -392,7 +392,7 @@ fn hung_job_releases_its_slot_and_the_device_gets_one_probe_at_a_time() {
 }
 
 #[test]
-fn no_more_hang_on_one_device_than_its_share_and_a_few_probes() {
+fn hung_device_occupies_its_slots_and_a_few_probes() {
     for is_replaced in [true, false] {
         let mut q = Queue::new(32, 100_000, None);
         let mut hung = 0;

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_needed_for_the_peak_and_taken_for_what_is_kept() {
+    fn budget_needs_room_for_the_peak_and_reserves_kept_bytes() {
         let budget = Arc::new(Budget::default());
         let admit = || budget.admit(Coding::Zstd, memory(20, 70), 100, u64::MAX);
         let both = [admit().unwrap(), admit().unwrap()];

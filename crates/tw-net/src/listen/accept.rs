@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_come_with_their_peers_address() {
+    fn accepted_connections_have_their_peer_address() {
         on_loop(|| async {
             let mut acceptor = Acceptor::new(listening()).unwrap();
             for _ in 0..3 {

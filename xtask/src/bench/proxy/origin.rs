@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_far_as_the_origin_needs_it() {
+    fn origin_parses_only_the_needed_head_fields() {
         let bytes = b"POST /upload HTTP/1.1\r\nHost: o\r\ncontent-length: 12\r\n\r\nbody";
         let expected =
             Request { size: bytes.len() - 4, path: "/upload", content_length: 12, upgrades: false };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_says_its_size() {
+    fn response_size_is_in_its_path() {
         let bytes = response(100);
         assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n"));
         assert!(bytes.windows(19).any(|found| found == b"Content-Length: 100"));

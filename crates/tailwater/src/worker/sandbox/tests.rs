@@ -87,7 +87,7 @@ fn rules_are_compared() {
 }
 
 #[test]
-fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
+fn kernel_without_landlock_is_a_notice_or_an_error() {
     let dir = site();
     let judged = |main: &str, status| {
         let text = format!("{main} http {{ access_log off; server {{ }} }}");
@@ -106,7 +106,7 @@ fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
 }
 
 #[test]
-fn a_directory_that_was_replaced_is_another_one() {
+fn replaced_directory_needs_other_rules() {
     let dir = site();
     let rules = || {
         SandboxRules::of(
@@ -121,7 +121,7 @@ fn a_directory_that_was_replaced_is_another_one() {
     assert!(!old.covers(&rules()));
 }
 
-/// Variable with the task of the child of [`an_attacker_has_what_the_configuration_needs`]: level, directory, port.
+/// Variable with the task of the child of [`sandbox_leaves_only_the_rights_of_the_configuration`]: level, directory, port.
 const ORDERS: &str = "TAILWATER_TEST_SANDBOX";
 
 /// Results of an attempt in a process that is not confined, with `auto`, and with `on`: 0 or an error. `None`: depends
@@ -174,7 +174,7 @@ const EXPECTED: [Expected; 33] = [
 
 /// Code runs in a confined process, and tries what an attacker would. The process is this test, started again.
 #[test]
-fn an_attacker_has_what_the_configuration_needs() {
+fn sandbox_leaves_only_the_rights_of_the_configuration() {
     if let Some(orders) = std::env::var_os(ORDERS) {
         return attack(&orders.into_string().unwrap());
     }
@@ -192,7 +192,7 @@ fn an_attacker_has_what_the_configuration_needs() {
         dir.write("html/index.html", "x").unwrap();
         let mut test = Command::new(std::env::current_exe().unwrap());
         test.args(["--exact", "--nocapture", "--test-threads=1"]);
-        test.arg("worker::sandbox::tests::an_attacker_has_what_the_configuration_needs");
+        test.arg("worker::sandbox::tests::sandbox_leaves_only_the_rights_of_the_configuration");
         let output = test.env(ORDERS, format!("{level} {} {port}", dir.path().display())).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let outcome = |name: &str| {

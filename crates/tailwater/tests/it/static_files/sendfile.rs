@@ -213,7 +213,7 @@ fn are_all_hot_in_turn(server: &Server, size: usize) -> bool {
 }
 
 #[test]
-fn changed_file_is_not_sent_as_it_was() {
+fn changed_file_is_sent_with_its_new_content() {
     let content = pattern(400_000);
     let names = ["replaced", "grown", "punched", "written", "removed"];
     let files = names.iter().fold(server(), |files, name| files.file(format!("html/{name}"), &content));

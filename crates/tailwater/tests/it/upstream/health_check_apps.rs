@@ -69,7 +69,7 @@ fn unhealthy_applications_get_no_requests() {
 }
 
 #[test]
-fn memcached_is_healthy_if_it_answers() {
+fn memcached_is_healthy_if_it_responds() {
     let (sender, receiver) = channel();
     let serve = move |answer: &'static str| {
         let sender = sender.clone();

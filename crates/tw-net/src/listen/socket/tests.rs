@@ -120,7 +120,7 @@ fn opening_all_gives_up_after_five_tries_and_tests_ignore_addresses_in_use() {
 }
 
 #[test]
-fn other_errors_end_at_once() {
+fn other_bind_errors_are_not_retried() {
     // 192.0.2.0/24 is set aside for documentation (RFC 5737): no interface has it.
     let wanted = [(Addr::Inet(SocketAddr::from(([192, 0, 2, 1], 80))), ListenOptions::default())];
     let mut lines = Vec::new();

@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_written_here_is_touched() {
+    fn cache_file_names_are_recognized() {
         let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c");
         assert_eq!(file_kind(c"b7f54b2df7773722d382f4809d65029c"), key.map(CacheFileKind::Entry));
         let unfinished = c"b7f54b2df7773722d382f4809d65029c.0000000001";

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_is_waited_for_when_the_next_one_has_begun() {
+    fn write_back_waits_for_a_window_when_the_next_begins() {
         let (sim, disk, mut by) = disk();
         block_on(async {
             let mut temp_file = temp_file(&disk, &mut by).await;

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_body_ends_that_makes_no_sense_is_not_known() {
+    fn invalid_body_has_no_known_end() {
         let request =
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\nGET / HTTP/1.1\r\n";
         let (is_known, is_pending) = crate::testing::with_request("server { }", request, |r| {

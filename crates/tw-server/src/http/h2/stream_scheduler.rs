@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_may_know_better() {
+    fn priority_of_a_response_overrides_the_request() {
         let shares = shares(&["u=5", "u=4"]);
         shares[0].set_from_response(b"u=2");
         assert_eq!(order(&StreamScheduler::default(), &shares, 2), [1, 1]);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn satisfy_decides_what_handlers_mean_together() {
+    fn satisfy_combines_access_handlers() {
         const PASS: fn() -> Outcome = || Outcome::Pass;
         const GRANT: fn() -> Outcome = || Outcome::PhaseDone;
         const FORBID: fn() -> Outcome = || Outcome::Status(403);

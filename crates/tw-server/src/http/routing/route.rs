@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_that_lacks_a_slash_is_known() {
+    fn uri_without_its_trailing_slash_is_recognized() {
         let sent = |pattern, plan| WrittenLocation { adds_slash: true, ..location(pattern, plan) };
         let l = Locations::new(vec![
             sent(prefix("/a/"), 1),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn every_regex_on_the_way_is_told() {
+    fn every_matching_regex_is_reported() {
         let inner = vec![location(regex(r"\.html$"), 1), location(regex(r"\.(php)$"), 2)];
         let l = Locations::new(vec![
             location(regex("^/other/"), 0),

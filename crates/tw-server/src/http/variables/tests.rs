@@ -254,7 +254,7 @@ fn the_response() {
 }
 
 #[test]
-fn a_location_is_absolute_once_it_is_sent() {
+fn location_field_is_absolute_after_the_head_is_sent() {
     let head = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
     let to = |r: &mut Request| r.out.location = Bytes::from_static(b"/dir/");
     check_after(CONF, head, to, &[("$sent_http_location", "/dir/")]);

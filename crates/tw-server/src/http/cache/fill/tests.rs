@@ -43,7 +43,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn whoever_waits_is_woken_once_for_what_comes() {
+fn followers_are_woken_once_for_new_bytes() {
     let fill = fill();
     let woken = [(); 3].map(|()| Arc::new(Woken::default()));
     let ids = [(); 3].map(|()| fill.add_follower(0).unwrap());
@@ -117,7 +117,7 @@ fn pieces_behind_a_single_follower_are_needless() {
 }
 
 #[test]
-fn complete_fill_is_found_behind_one_that_took_its_place_until_it_is_stored() {
+fn complete_fill_is_found_behind_its_replacement_until_stored() {
     let (first, second, third) = (fill(), fill(), fill());
     for fill in [&first, &second, &third] {
         fill.begin(FillHead { meta: meta(1, 1, 1), len: None });
