@@ -50,7 +50,7 @@ pub(crate) struct CertificateWatch {
 
 /// The thread, which ends with this.
 struct WatchThread {
-    orders: Sender<(u64, WatchedCertificates)>,
+    commands: Sender<(u64, WatchedCertificates)>,
     found: Receiver<CertificateChange>,
     wake: Arc<OwnedFd>,
 }
@@ -75,7 +75,7 @@ impl CertificateWatch {
             }
         }
         // It ends with its handle only.
-        let _ = self.thread.as_ref().map(|handle| handle.orders.send((self.round, used)));
+        let _ = self.thread.as_ref().map(|handle| handle.commands.send((self.round, used)));
     }
 
     /// Next change, if there is one.
@@ -95,23 +95,23 @@ impl CertificateWatch {
 impl WatchThread {
     fn start() -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let ((orders, ordered), (send_change, found)) = (mpsc::channel(), mpsc::channel());
+        let ((commands, received), (send_change, found)) = (mpsc::channel(), mpsc::channel());
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
-            serve(&ordered, |found| {
+            serve(&received, |found| {
                 // Without a listener the next wait ends; a full counter wakes as well.
                 let _ = send_change.send(found);
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
             });
         })?;
-        Ok(Self { orders, found, wake })
+        Ok(Self { commands, found, wake })
     }
 }
 
-fn serve(orders: &Receiver<(u64, WatchedCertificates)>, mut send_change: impl FnMut(CertificateChange)) {
+fn serve(commands: &Receiver<(u64, WatchedCertificates)>, mut send_change: impl FnMut(CertificateChange)) {
     let (mut round, mut all) = (0, Vec::new());
     loop {
-        match orders.recv_timeout(LOOK) {
+        match commands.recv_timeout(LOOK) {
             Ok((next, used)) => {
                 round = next;
                 all = distinct(used);

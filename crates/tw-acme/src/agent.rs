@@ -45,10 +45,10 @@ impl Agent {
     /// Fails if the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (send, orders) = unbounded_channel();
+        let (send, commands) = unbounded_channel();
         thread::Builder::new().name("acme".to_owned()).spawn(move || {
             let tasks = LocalSet::new();
-            tasks.block_on(&runtime, serve(orders));
+            tasks.block_on(&runtime, serve(commands));
         })?;
         Ok(Self(send))
     }
@@ -95,13 +95,13 @@ impl Running {
     }
 }
 
-async fn serve(mut orders: UnboundedReceiver<AgentCommand>) {
+async fn serve(mut commands: UnboundedReceiver<AgentCommand>) {
     let mut running: HashMap<Box<str>, Running> = HashMap::new();
     let accounts = Accounts::default();
     let mut current: Option<(Arc<AcmeConfig>, LogFn)> = None;
     let mut has_begun = false;
-    while let Some(order) = orders.recv().await {
-        match order {
+    while let Some(command) = commands.recv().await {
+        match command {
             AgentCommand::SetConfig(job, log, done) => {
                 job.works.iter().for_each(|work| load(work, &log));
                 // Whoever has waited long enough has gone.

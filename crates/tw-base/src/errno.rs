@@ -33,13 +33,13 @@ impl fmt::Display for Errno {
 impl Errno {
     /// Returns its words for use in a sentence: `permission denied`.
     pub fn words(self) -> impl fmt::Display {
-        Words(self)
+        ErrnoWords(self)
     }
 }
 
-struct Words(Errno);
+struct ErrnoWords(Errno);
 
-impl fmt::Display for Words {
+impl fmt::Display for ErrnoWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(Errno(number)) = *self;
         match text(number).map(|text| (text.split_at(1), text)) {

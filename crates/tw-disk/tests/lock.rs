@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tw_disk::{
-    Account, Aio, Disk, File, JobSource, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, OpenOptions, Pool,
+    Account, Aio, Disk, File, FileCheck, JobSource, LOCK_FILE_MIN, LockedFile, Locks, Now, OpenOptions, Pool,
     Refusal,
 };
 use tw_testkit::wait::{TIMEOUT, some, until};
@@ -94,8 +94,8 @@ impl Bench {
         Some(received)
     }
 
-    fn look(&self, file: &File) -> Look {
-        let Now::Ready(Ok(look)) = self.disk.look_now(file) else { panic!("a local file system") };
+    fn look(&self, file: &File) -> FileCheck {
+        let Now::Ready(Ok(look)) = self.disk.check_now(file) else { panic!("a local file system") };
         look
     }
 }
@@ -116,7 +116,7 @@ fn file_stays_locked_while_a_handle_exists() {
     assert!(bench.locks.find(&file).is_none());
     let locked = bench.lock(&file);
     assert_eq!((bench.locks.bytes(), bench.locks.files()), (300_001_u64.next_multiple_of(PAGE), 1));
-    assert_ne!(bench.look(&file), Look::Changed);
+    assert_ne!(bench.look(&file), FileCheck::Changed);
     assert_eq!(bench.sent(&file, &locked), Some(content(300_001)));
     assert_eq!(bench.locks.sent(), 300_001);
     // Another descriptor of the same file is the same file.
@@ -138,7 +138,7 @@ fn change_of_a_file_unlocks_it() {
     let (locked, other) = (bench.lock(&file), bench.locks.find(&file).unwrap());
     let mode = fs::metadata(&path).unwrap().permissions();
     fs::set_permissions(&path, mode).unwrap();
-    assert_eq!(bench.look(&file), Look::Changed, "whatever it was");
+    assert_eq!(bench.look(&file), FileCheck::Changed, "whatever it was");
     locked.give_up();
     assert!(locked.is_over() && other.is_over() && !other.is_locked());
     assert!(bench.sent(&file, &other).is_none());

@@ -34,7 +34,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 
 use address::{AddressScheme, PassAddress, RawPassAddress};
 use health_check::CgiHealthCheck;
@@ -226,20 +226,20 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         self.language.install(self.written.map(|span| (span, &*self.params)), plan);
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl<L: Language> Gateway for CgiGateway<L> {
+impl<L: Language> PassModule for CgiGateway<L> {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }

@@ -31,7 +31,7 @@ use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 use crate::proxy::fields::{self, RequestFields};
 
 const SCHEMES: &[AddressScheme] = &[
@@ -140,19 +140,19 @@ impl Settings<Http> for Grpc {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl Gateway for Grpc {
+impl PassModule for Grpc {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }

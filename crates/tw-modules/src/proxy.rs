@@ -43,7 +43,7 @@ use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 
 use fields::RequestFields;
 use health_check::ProxyHealthCheck;
@@ -307,19 +307,19 @@ impl Settings<Http> for Proxy {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl Gateway for Proxy {
+impl PassModule for Proxy {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }

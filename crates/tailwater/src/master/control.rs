@@ -52,7 +52,7 @@ pub(super) struct Client {
     stream: UnixStream,
     /// The process.
     pub(super) pid: Pid,
-    wish: ClientRequest,
+    request: ClientRequest,
 }
 
 /// Request of a client.
@@ -61,7 +61,7 @@ pub(super) enum ClientRequest {
     /// A reload. It waits for the answer.
     Reload,
     /// To tell why it did not order one.
-    Told(Vec<Fault>),
+    NotReloaded(Vec<Fault>),
     /// A purge. It waits for the answer.
     Purge(Purge),
     /// A purge of a kind that is not known here.
@@ -82,8 +82,8 @@ impl Control {
             if let Ok(peer) = socket_peercred(&stream)
                 && (peer.uid.is_root() || peer.uid == geteuid())
             {
-                let wish = ClientRequest::read(&stream);
-                return Some(Client { stream, pid: peer.pid, wish });
+                let request = ClientRequest::read(&stream);
+                return Some(Client { stream, pid: peer.pid, request });
             }
         }
         None
@@ -110,7 +110,7 @@ impl ClientRequest {
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         match (read, lines.next()) {
-            (Ok(_), Some(REFUSED)) => Self::Told(lines.map(fault).collect()),
+            (Ok(_), Some(REFUSED)) => Self::NotReloaded(lines.map(fault).collect()),
             _ => Self::Reload,
         }
     }
@@ -118,14 +118,14 @@ impl ClientRequest {
 
 impl Client {
     /// Takes the request, once.
-    pub(super) fn take_wish(&mut self) -> ClientRequest {
-        std::mem::replace(&mut self.wish, ClientRequest::Nonsense)
+    pub(super) fn take_request(&mut self) -> ClientRequest {
+        std::mem::replace(&mut self.request, ClientRequest::Nonsense)
     }
 
     /// Client at the other end of `stream`.
     #[cfg(test)]
     pub(super) fn of(stream: UnixStream) -> Self {
-        Self { stream, pid: rustix::process::getpid(), wish: ClientRequest::Reload }
+        Self { stream, pid: rustix::process::getpid(), request: ClientRequest::Reload }
     }
 
     /// Says how it went, and what was said.
@@ -150,14 +150,14 @@ pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>
 /// Orders a purge and waits for its end. What was said, if it was done.
 pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
     let refused = |text: String| Err(vec![Fault::emerg(text)]);
-    let wish = match postcard::to_stdvec(order) {
+    let request = match postcard::to_stdvec(order) {
         Ok(order) => [PURGE.as_bytes(), b"\n", &order].concat(),
         Err(error) => return refused(format!("the order cannot be written: {error}")),
     };
-    if wish.len() as u64 > WISH_MAX {
-        return refused(format!("what is to be purged has too long a name: {} bytes", wish.len()));
+    if request.len() as u64 > WISH_MAX {
+        return refused(format!("what is to be purged has too long a name: {} bytes", request.len()));
     }
-    let connected = connect(master, &wish).and_then(|stream| {
+    let connected = connect(master, &request).and_then(|stream| {
         stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
         let runs_as = socket_peercred(&stream)?.uid;
         Ok((stream, runs_as))
@@ -193,14 +193,14 @@ pub(super) fn report_refusal(master: Pid, why: &[Fault]) {
 }
 
 /// A connection to `master` with what is wanted.
-fn connect(master: Pid, wish: &[u8]) -> io::Result<UnixStream> {
+fn connect(master: Pid, request: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
     // Any process can take the name.
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }
     stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
-    stream.write_all(wish)?;
+    stream.write_all(request)?;
     stream.shutdown(Shutdown::Write)?;
     Ok(stream)
 }
@@ -240,7 +240,7 @@ mod tests {
             let answer = std::thread::scope(|scope| {
                 let order_thread = scope.spawn(|| order_reload(us));
                 let client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!((client.pid, &client.wish), (us, &ClientRequest::Reload));
+                assert_eq!((client.pid, &client.request), (us, &ClientRequest::Reload));
                 client.respond(is_done, &said);
                 order_thread.join().unwrap().unwrap()
             });
@@ -264,7 +264,7 @@ mod tests {
             let said = std::thread::scope(|scope| {
                 let order_thread = scope.spawn(|| order_purge(us, &order));
                 let mut client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!(client.take_wish(), ClientRequest::Purge(order.clone()));
+                assert_eq!(client.take_request(), ClientRequest::Purge(order.clone()));
                 client.respond(is_done, &[Fault::emerg("said")]);
                 order_thread.join().unwrap()
             });
@@ -274,10 +274,10 @@ mod tests {
         let long = Purge { cache: vec![b'c'; 70_000], ..order };
         assert!(order_purge(us, &long).unwrap_err()[0].message.contains("too long a name"));
         drop(connect(us, b"purge\nnonsense").unwrap());
-        assert_eq!(control.next().unwrap().take_wish(), ClientRequest::Nonsense);
+        assert_eq!(control.next().unwrap().take_request(), ClientRequest::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
         report_refusal(us, &why);
-        assert_eq!(control.next().unwrap().wish, ClientRequest::Told(why));
+        assert_eq!(control.next().unwrap().request, ClientRequest::NotReloaded(why));
         drop(control);
         // A child that another test starts has the socket, too, for a moment.
         assert!(wait::until(wait::TIMEOUT, || order_reload(us).is_none()));

@@ -145,18 +145,18 @@ fn old_name(path: &Path) -> PathBuf {
 /// Our number, in a file that takes the place of whatever has the name.
 // DIFF(nginx): a link is replaced, not followed: who may write into the directory cannot have another file emptied.
 fn replace(path: &Path) -> io::Result<File> {
-    let mut beside = path.to_owned().into_os_string();
-    beside.push(format!(".{}", std::process::id()));
-    let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside);
+    let mut temp_path = path.to_owned().into_os_string();
+    temp_path.push(format!(".{}", std::process::id()));
+    let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temp_path);
     let file = create().or_else(|error| match error.kind() {
         // Of a process that had our number and was killed right here.
-        io::ErrorKind::AlreadyExists => fs::remove_file(&beside).and_then(|()| create()),
+        io::ErrorKind::AlreadyExists => fs::remove_file(&temp_path).and_then(|()| create()),
         _ => Err(error),
     })?;
     (&file)
         .write_all(line().as_bytes())
-        .and_then(|()| fs::rename(&beside, path))
-        .inspect_err(|_| drop(fs::remove_file(&beside)))?;
+        .and_then(|()| fs::rename(&temp_path, path))
+        .inspect_err(|_| drop(fs::remove_file(&temp_path)))?;
     Ok(file)
 }
 

@@ -179,9 +179,9 @@ impl Master {
 
     /// Obeys a request with an answer: `-s reload` is as HUP.
     fn obey(&mut self, mut client: Client, state: State) {
-        match client.take_wish() {
+        match client.take_request() {
             ClientRequest::Reload => {}
-            ClientRequest::Told(why) => {
+            ClientRequest::NotReloaded(why) => {
                 why.iter().for_each(|fault| self.console.fault(fault));
                 let text = format_args!(
                     "process {} orders no reload for that, the configuration stays as it was",

@@ -202,23 +202,23 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
     let mut per_class = [0; CLASSES];
     let mut per_key: HashMap<(u32, JobSource), u32> = HashMap::new();
     let mut per_device: HashMap<u32, (u32, u32, usize)> = HashMap::new();
-    for slot in q.slots.iter().filter(|slot| slot.place != Place::Free) {
+    for slot in q.slots.iter().filter(|slot| slot.state != SlotState::Free) {
         let key = &q.keys[slot.key as usize];
         let (running, hung, waiting) = per_device.entry(key.device).or_default();
-        match slot.place {
-            Place::Waiting => *waiting += 1,
-            Place::Hung => *hung += 1,
+        match slot.state {
+            SlotState::Waiting => *waiting += 1,
+            SlotState::Hung => *hung += 1,
             _ => {
                 *running += 1;
                 per_class[slot.class.index()] += 1;
             }
         }
-        *per_key.entry((key.device, key.source)).or_default() += u32::from(slot.place != Place::Waiting);
+        *per_key.entry((key.device, key.source)).or_default() += u32::from(slot.state != SlotState::Waiting);
     }
     assert_eq!(per_class, q.running);
-    let waiting = q.slots.iter().filter(|slot| slot.place == Place::Waiting).count();
+    let waiting = q.slots.iter().filter(|slot| slot.state == SlotState::Waiting).count();
     assert_eq!(waiting, q.waiting);
-    let held = |slot: &&Slot<u64>| matches!(slot.place, Place::Taken | Place::Hung);
+    let held = |slot: &&Slot<u64>| matches!(slot.state, SlotState::Taken | SlotState::Hung);
     assert_eq!(q.slots.iter().filter(held).count(), taken.len());
     for (&of, &key) in &q.by_source {
         let key = &q.keys[key as usize];
@@ -236,7 +236,7 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
     }
     // Work conserving: a free slot means that nobody who waits may have it.
     if q.running() < q.caps.slots {
-        for slot in q.slots.iter().filter(|slot| slot.place == Place::Waiting) {
+        for slot in q.slots.iter().filter(|slot| slot.state == SlotState::Waiting) {
             let key = &q.keys[slot.key as usize];
             assert!(!q.would_start(slot.class, key.source, key.device));
         }

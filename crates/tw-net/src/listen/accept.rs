@@ -86,12 +86,12 @@ pub struct Acceptor {
     share: AcceptingLoops,
     /// Connections accepted since the socket was last moved to the end of the epoll queue.
     taken: u32,
-    next: Next,
+    next: AcceptStep,
 }
 
 /// Step of the next call before it accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum AcceptStep {
     /// Waits for a notification.
     Wait,
     /// Lets others run.
@@ -127,25 +127,25 @@ impl Acceptor {
                 Addr::Unix(_) => Listener::Unix(UnixListener::from_std(fd.into())?),
             },
         };
-        Ok(Self { listener, addr, share, taken: 0, next: Next::Wait })
+        Ok(Self { listener, addr, share, taken: 0, next: AcceptStep::Wait })
     }
 
     /// The next connection, non-blocking and close-on-exec. Waits until there is one; connections that ended before
     /// they were taken are passed over. Between two calls other tasks run. After an error, log it and call again: the pause
     /// it needs is in here.
     pub async fn accept(&mut self) -> Result<Accepted, AcceptError> {
-        match std::mem::replace(&mut self.next, Next::Wait) {
-            Next::Wait => {}
-            Next::Yield => tw_rt::yield_now().await,
-            Next::Pause => tokio::time::sleep(PAUSE).await,
+        match std::mem::replace(&mut self.next, AcceptStep::Wait) {
+            AcceptStep::Wait => {}
+            AcceptStep::Yield => tw_rt::yield_now().await,
+            AcceptStep::Pause => tokio::time::sleep(PAUSE).await,
         }
         loop {
             match self.wait_and_take().await {
                 Ok(accepted) => {
                     self.next = match self.listener {
                         // It is looked at once a turn.
-                        Listener::Gated(_) => Next::Wait,
-                        Listener::Tcp(_) | Listener::Unix(_) => Next::Yield,
+                        Listener::Gated(_) => AcceptStep::Wait,
+                        Listener::Tcp(_) | Listener::Unix(_) => AcceptStep::Yield,
                     };
                     return Ok(accepted);
                 }
@@ -177,13 +177,13 @@ impl Acceptor {
 
     /// Skips the pause after an error: the missing resource may be available once other tasks have run.
     pub fn skip_error_pause(&mut self) {
-        self.next = Next::Yield;
+        self.next = AcceptStep::Yield;
     }
 
     fn failed(&mut self, error: &io::Error) -> AcceptError {
         // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again at once, and
         // without a pause the loop would do nothing but fail.
-        self.next = Next::Pause;
+        self.next = AcceptStep::Pause;
         self.pause();
         AcceptError { errno: Errno::from(error) }
     }
@@ -378,10 +378,10 @@ mod tests {
             let _client = connect(&acceptor);
             setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
             acceptor.accept().await.unwrap_err();
-            assert_eq!(acceptor.next, Next::Pause);
+            assert_eq!(acceptor.next, AcceptStep::Pause);
             setrlimit(Resource::Nofile, limit).unwrap();
             acceptor.skip_error_pause();
-            assert_eq!(acceptor.next, Next::Yield);
+            assert_eq!(acceptor.next, AcceptStep::Yield);
             acceptor.accept().await.unwrap();
         });
     }

@@ -42,7 +42,7 @@ pub struct Acme {
     issuers: Arc<Issuers>,
     /// The certificate of the server.
     ordered: Option<Ordered>,
-    place: Place,
+    level: BlockLevel,
 }
 
 /// All that are declared in `http`.
@@ -58,7 +58,7 @@ struct Ordered {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BlockLevel {
     Http,
     Server,
 }
@@ -90,7 +90,7 @@ struct RawCertificate {
 }
 
 /// A place that outlives configurations.
-struct Kept(Arc<CurrentCertificate>);
+struct KeptCertificate(Arc<CurrentCertificate>);
 
 impl Settings<Http> for Acme {
     type Raw = Raw;
@@ -147,17 +147,17 @@ impl Settings<Http> for Acme {
             let answers = cx.keep(b"acme answers", |_| true, ChallengeResponses::default);
             let issuers = Arc::new(Issuers { all, answers });
             cx.block.acme.issuers = Some(issuers.clone());
-            return Ok(Self { issuers, ordered: None, place: Place::Http });
+            return Ok(Self { issuers, ordered: None, level: BlockLevel::Http });
         };
         let issuers = outer.issuers.clone();
         let ordered = raw.certificate.take().map(|raw| order(raw, &issuers, cx)).transpose()?;
         cx.block.acme.slot = ordered.as_ref().map(|ordered| ordered.slot.clone());
-        Ok(Self { issuers, ordered, place: Place::Server })
+        Ok(Self { issuers, ordered, level: BlockLevel::Server })
     }
 
     fn are_shared(&self) -> bool {
         // Locations have what their server has; servers without a certificate of that kind must say so.
-        self.place == Place::Server || self.issuers.all.is_empty()
+        self.level == BlockLevel::Server || self.issuers.all.is_empty()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -272,11 +272,11 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
         return Err(fail(format!("\"{wildcard}\" takes an issuer with \"challenge dns-01\"")));
     }
     let kept = format!("acme {name} {}", file_id(&identifiers, key));
-    let slot = match cx.previous::<Kept>(kept.as_bytes()) {
+    let slot = match cx.previous::<KeptCertificate>(kept.as_bytes()) {
         Some(known) => known.0.clone(),
         None => Arc::new(CurrentCertificate::new(&identifiers).map_err(|error| fail(error.to_string()))?),
     };
-    let slot = cx.keep(kept.as_bytes(), |_| true, || Kept(slot)).0.clone();
+    let slot = cx.keep(kept.as_bytes(), |_| true, || KeptCertificate(slot)).0.clone();
     cx.block
         .acme
         .wanted

@@ -54,7 +54,7 @@ pub struct Raw {
     zone: Setting<()>,
     resolving: resolver::Raw,
     state: Setting<Word>,
-    sticky: Setting<sticky::Written>,
+    sticky: Setting<sticky::WrittenSticky>,
     queue: Setting<UpstreamQueue>,
 }
 

@@ -161,12 +161,12 @@ impl Application for Loop {
 
     async fn run_background_tasks(self: Rc<Self>) {
         let mut background_tasks = TaskSet::default();
-        let beside = |kind| Subject { kind, id: self.index as u64 };
-        background_tasks.spawn((), beside("names"), resolve::refresh_names(self.clone()));
-        background_tasks.spawn((), beside("health checks"), health::run(self.clone()));
-        background_tasks.spawn((), beside("stapling"), ocsp_stapling::run(self.clone()));
-        background_tasks.spawn((), beside("history"), history::run(self.clone()));
-        background_tasks.spawn((), beside("caches"), cache::manage(self.clone()));
+        let subject = |kind| Subject { kind, id: self.index as u64 };
+        background_tasks.spawn((), subject("names"), resolve::refresh_names(self.clone()));
+        background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
+        background_tasks.spawn((), subject("stapling"), ocsp_stapling::run(self.clone()));
+        background_tasks.spawn((), subject("history"), history::run(self.clone()));
+        background_tasks.spawn((), subject("caches"), cache::manage(self.clone()));
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 

@@ -131,7 +131,7 @@ impl OpenFile {
     /// The whole contents, if they are kept in memory, where a reference keeps them.
     pub fn content(&self) -> Option<Bytes> {
         match &*self.content.borrow() {
-            Content::Kept(kept) => Some(kept.bytes.clone()),
+            Content::InMemory(kept) => Some(kept.bytes.clone()),
             Content::Unread | Content::Absent(_) => None,
         }
     }
@@ -139,7 +139,7 @@ impl OpenFile {
     /// Storage for the text of the response head that belongs to these contents, as long as they are kept.
     pub fn head(&self) -> Option<Rc<HeadMemo>> {
         match &*self.content.borrow() {
-            Content::Kept(kept) => Some(kept.head.clone()),
+            Content::InMemory(kept) => Some(kept.head.clone()),
             Content::Unread | Content::Absent(_) => None,
         }
     }

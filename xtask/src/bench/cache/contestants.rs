@@ -8,7 +8,7 @@ use crate::bench::contestant::{
     Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program, upstream_group,
 };
 pub(super) use crate::bench::contestant::{NGINX, OURS};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::options::Options;
 use crate::bench::proxy::origin::REQUEST_COUNT;
 use crate::bench::{Outcome, loops};
@@ -55,7 +55,7 @@ impl Caches {
         let varnish = OtherProgram::at(find_program("varnishd"), "-V")?;
         let traffic_server = OtherProgram::at(find_program("traffic_server"), "--version")?;
         let args = ["--large".to_owned(), large.to_string()];
-        let origin = Contestant::own_loop("origin", "origin", &args).start(&Place::on(load_cpu))?;
+        let origin = Contestant::own_loop("origin", "origin", &args).start(&RunPlacement::on(load_cpu))?;
         Ok(Self { binaries, varnish, traffic_server, origin })
     }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::contestants::{Caches, NGINX, OURS};
 use crate::bench::Outcome;
 use crate::bench::contestant::Contestant;
-use crate::bench::exec::{Place, pin, raise_open_files};
+use crate::bench::exec::{RunPlacement, pin, raise_open_files};
 use crate::bench::proxy::origin::LARGE;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
@@ -114,7 +114,7 @@ fn mebibytes(bytes: u64) -> f64 {
 }
 
 fn measure(contestant: &Contestant, caches: &Caches, plan: &Plan) -> Outcome<Score> {
-    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
     progress(&format!("{}: {} clients", server.name, plan.clients));
     let (origin_requests, idle_peak) = (caches.origin_requests()?, usage::peak(server.pid())?);
     let cpu = usage::cpu_time(server.pid())?;

@@ -11,7 +11,7 @@ use super::contestants::Caches;
 use super::fetch::fetch;
 use crate::bench::cgroup::{Cgroup, Limits};
 use crate::bench::contestant::{Binary, Contestant, Running};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::report::progress;
 use crate::bench::{Outcome, loops};
 
@@ -59,7 +59,7 @@ impl Full {
             fs::remove_dir_all(&full.dir)?;
         }
         let contestant = caches.at(word, binary, &full.dir, "");
-        let server = contestant.start(&Place::on(server_cpu))?;
+        let server = contestant.start(&RunPlacement::on(server_cpu))?;
         for &(file, count) in parts {
             fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)?;
         }
@@ -73,7 +73,7 @@ impl Full {
     /// Restarts a server within limits, and waits until Tailwater has loaded its index.
     pub(super) fn start(&self, contestant: &Contestant, limits: Limits, cpu: usize) -> Outcome<Limited> {
         let group = Cgroup::new(limits, &self.dir)?;
-        let place = Place { cpu: Some(cpu), cgroups: group.dirs(), ..Place::default() };
+        let place = RunPlacement { cpu: Some(cpu), cgroups: group.dirs(), ..RunPlacement::default() };
         let server = contestant.start(&place)?;
         self.until(contestant, &server, "tailwater_cache_entries")?;
         Ok(Limited { server, _group: group })

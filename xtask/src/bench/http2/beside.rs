@@ -8,7 +8,7 @@ use tw_testkit::http2::{END_STREAM, Frames, frame, get, kind};
 use super::{FILES, NGINX, OURS, Over, Plan, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::{Place, pin};
+use crate::bench::exec::{RunPlacement, pin};
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
 
@@ -27,7 +27,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
     let (mut numbers, mut firsts) = (Vec::new(), Vec::new());
     for contestant in setup.contestants(Over::Tcp, "") {
         progress(&format!("{title}: {}", contestant.name));
-        let server = contestant.start(&Place::on(plan.server_cpu))?;
+        let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
         let (spans, speed) = std::thread::scope(|scope| {
             let sent = scope.spawn(|| -> Result<_, String> {
                 pin(plan.load_cpu).map_err(|error| error.to_string())?;

@@ -12,7 +12,7 @@ use tw_testkit::{TempDir, wait};
 use super::clients::OnDemandClient;
 use crate::bench::Outcome;
 use crate::bench::contestant::{Binary, configuration, prepare, server_args};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 
 /// The pid file, below the prefix.
 const PID_FILE: &str = "logs/server.pid";
@@ -31,7 +31,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Starts it with its first configuration.
-    pub(super) fn start(binary: &Binary, place: &Place, more: String) -> Outcome<Self> {
+    pub(super) fn start(binary: &Binary, place: &RunPlacement, more: String) -> Outcome<Self> {
         let (prefix, port) = prepare()?;
         let daemon = Self { prefix, port, binary: binary.clone(), more, turn: 1 };
         let args = server_args(&daemon.prefix, &daemon.conf())?;

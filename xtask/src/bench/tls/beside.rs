@@ -13,7 +13,7 @@ use super::handshakes::{Session, connect_once};
 use super::{Key, OURS, Plan, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::{Contestant, Running};
-use crate::bench::exec::{Place, pin};
+use crate::bench::exec::{RunPlacement, pin};
 use crate::bench::loops;
 use crate::bench::paced_client::PacedClient;
 use crate::bench::prometheus::{Histogram, Page};
@@ -66,7 +66,7 @@ fn measure(
     rate: u64,
     metrics: u16,
 ) -> Outcome<Score> {
-    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
     let paced_client = PacedClient {
         path: "/1k",
         size: 1 << 10,

@@ -175,8 +175,8 @@ const EXPECTED: [Expected; 33] = [
 /// Code runs in a confined process, and tries what an attacker would. The process is this test, started again.
 #[test]
 fn sandbox_leaves_only_the_rights_of_the_configuration() {
-    if let Some(orders) = std::env::var_os(ORDERS) {
-        return attack(&orders.into_string().unwrap());
+    if let Some(actions) = std::env::var_os(ORDERS) {
+        return attack(&actions.into_string().unwrap());
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -245,9 +245,9 @@ fn process_with_foreign_addresses_makes_no_packets() {
 }
 
 /// Confines this process and tries everything; says what became of each attempt.
-fn attack(orders: &str) {
-    let words: Vec<&str> = orders.split(' ').collect();
-    let [level, dir, port] = words[..] else { panic!("{orders}") };
+fn attack(actions: &str) {
+    let words: Vec<&str> = actions.split(' ').collect();
+    let [level, dir, port] = words[..] else { panic!("{actions}") };
     let dir = Path::new(dir);
     let text = format!(
         "sandbox {level}; events {{ }} http {{ access_log off; server {{

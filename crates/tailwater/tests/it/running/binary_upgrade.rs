@@ -83,15 +83,15 @@ impl Daemon {
 
     /// Replaces the binary with another one.
     fn install(&self, program: &Path) {
-        let beside = self.dir.join("program.new");
-        symlink(program, &beside).unwrap();
-        fs::rename(beside, self.dir.join("program")).unwrap();
+        let temp_path = self.dir.join("program.new");
+        symlink(program, &temp_path).unwrap();
+        fs::rename(temp_path, self.dir.join("program")).unwrap();
     }
 
     /// Installs a script in place of the binary.
     fn install_script(&self, text: &str, mode: u32) {
-        let beside = self.dir.write_program("program.new", text, mode).unwrap();
-        fs::rename(beside, self.dir.join("program")).unwrap();
+        let temp_path = self.dir.write_program("program.new", text, mode).unwrap();
+        fs::rename(temp_path, self.dir.join("program")).unwrap();
     }
 
     fn addr(&self, index: usize) -> SocketAddr {

@@ -27,11 +27,11 @@ pub(super) enum Content {
     /// Not in memory, and not to be read into it before this time.
     Absent(Instant),
     /// In memory.
-    Kept(Kept),
+    InMemory(CachedContent),
 }
 
 /// Contents in memory.
-pub(super) struct Kept {
+pub(super) struct CachedContent {
     pub(super) bytes: Bytes,
     pub(super) head: Rc<HeadMemo>,
     /// Index in [`ContentCache::files`].
@@ -68,7 +68,7 @@ impl ContentCache {
             return self.forget(file);
         }
         match &mut *file.content.borrow_mut() {
-            Content::Kept(kept) => {
+            Content::InMemory(kept) => {
                 kept.recent = true;
                 return;
             }
@@ -103,8 +103,8 @@ impl ContentCache {
     fn keep(&mut self, file: &Rc<OpenFile>, bytes: Bytes, now: Instant) {
         while self.bytes + bytes.len() > self.max && self.evict(now) {}
         self.bytes += bytes.len();
-        let kept = Kept { bytes, head: Rc::default(), at: self.files.len(), recent: false };
-        *file.content.borrow_mut() = Content::Kept(kept);
+        let kept = CachedContent { bytes, head: Rc::default(), at: self.files.len(), recent: false };
+        *file.content.borrow_mut() = Content::InMemory(kept);
         self.files.push(file.clone());
     }
 
@@ -113,7 +113,7 @@ impl ContentCache {
         while !self.files.is_empty() {
             self.hand %= self.files.len();
             let file = self.files[self.hand].clone();
-            if let Content::Kept(kept) = &mut *file.content.borrow_mut()
+            if let Content::InMemory(kept) = &mut *file.content.borrow_mut()
                 && std::mem::take(&mut kept.recent)
             {
                 self.hand += 1;
@@ -132,11 +132,11 @@ impl ContentCache {
     }
 
     fn take(&mut self, file: &OpenFile, instead: Content) {
-        let Content::Kept(kept) = file.content.replace(instead) else { return };
+        let Content::InMemory(kept) = file.content.replace(instead) else { return };
         self.bytes -= kept.bytes.len();
         self.files.swap_remove(kept.at);
         if let Some(moved) = self.files.get(kept.at)
-            && let Content::Kept(other) = &mut *moved.content.borrow_mut()
+            && let Content::InMemory(other) = &mut *moved.content.borrow_mut()
         {
             other.at = kept.at;
         }
@@ -149,7 +149,7 @@ impl ContentCache {
     pub(super) fn check(&self) -> usize {
         let mut sum = 0;
         for (at, file) in self.files.iter().enumerate() {
-            let Content::Kept(kept) = &*file.content.borrow() else { panic!("hot without contents") };
+            let Content::InMemory(kept) = &*file.content.borrow() else { panic!("hot without contents") };
             assert_eq!(kept.at, at);
             sum += kept.bytes.len();
         }

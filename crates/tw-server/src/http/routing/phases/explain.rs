@@ -17,7 +17,7 @@ use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 
-use super::{AGAIN, Next, call_handler, decide, locate};
+use super::{AGAIN, NextStep, call_handler, decide, locate};
 use crate::config::location::{Location, Visibility};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
@@ -240,18 +240,18 @@ fn name_takes(name: &ServerName, host: &[u8]) -> bool {
 /// Goes through the phases as `run_from` does, as far as the content phase.
 async fn state(r: &mut Request, explanation: &mut Explanation) {
     let generation = r.generation().clone();
-    let mut next = Next::Locate;
+    let mut next = NextStep::Locate;
     let mut first: &[Phase] = &[Phase::PostRead, Phase::ServerRewrite];
     loop {
         let outcome = match next {
-            Next::Respond(_) => return explain_response(r, explanation),
-            Next::Locate => {
+            NextStep::Respond(_) => return explain_response(r, explanation),
+            NextStep::Locate => {
                 r.route.plan = generation.server(r.route.server).plan;
                 let before = std::mem::replace(&mut first, AGAIN);
                 match explain_phases(r, &generation, before, explanation).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => {
                         next = locate(r, &generation);
-                        if let Next::Run = next {
+                        if let NextStep::Run = next {
                             explain_location(r, explanation);
                         } else if generation.plan(r.route.plan).core.visibility == Visibility::Internal {
                             explain_location(r, explanation);
@@ -262,14 +262,14 @@ async fn state(r: &mut Request, explanation: &mut Explanation) {
                     other => other,
                 }
             }
-            Next::Run => match explain_phases(r, &generation, &[Phase::Rewrite], explanation).await {
+            NextStep::Run => match explain_phases(r, &generation, &[Phase::Rewrite], explanation).await {
                 Outcome::Pass | Outcome::PhaseDone => return explain_plan(r, explanation),
                 Outcome::Rewritten if r.state.redirects_left == 0 => {
                     return explanation.add("response", "500: the rewrites go in a circle", None);
                 }
                 Outcome::Rewritten => {
                     r.state.redirects_left -= 1;
-                    next = Next::Locate;
+                    next = NextStep::Locate;
                     continue;
                 }
                 other => other,
@@ -285,7 +285,7 @@ fn follow(
     generation: &Rc<LoopGeneration>,
     outcome: Outcome,
     explanation: &mut Explanation,
-) -> Next {
+) -> NextStep {
     let named = match &outcome {
         Outcome::Named(name) => Some(text(name)),
         _ => None,
@@ -297,16 +297,16 @@ fn follow(
     let uri = uri_of(r);
     let next = decide(r, generation, outcome);
     match (&next, status, named) {
-        (Next::Respond(_), ..) => {}
+        (NextStep::Respond(_), ..) => {}
         (_, Some(status), _) => {
             explanation.add("error_page", format!("{status} goes on as {} (was {uri})", uri_of(r)), None);
         }
-        (Next::Run, None, Some(name)) => {
+        (NextStep::Run, None, Some(name)) => {
             explanation.add("redirect", format!("to the named location {name}"), None)
         }
         _ => explanation.add("redirect", format!("internal, to {}", uri_of(r)), None),
     }
-    if let Next::Run = next {
+    if let NextStep::Run = next {
         explain_location(r, explanation);
     }
     next
