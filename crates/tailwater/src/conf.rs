@@ -115,8 +115,8 @@ impl Source {
         Ok(())
     }
 
-    /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used. `previous` is what
-    /// modules keep from the configuration before.
+    /// Reads and loads the configuration, and reports its mistakes. `None` means that it cannot be used. `previous`
+    /// is what modules keep from the configuration before.
     pub(crate) fn load(&self, previous: &SharedObjects, console: &Console) -> Option<Loaded> {
         self.load_from(&SystemFiles, previous, console)
     }
@@ -159,7 +159,7 @@ impl Source {
         Outcome { tree, diagnostics, config }
     }
 
-    /// Says what is wrong with what was loaded.
+    /// Reports the mistakes of a load, and returns the configuration if it can be used.
     fn report_outcome(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
         let Outcome { mut tree, diagnostics, config } = outcome;
         let notes = std::mem::take(&mut tree.notes);
@@ -249,7 +249,8 @@ impl Loaded {
     }
 }
 
-/// Says the mistakes after the first one: what is missing as a list with the first if that is several, the others one by one.
+/// Reports the mistakes after the first one: missing files as a list with the first if there are several, the others
+/// one by one.
 fn report_more_errors(first: &ConfError, more: &[&ConfError], sources: &Sources, console: &Console) {
     let mut said = HashSet::from([&*first.message]);
     let others = more.iter().filter(|mistake| mistake.missing.is_none());

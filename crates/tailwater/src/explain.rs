@@ -12,7 +12,7 @@ use tw_sys::heap::purge;
 
 use crate::conf::{Loaded, path};
 
-/// Columns of the word that says what a line is about, and of the text.
+/// Columns of the subject of a line and of its text.
 const ABOUT_COLUMNS: usize = 12;
 const TEXT_COLUMNS: usize = 72;
 

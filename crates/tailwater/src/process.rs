@@ -18,7 +18,7 @@ use crate::user::Identity;
 pub(crate) enum Privileges {
     /// The process becomes the user whom the configuration names.
     GiveUp,
-    /// The process stays who it is: it has become that user already, or serves whoever started it.
+    /// The user stays the same: the process has changed it already, or runs as the user who started it.
     Keep,
 }
 

@@ -1,7 +1,7 @@
 //! `tailwater serve`: a directory on the web with one command, and without a configuration file.
 //!
-//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine:
-//! it listens on the loopback interface unless told otherwise, and files whose names begin with a dot stay private.
+//! The configuration is made here and loaded like a file. It suits a developer's machine: the server listens on the
+//! loopback interface unless `--listen` names another address, and files whose names begin with a dot are not served.
 
 use std::fs;
 use std::io::{self, BufRead, Read};

@@ -32,8 +32,8 @@ pub(crate) const STDOUT: &str = "/dev/stdout";
 /// Destination of error messages.
 pub(crate) const STDERR: &str = "/dev/stderr";
 
-/// Serves until it is told to stop. `logs` are those of [`STDOUT`] and [`STDERR`] that the configuration has. `greeting` is
-/// what is printed first, made of the addresses that it listens on and of this machine's own.
+/// Serves until it receives a signal to stop. `logs` are those of [`STDOUT`] and [`STDERR`] that the configuration
+/// has. `greeting` makes the first output from the addresses of the server and those of the machine.
 pub(crate) fn run(
     source: Source,
     logs: &[&str],
@@ -129,8 +129,8 @@ fn own_addresses() -> Vec<IpAddr> {
     FAR.into_iter().filter_map(|family| own(family).ok()).filter(|ip| !ip.is_loopback()).collect()
 }
 
-/// The argument of `listen` for what was `requested`; the first free port from the default one on if nothing was. Never one of `not_these`: who passes
-/// requests on to itself never ends.
+/// Returns the argument of `listen` for the address `requested`, or for the first free port from the default one on.
+/// Never one of `not_these`: a proxy that passes requests to itself never ends.
 pub(crate) fn address(
     requested: Option<&[u8]>,
     default_port: u16,

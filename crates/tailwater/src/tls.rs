@@ -47,7 +47,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// From what was asked; never on one of `not_these`.
+    /// Makes the `listen` lines for the requested address; never one of `not_these`.
     pub(crate) fn of(
         requested: Option<&[u8]>,
         tls: &TlsOptions,

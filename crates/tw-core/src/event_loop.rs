@@ -89,8 +89,8 @@ pub trait Application: Sized + 'static {
     /// Serves a connection until it is closed. Called once for each.
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static;
 
-    /// Runs the background tasks of the loop's current generation (health checks, name resolution …). It does not end
-    /// by itself: the loop drops it when requests get another generation, and starts that one's; a loop that is
+    /// Runs the background tasks of the loop's current generation (health checks, name resolution …). The future
+    /// never completes: the loop drops it when requests get another generation, and starts that one's; a loop that is
     /// draining has none.
     fn run_background_tasks(self: Rc<Self>) -> impl Future<Output = ()> + 'static;
 

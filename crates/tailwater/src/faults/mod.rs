@@ -70,8 +70,8 @@ enum Event {
 }
 
 impl Faults {
-    /// From here on panics are counted and told, and what they break ends the process. Once per process, on its main thread
-    /// and before there are loops.
+    /// Installs counting and reporting of panics; data broken by a panic ends the process. Once per process, on its
+    /// main thread and before there are loops.
     pub(crate) fn watch(counts: Arc<Counts>, sinks: &Sinks) -> io::Result<Self> {
         stack::install_handler()?;
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);

@@ -98,8 +98,8 @@ fn whole(file: &File) -> io::Result<Vec<u8>> {
 }
 
 impl Names<'_> {
-    /// A stack in one line, innermost first: `function (file.rs:12) < its caller (file.rs:34)`. What a panic calls to be
-    /// told, and what every thread begins with, is left out.
+    /// Formats a stack in one line, innermost first: `function (file.rs:12) < its caller (file.rs:34)`. Frames of the
+    /// panic machinery, and those with which every thread begins, are left out.
     pub(super) fn line(&self, addresses: &[usize]) -> String {
         let frames: Vec<Frame> = addresses.iter().flat_map(|address| self.frames(*address)).collect();
         shown(&frames)

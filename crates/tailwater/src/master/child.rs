@@ -74,7 +74,7 @@ pub(super) struct Child {
     last_purge: u64,
 }
 
-/// Why a process does not serve what it was told to.
+/// Reason why a process does not serve.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Refused with a reason. The process is as before.
@@ -295,7 +295,7 @@ impl Child {
         arrived
     }
 
-    /// Tells it nothing more, which it takes for the end of its master: it finishes what it has begun.
+    /// Closes the channel for commands; the worker takes that as the end of its master and finishes its requests.
     pub(super) fn hang_up(&self) {
         self.channel.stop_talking();
     }

@@ -5,7 +5,7 @@
 //! user of the master; the answer is the messages of the reload, and the end of the stream. Both sides check the
 //! identity of the other.
 //!
-//! `tailwater purge` uses the same socket, with a first line of its own. It needs no address at which the server
+//! `tailwater purge` uses the same socket, with a first line of its own. A purge needs no address at which the server
 //! listens and no location that allows it, only the rights of the server's user.
 //!
 //! A caller that finds by itself that the configuration is wrong orders nothing, but sends the reason for the error log
@@ -128,7 +128,7 @@ impl Client {
         Self { stream, pid: rustix::process::getpid(), request: ClientRequest::Reload }
     }
 
-    /// Says how it went, and what was said.
+    /// Sends the outcome and the messages `said` to the client.
     pub(super) fn respond(mut self, is_done: bool, said: &[Fault]) {
         let text = message(if is_done { DONE } else { REFUSED }, said);
         // Who does not wait for the answer does not get it.
@@ -139,15 +139,15 @@ impl Client {
     }
 }
 
-/// Orders a reload and waits for its end. What was said, if the configuration was taken over; `None` if `master` takes no
-/// orders this way.
+/// Orders a reload and waits for its end. Returns the messages if the configuration was taken over; `None` if
+/// `master` takes no orders this way.
 pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>> {
     let stream = connect(master, message(RELOAD, &[]).as_bytes()).ok()?;
     stream.set_read_timeout(Some(COMMAND_TIMEOUT)).ok()?;
     Some(read_answer(stream, "the server ended before it had reloaded its configuration"))
 }
 
-/// Orders a purge and waits for its end. What was said, if it was done.
+/// Orders a purge, waits for its end, and returns the messages.
 pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
     let refused = |text: String| Err(vec![Fault::emerg(text)]);
     let request = match postcard::to_stdvec(order) {
@@ -172,7 +172,7 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
     }
 }
 
-/// Waits for an answer: what was said, if it was done. `ended` is what there is to say without one.
+/// Waits for the response and returns its messages. `ended` is the message for a connection that ends without one.
 fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>> {
     let mut lines = BufReader::new(stream).lines();
     let first = match lines.next() {
@@ -187,7 +187,7 @@ fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>
 }
 
 // DIFF(nginx): nginx writes to a log by itself, which need not be that of the server.
-/// Tells `master` why it gets no order to reload. One that does not listen is not told.
+/// Sends `master` the reason why no reload is ordered. Failures are ignored.
 pub(super) fn report_refusal(master: Pid, why: &[Fault]) {
     let _ = connect(master, message(REFUSED, why).as_bytes());
 }

@@ -181,7 +181,7 @@ fn open(path: &Path, more: OFlags, options: &mut OpenOptions) -> io::Result<File
     options.custom_flags(i32::from_ne_bytes(flags.bits().to_ne_bytes())).open(path)
 }
 
-/// Tells a running server what `-s` asks for. What it says if the order is a reload.
+/// Sends the signal of `-s` to a running server. Returns the messages of a reload.
 pub(crate) fn order(path: &Path, order: SignalCommand) -> Result<Vec<Fault>, Vec<Fault>> {
     let pid = server(path)?;
     if order == SignalCommand::Reload
@@ -201,7 +201,7 @@ pub(super) fn running(path: &Path) -> Option<Pid> {
     (is_other && is_there && has_open(pid, path) != Some(false)).then_some(pid)
 }
 
-/// Lets a running server purge. What it says.
+/// Orders a purge from a running server and returns its messages.
 pub(crate) fn purge(path: &Path, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
     control::order_purge(server(path)?, order)
 }

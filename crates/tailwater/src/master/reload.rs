@@ -28,7 +28,8 @@ use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 impl Master {
     // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
-    /// Reads the configuration again. Whether it is used, and what was said; after a fault everything is as before.
+    /// Reads the configuration again. Returns true and the messages if it was taken over; after a fault everything is
+    /// as before.
     pub(super) fn reload(&mut self) -> (bool, Vec<Fault>) {
         self.notify.reloading();
         self.console.begin_record();

@@ -235,7 +235,7 @@ impl Master {
         State::Draining
     }
 
-    /// Tells the service manager that the server ends, or who goes on.
+    /// Notifies the service manager of the end of the server, or of the process that replaces it.
     fn tell_end(&self, limit: Option<Duration>) {
         match self.binaries.new_one() {
             Some(new) => self.notify.replaced_by(new),

@@ -6,8 +6,8 @@
 //!                     └ dies, leaves by itself, talks nonsense, cannot be told anything, gives no sign of life
 //!                                                            └─► another one, with the same sockets
 //! ```
-//! A silent process may be stopped or hang. It is told to leave, which it does when it continues; a second silent one
-//! ends the first.
+//! A silent process may be stopped or hang. The master orders it to leave, which it does when it continues; if a
+//! second one is silent, the first is killed.
 //!
 //! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_TIMEOUT`],
 //! and not when a signal orders an end meanwhile.
@@ -142,8 +142,8 @@ impl Workers {
             && self.current.as_ref().is_some_and(|child| !child.owes_answer)
     }
 
-    /// Lets another process take the place of the one that serves and gives no sign of life. It serves `handover`, or what
-    /// is served already.
+    /// Replaces the current worker after it has given no sign of life. The new one serves `handover`, or the current
+    /// configuration.
     fn replace_silent(&mut self, handover: Option<&Handover>, console: &Console) -> Result<(), Failure> {
         let Some(pid) = self.current.as_ref().map(Child::pid) else { return Ok(()) };
         let timeout = LIVENESS_TIMEOUT.as_secs();
@@ -370,7 +370,7 @@ impl Workers {
             .min()
     }
 
-    /// Reads what the one that serves says by itself. Whether its loops turn.
+    /// Reads unrequested messages of the current worker. Returns true if its loops have turned.
     pub(super) fn listen(&mut self, console: &Console) -> bool {
         let Some(child) = &mut self.current else { return false };
         let (pid, owed_answer) = (child.pid(), child.owes_answer);

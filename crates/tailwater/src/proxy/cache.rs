@@ -66,7 +66,7 @@ impl Cache {
         Ok(Some(Self { dir, word, size: size.into_owned() }))
     }
 
-    /// The directives that say where it is, and what the log says of it.
+    /// Returns the directives for the cache directory and the log field for its status.
     pub(super) fn place(&self) -> Vec<u8> {
         let more = format!(
             " levels=1:2 keys_zone=proxied:{KEYS_SIZE} inactive={INACTIVE} max_size={} use_temp_path=off;

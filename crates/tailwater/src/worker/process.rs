@@ -122,8 +122,8 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Whoever started the master may have left it descriptors of his own. They are no business of a process that strangers
-/// talk to.
+/// Closes descriptors inherited from the process that started the master: a process that serves strangers must not
+/// have them.
 fn close_inherited() {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
     let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());

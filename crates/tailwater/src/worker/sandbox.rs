@@ -39,7 +39,7 @@ use crate::user::Identity;
 
 use places::{Origin, PathRule, PathRules};
 
-/// The newest landlock whose rights are known here; an older kernel enforces what it has.
+/// Newest version of landlock whose rights are known here; an older kernel enforces those it knows.
 const NEWEST: ABI = ABI::V9;
 
 /// Returns true if the kernel has landlock, of any version, and lets it be used.

@@ -110,7 +110,7 @@ struct Task {
     handle: JoinHandle<()>,
 }
 
-/// Tells a task to accept what is pending in its socket, and to end.
+/// Signal for a task to accept the pending connections of its socket, and to end.
 #[derive(Default)]
 struct End {
     is_requested: Cell<bool>,

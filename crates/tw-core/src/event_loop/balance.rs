@@ -1,4 +1,4 @@
-//! `connection_balance`: connections go to loops that do less.
+//! `connection_balance`: passes connections to less loaded loops.
 //!
 //! A loop that accepts more than its share passes some of it on: the socket travels by message, and the other loop serves it
 //! as if it had accepted it. Each loop publishes what it does, its time in turns and its connections, in numbers that it

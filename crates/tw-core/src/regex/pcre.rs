@@ -45,7 +45,7 @@ pub(super) enum Mode {
     Utf8,
 }
 
-/// Translates `pattern`. The error says what is wrong with it.
+/// Translates `pattern`. The error describes the mistake in the pattern.
 pub(super) fn translate(pattern: &[u8]) -> Result<Translated, String> {
     translate_with(pattern, Dollar::AtEnd)
 }

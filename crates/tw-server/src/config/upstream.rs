@@ -300,8 +300,8 @@ fn group_of(
     }
 }
 
-/// Why nobody could be asked in the group of an `upstream` block, if that is so; in nginx's words. A `state` file may have no
-/// servers yet.
+/// Explains in nginx's words why no server of an `upstream` block can be used; `None` if one can. The group of a
+/// `state` file may be empty at first.
 pub(crate) fn lacks_servers(name: &str, group: Option<&UpstreamGroup>) -> Option<String> {
     let Some(group) = group else { return Some(format!("no servers are inside upstream \"{name}\"")) };
     let has_primary = group.peers.list().servers().iter().any(|(_, server)| !server.params.backup);
@@ -358,8 +358,8 @@ pub fn named(
     Ok(group)
 }
 
-/// Makes a group of a URL that is known only now. It lives as long as its request. A name is asked of `resolver`: what has a
-/// variable in it may be anything.
+/// Makes a group of a URL that is known only at run time. The group lives as long as its request, and `resolver`
+/// looks up a name.
 ///
 /// # Errors
 /// No address and no name.

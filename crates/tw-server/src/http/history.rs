@@ -11,8 +11,8 @@ use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
 
-/// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
-/// most: then everything else is told without it.
+/// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are
+/// needed most: the other metrics are then returned alone.
 const PROC_TIMEOUT_MS: u64 = 50;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::micros(

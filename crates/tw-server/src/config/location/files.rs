@@ -63,7 +63,7 @@ pub enum Symlinks {
     Follow,
     /// A link on the way is refused.
     Refuse(Option<Template>),
-    /// A link whose owner is not the owner of what it leads to is refused.
+    /// Links whose owner is not the owner of their target are refused.
     SameOwner(Option<Template>),
 }
 

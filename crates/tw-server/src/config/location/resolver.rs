@@ -116,9 +116,8 @@ impl Resolving {
 }
 
 impl Resolving {
-    /// Chooses the resolver of a name: the system's for one that the configuration says, unless it is followed. Sees to it that the
-    /// system's files are read again, by `pool`, if they have changed.
-    /// The second value is what is left of `resolver_timeout`.
+    /// Chooses the resolver of a name: the system's for a name in the configuration, unless it is followed. Has
+    /// `pool` read the system's files again if they have changed. The second value is the rest of `resolver_timeout`.
     pub(crate) async fn service(&self, is_run_time: bool, pool: &Pool) -> (NameService, Duration) {
         let began = clock::now();
         let service = match is_run_time {
@@ -137,7 +136,7 @@ impl Resolving {
         (service, self.timeout.saturating_sub(clock::now().saturating_duration_since(began)))
     }
 
-    /// Returns true if a `resolver` says which servers are asked for names that are known only while requests are served.
+    /// Returns true if a `resolver` directive names the servers for names that are known only at run time.
     pub(crate) fn is_said(&self) -> bool {
         self.resolver.system().is_none()
     }

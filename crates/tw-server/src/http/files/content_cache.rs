@@ -1,4 +1,4 @@
-//! The contents of small files that are asked for often, in memory.
+//! Contents of small, often requested files, in memory.
 //!
 //! A clock over the files that have contents: when memory runs out, contents that were not used since the hand last passed
 //! are dropped, and their files stay open. What a response still sends from dropped contents stays in memory until it is
@@ -145,7 +145,7 @@ impl ContentCache {
 
 #[cfg(test)]
 impl ContentCache {
-    /// Checks that what is counted is what is there.
+    /// Returns the number of bytes after checking it against the contents.
     pub(super) fn check(&self) -> usize {
         let mut sum = 0;
         for (at, file) in self.files.iter().enumerate() {

@@ -168,9 +168,9 @@ fn log_end(client: &Client, end: &End, is_idle: bool) {
 enum Stage {
     /// The client may begin streams.
     Open,
-    /// The client was told to begin no more; what it has begun is answered.
+    /// A first GOAWAY was sent; begun requests are still served.
     Leaving,
-    /// The client was told that it ends now.
+    /// The last GOAWAY was sent.
     Closing,
 }
 
@@ -180,7 +180,7 @@ struct ConnectionState<'c> {
     conn: &'c Rc<Http2Connection>,
     streams: TaskSet<(), ()>,
     stage: Stage,
-    /// Streams that were begun after the client was told to begin no more.
+    /// Number of streams begun after the first GOAWAY.
     late: u32,
     /// While no stream is open.
     idle: Option<Idle<'c>>,

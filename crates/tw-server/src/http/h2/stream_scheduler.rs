@@ -72,12 +72,12 @@ impl StreamPriority {
         Rc::new(Self { id, priority: Cell::new(UNSAID), last: Cell::new(0) })
     }
 
-    /// Takes over what a request says of its response.
+    /// Takes over the priority of a request.
     pub(super) fn set_from_request(&self, value: &[u8]) {
         self.priority.set(Priority::default().with(value));
     }
 
-    /// Takes over what a response says of itself, which counts more (RFC 9218 section 8).
+    /// Takes over the priority of a response, which overrides that of the request (RFC 9218 section 8).
     pub(super) fn set_from_response(&self, value: &[u8]) {
         self.priority.set(self.priority.get().with(value));
     }
@@ -154,7 +154,7 @@ impl StreamScheduler {
         }
     }
 
-    /// Takes over what a client says of a stream beside its head, be it before it begins (RFC 9218 section 7).
+    /// Takes over a PRIORITY_UPDATE frame, also for a stream that has not begun (RFC 9218 section 7).
     pub(super) fn update(&self, id: u32, value: &[u8]) {
         let mut updates = self.updates.borrow_mut();
         if updates.len() >= UPDATES_MAX && !updates.contains_key(&id) {
@@ -164,7 +164,7 @@ impl StreamScheduler {
         updates.insert(id, Priority::default().with(value));
     }
 
-    /// Forgets what was said of a stream that has ended.
+    /// Drops the priority update of a stream that has ended.
     pub(super) fn forget(&self, id: u32) {
         let mut updates = self.updates.borrow_mut();
         if !updates.is_empty() {

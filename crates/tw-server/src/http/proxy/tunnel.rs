@@ -1,8 +1,8 @@
-//! A tunnel: after an upgrade, or a CONNECT, both sides say what they want, and it goes to the other side unchanged.
+//! Tunnel after an upgrade or a CONNECT: bytes of each side go to the other side unchanged.
 //!
-//! It ends when the server has closed its side and the client has all of what came before, as in nginx; when nothing has
-//! happened for `read_timeout`; and when a side has taken nothing of what there is for it for as long as that side may
-//! (`send_timeout` of the gateway, and of the client).
+//! A tunnel ends when the server has closed its side and the client has received all of its bytes, as in nginx; when
+//! nothing has happened for `read_timeout`; and when a side has taken no bytes for as long as that side may
+//! (`send_timeout` of the proxy, and of the client).
 //!
 //! A tunnel on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
 //! take at once is kept until it does.

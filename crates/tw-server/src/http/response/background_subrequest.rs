@@ -21,7 +21,7 @@ use crate::http::request::{After, Request, Uri};
 const BESIDE_MAX: u32 = 1024;
 /// Bytes read of a body that is discarded, so that its connection can be used again.
 const UNWANTED_MAX: usize = 64 << 10;
-/// Bytes asked of it at once.
+/// Size of one read of the body.
 const STEP: usize = 32 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[

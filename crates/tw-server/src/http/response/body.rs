@@ -133,8 +133,8 @@ impl Body {
         }
     }
 
-    /// A second body, of the `len` bytes that follow the first `start`; what is not there is not in it. `None` if what is in
-    /// front of them would have to be made, see [`Pull::part`].
+    /// Returns a second body with the `len` bytes after the first `start`, or fewer if the body ends earlier. `None`
+    /// if the bytes in front of them would have to be made, see [`Pull::part`].
     pub fn part(&self, start: u64, len: u64) -> Option<Self> {
         let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
         match self {

@@ -96,7 +96,7 @@ fn html(r: &mut Request, status: u16, page: Vec<u8>) -> Body {
     Body::Bytes(page.into())
 }
 
-/// Forgets what the head says of something else than a built-in page.
+/// Resets the head of the response to that of a built-in page.
 fn head(r: &mut Request, status: u16) {
     r.state.error_status = Some(status);
     r.out.status = status;

@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Says about every request what it was told to.
+    /// Handler that returns a fixed outcome for every request.
     struct Say(fn() -> Outcome);
 
     impl Handler for Say {

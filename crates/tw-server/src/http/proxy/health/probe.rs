@@ -141,7 +141,8 @@ async fn send(
     }
 }
 
-/// Reads the head into the answer of `r`, and of the body what is looked at; `stage` says what is being read.
+/// Reads the head into the response state of `r`, and as much of the body as the check needs; `stage` names the
+/// current step for messages.
 async fn read(
     home: &Rc<Loop>,
     r: &mut Request,
