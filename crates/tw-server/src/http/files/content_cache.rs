@@ -145,7 +145,7 @@ impl ContentCache {
 
 #[cfg(test)]
 impl ContentCache {
-    /// Returns the number of bytes after checking it against the contents.
+    /// Returns the number of files after checking the index and the sum of bytes.
     pub(super) fn check(&self) -> usize {
         let mut sum = 0;
         for (at, file) in self.files.iter().enumerate() {
